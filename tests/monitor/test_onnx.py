@@ -43,7 +43,7 @@ from farther.monitor.onnx.compare import compare
 from farther.monitor.onnx.export import (
     GRAPHS,
     OPSET,
-    Decisions,
+    GraphThresholds,
     Scored,
     inputs_of,
     score_module,
@@ -400,7 +400,7 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
     bundled = BundledProposals(source="s", params=params, threshold=limit, iou=0.5, alarms=1.0)
 
     def decided(tau: float) -> dict[str, np.ndarray]:
-        module = Scored(Found(), method, header, Decisions(0.0, tau, bundled))
+        module = Scored(Found(), method, header, GraphThresholds(0.0, tau, bundled))
         return {name: values.numpy() for name, values in zip(module.outputs, module(), strict=True)}
 
     score = decided(0.0)["score"]
@@ -554,7 +554,7 @@ def test_a_column_that_the_graph_of_a_detector_does_not_give_is_named(tmp_path, 
         ParameterError,
         match="'uncertainty' cannot be exported: the graph of this detector has no col",
     ):
-        write_graph(detector, method, regions.header, Decisions(0.0, 0.0), tmp_path)
+        write_graph(detector, method, regions.header, GraphThresholds(0.0, 0.0), tmp_path)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "exp"])
@@ -754,7 +754,7 @@ def test_detectron2s_networks_are_refused_by_name(tmp_path):
     with pytest.raises(
         ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"
     ):
-        write_graph(detector, methods.create("msp"), header, Decisions(0.5, 0.5), tmp_path)
+        write_graph(detector, methods.create("msp"), header, GraphThresholds(0.5, 0.5), tmp_path)
 
 
 def test_a_graph_of_more_than_a_file_of_protocol_buffers_holds_is_refused(
@@ -767,14 +767,16 @@ def test_a_graph_of_more_than_a_file_of_protocol_buffers_holds_is_refused(
     with pytest.raises(
         ParameterError, match=r"'knn' cannot be exported .* 0\.0 GiB, and an ONNX file at most 2"
     ):
-        write_graph(detector, method, regions.header, Decisions(0.0, 0.0), tmp_path)
+        write_graph(detector, method, regions.header, GraphThresholds(0.0, 0.0), tmp_path)
     assert not (tmp_path / "model.onnx").exists()
 
 
 def test_writing_a_graph_leaves_the_exporter_of_others_as_it_was(tmp_path):
     detector = detectors.create("transformers_classifier", weights=vit(tmp_path), device="cpu")
     before = torch.backends.mha.get_fastpath_enabled()
-    write_graph(detector, methods.create("msp"), detector.header(), Decisions(0.0, 0.0), tmp_path)
+    write_graph(
+        detector, methods.create("msp"), detector.header(), GraphThresholds(0.0, 0.0), tmp_path
+    )
     assert torch.backends.mha.get_fastpath_enabled() == before
     for function in (torch.expm1, torch.special.entr):
         with pytest.raises(

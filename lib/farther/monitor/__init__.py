@@ -1,4 +1,4 @@
-"""Deployment of a detector with its OOD score: the bundle that is written of a run, and the monitor that runs it.
+"""Deployment of a detector with its OOD score: the bundle of a run, and the monitor that runs it.
 
 Example:
     >>> import farther.monitor

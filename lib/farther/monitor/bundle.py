@@ -1,4 +1,4 @@
-"""A bundle: one folder with all that a method needs to judge detections where a detector is deployed.
+"""A bundle: one folder with all that a method needs to score detections of a deployed detector.
 
     bundle.json                 thresholds, detector, origin, digests; see `BundleInfo`
     last_layer.safetensors      weight and bias of the detector's last linear layer, where it has
@@ -85,7 +85,9 @@ class Bundle:
         return cls(folder, info, header, method)
 
     def detector(self, device: str = "auto") -> Detector:
-        """The detector, for the columns that the method reads; its checkpoint is compared with the digest.
+        """The detector, for the columns that the method reads.
+
+        Its checkpoint is compared with the digest.
 
         Args:
             device: See `farther.detectors.base.Detector`.
@@ -94,23 +96,29 @@ class Bundle:
             DataError: the checkpoint is absent, or not the one that the method was fitted on.
             ParameterError: a parameter of the adapter is not known here.
         """
-        said, file = self.info.detector, self.folder / FILE
-        weights = inside(self.folder, said.weights) if said.copied else Path(said.weights)
-        cls = detectors.get(said.adapter)
+        entry = self.info.detector
+        weights = Path(entry.weights)
+        if entry.copied:
+            weights = inside(self.folder, entry.weights)
+        cls = detectors.get(entry.adapter)
         if not issubclass(cls, Detector):
             raise DataError(
-                f"{said.adapter!r} runs no network", file=file, field="detector.adapter"
+                f"{entry.adapter!r} runs no network",
+                file=self.folder / FILE,
+                field="detector.adapter",
             )
-        params = {**said.params, "weights": weights, "device": device}
-        adapter: Detector = build(cls, f"detector {said.adapter!r}", params)
-        found = adapter.identity["weights_digest"]
-        if found != said.weights_digest:
-            problem = f"the checkpoint is not the one that the method was fitted on (digest {found}, expected"
-            raise DataError(f"{problem} {said.weights_digest})", file=weights)
+        params = {**entry.params, "weights": weights, "device": device}
+        adapter: Detector = build(cls, f"detector {entry.adapter!r}", params)
+        weights_digest = adapter.identity["weights_digest"]
+        if weights_digest != entry.weights_digest:
+            digests = f"(digest {weights_digest}, expected {entry.weights_digest})"
+            problem = "the checkpoint is not the one that the method was fitted on"
+            raise DataError(f"{problem} {digests}", file=weights)
         if code_digest(adapter, self.method) != self.info.digests.code:
             warnings.warn(
-                f"{self.folder} was written by farther {self.info.farther} with other code of the detector or the "
-                "method: scores may differ from those that were measured. Write the bundle again to be sure",
+                f"{self.folder} was written by farther {self.info.farther} with other code of the "
+                "detector or the method: scores may differ from those that were measured. Write "
+                "the bundle again to be sure",
                 stacklevel=2,
             )
         return adapter.only(self.method.columns)
@@ -124,13 +132,11 @@ class Bundle:
         return None if self.info.proposals is None else self.info.proposals.selection()
 
     def scored_pass(self) -> Pass | None:
-        """The pass whose regions the method scores; None where it scores the detections themselves."""
+        """The pass whose regions the method scores; None where it scores the detections."""
         name = self.info.method.pass_name
-        return (
-            None
-            if name is None
-            else read_passes(self.info.run, {name: self.info.method.pass_params})[name]
-        )
+        if name is None:
+            return None
+        return read_passes(self.info.run, {name: self.info.method.pass_params})[name]
 
 
 def header_digest(header: Header) -> str:

@@ -14,7 +14,7 @@ from farther.tables.schema import Schema
 
 
 class BundledMethod(Schema):
-    """The method: its entry in params.yaml, its registered name, its title, and the pass that it scores."""
+    """The method: its entry in params.yaml, registered name and title, and the pass it scores."""
 
     entry: str
     name: str
@@ -24,7 +24,7 @@ class BundledMethod(Schema):
 
 
 class BundledDetector(Schema):
-    """The detector: adapter, parameters, other names of its classes, and its checkpoint, in the bundle or elsewhere."""
+    """The detector: adapter, parameters, other names of its classes, and its checkpoint."""
 
     adapter: str
     params: dict[str, Any]
@@ -64,7 +64,7 @@ class GraphPort(Schema):
 
 
 class GraphPreprocessing(Schema):
-    """What an image goes through before the graph: steps in words, and the numbers that they name."""
+    """Preparation of an image for the graph: steps in words, and the numbers that they name."""
 
     steps: list[str]
     numbers: dict[str, Any]

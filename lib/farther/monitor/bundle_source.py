@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,14 +90,14 @@ class BundleSource:
         Raises:
             ParameterError: its detections are imported.
         """
-        given = {"weights": self.detector["weights"]} if "weights" in self.detector else {}
-        made = detectors.create(
-            str(self.detector.get("adapter", "")), **given, **(self.detector.get("params") or {})
-        )
-        if not isinstance(made, Detector):
-            problem = "its detections are imported, so there is no network to run. A bundle needs a detector"
-            raise ParameterError(f"{self.files.run}: {problem}")
-        return made
+        params = dict(self.detector.get("params") or {})
+        if "weights" in self.detector:
+            params["weights"] = self.detector["weights"]
+        adapter = detectors.create(str(self.detector.get("adapter", "")), **params)
+        if not isinstance(adapter, Detector):
+            problem = "its detections are imported, so there is no network to run"
+            raise ParameterError(f"{self.files.run}: {problem}. A bundle needs a detector")
+        return adapter
 
     @cached_property
     def fitted(self) -> Method:
@@ -109,12 +109,13 @@ class BundleSource:
         """
         folder = self.files.fitted(self.method.name)
         _check_there(self.files, folder / "method.json", "fit")
-        if reason := not_applicable(folder):
+        reason = not_applicable(folder)
+        if reason:
             raise ParameterError(f"{self.method.name} does not apply to {self.files.run}: {reason}")
         fitted = load(folder)
         if not fitted.computes:
-            problem = "its scores were made elsewhere, for the images of the benchmark alone: deploy another method"
-            raise ParameterError(f"{self.method.name}: {problem}")
+            problem = "its scores were made elsewhere, for the images of the benchmark alone"
+            raise ParameterError(f"{self.method.name}: {problem}: deploy another method")
         return fitted
 
     @cached_property
@@ -165,7 +166,9 @@ class BundleSource:
         return str(settings["split"])
 
     def pass_params(self) -> dict[str, Any] | None:
-        """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
+        """The entry of the pass that the method scores, with its `kind`.
+
+        None where the method scores the run's detections.
 
         Raises:
             ParameterError: the pass learns from the training regions, or runs a CLIP, which a
@@ -175,17 +178,20 @@ class BundleSource:
         if name is None:
             return None
         entry = (self.detector.get("passes") or {}).get(name)
-        made, learned = (read_passes(self.files.run, {name: entry})[name] for _ in range(2))
-        if isinstance(made, Crops):
-            problem = f"its pass {name!r} runs a CLIP over crops, which a bundle does not hold. Name another method"
-            raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
-        learned.learn(self.files.root / "regions" / self.files.run)
-        if made.identity() != learned.identity():
+        untrained = read_passes(self.files.run, {name: entry})[name]
+        trained = read_passes(self.files.run, {name: entry})[name]
+        if isinstance(untrained, Crops):
+            problem = f"its pass {name!r} runs a CLIP over crops, which a bundle does not hold"
+            raise ParameterError(
+                f"{self.method.name} cannot be bundled: {problem}. Name another method"
+            )
+        trained.learn(self.files.root / "regions" / self.files.run)
+        if untrained.identity() != trained.identity():
             problem = (
                 f"its pass {name!r} learns from the training regions, which a bundle does not hold"
             )
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
-        return {"kind": made.name, **(entry or {})}
+        return {"kind": untrained.name, **(entry or {})}
 
     @cached_property
     def proposals(self) -> BundledProposals | None:
@@ -201,23 +207,31 @@ class BundleSource:
         """What the method did on the ID validation split."""
         split = RunSplit(self.files, self.calibration_split)
         operating, tau = self.thresholds
-        stored, names = split.regions(), sorted(split.images)
+        regions = split.regions()
+        names = sorted(split.images)
         scores = aligned_scores(
-            stored, self.files.scores(self.method.name, split.name), len(split.folder)
+            regions, self.files.scores(self.method.name, split.name), len(split.folder)
         )
-        detected = stored.score >= operating
-        rejected = self.self_aware.rejected(stored, names)
-        called = self._called(stored[detected])
-        rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected, called)
+        is_detection = regions.score >= operating
+        rates = Rates.of(
+            image_id=regions.image_id[is_detection],
+            unknown=scores[is_detection] < tau,
+            images=names,
+            rejected=self.self_aware.rejected(regions, names),
+            proposals=self._unknown_proposals(regions[is_detection]),
+        )
         return Validation(**rates.to_json(), split=split.name)
 
-    def _called(self, detections: Regions) -> tuple[np.ndarray, np.ndarray] | None:
-        """Image and score of the validation split's proposals that are called unknown; None without proposals."""
+    def _unknown_proposals(self, detections: Regions) -> tuple[np.ndarray, np.ndarray] | None:
+        """Image and objectness of the validation split's proposals that are called unknown.
+
+        None where the bundle has no proposals.
+        """
         if self.proposals is None:
             return None
         folder = self.files.proposals(self.proposals.source, self.calibration_split)
-        called = self.proposals.called(Regions.read(folder), detections)
-        return called.image_id, called.score
+        unknown = self.proposals.called(Regions.read(folder), detections)
+        return unknown.image_id, unknown.score
 
 
 def write_bundle(
@@ -242,65 +256,81 @@ def write_bundle(
     out = Path(out)
     if out.exists() and not (out / FILE).is_file():
         raise DataError(f"is not a bundle (it has no {FILE}): name another folder", file=out)
-    adapter, fitted = source.adapter, source.fitted
-    (operating, tau), chosen = source.thresholds, source.chosen
     source.check_regions()
-    params = dict(source.detector.get("params") or {})
     with write_aside(out) as aside:
         aside.mkdir(parents=True)
-        weights = str(resolved(adapter.weights) if adapter.weights.exists() else adapter.weights)
-        if isinstance(
-            params.get("unknown"), str
-        ):  # a file of prompts, which a bundle holds as a list
-            header = adapter.header()
-            params["unknown"] = [header.classes[column] for column in header.unknown_columns]
-        if copy:
-            weights, several = _copied(adapter, aside)
-            params = {
-                name: value for name, value in params.items() if not (several and name in PLACES)
-            }
-        elif "config" in params:
-            params["config"] = str(resolved(params["config"]))
-        fitted.write_into(aside / METHOD)
+        source.fitted.write_into(aside / METHOD)
         source.header.write_last_layer(aside)
-        info = BundleInfo(
-            run=source.files.run,
-            benchmark=source.files.benchmark,
-            method=BundledMethod(
-                entry=source.method.name,
-                name=fitted.name,
-                title=fitted.title,
-                pass_name=source.method.pass_name,
-                pass_params=source.pass_params(),
-            ),
-            operating=operating,
-            tau=tau,
-            budget=None if chosen is None else chosen.budget,
-            measured=None if chosen is None else chosen.measured,
-            self_aware=source.self_aware,
-            validation=source.validation(),
-            proposals=source.proposals,
-            reading=Reading(max_pixels=source.inference.max_pixels),
-            header=source.header.to_json(),
-            detector=BundledDetector(
-                adapter=adapter.name,
-                params=params,
-                classes=dict(source.detector.get("classes") or {}),
-                weights=weights,
-                copied=copy,
-                weights_digest=adapter.identity["weights_digest"],
-            ),
-            digests=Digests(
-                header=header_digest(source.header),
-                method=content_digest(aside / METHOD),
-                code=code_digest(adapter, fitted),
-            ),
-            onnx=_graph(source, aside) if onnx else None,
-            farther=__version__,
-        )
-        write_json(aside / FILE, info.model_dump())
+        write_json(aside / FILE, _bundle_info(source, aside, copy=copy, onnx=onnx).model_dump())
         Bundle.load(aside)
     return out
+
+
+def _bundle_info(source: BundleSource, folder: Path, *, copy: bool, onnx: bool) -> BundleInfo:
+    """The content of `bundle.json`.
+
+    Args:
+        source: What the bundle is made of.
+        folder: Has the method; gets the checkpoint and the graph.
+        copy, onnx: See `write_bundle`.
+    """
+    adapter, fitted, chosen = source.adapter, source.fitted, source.chosen
+    operating, tau = source.thresholds
+    return BundleInfo(
+        run=source.files.run,
+        benchmark=source.files.benchmark,
+        method=BundledMethod(
+            entry=source.method.name,
+            name=fitted.name,
+            title=fitted.title,
+            pass_name=source.method.pass_name,
+            pass_params=source.pass_params(),
+        ),
+        operating=operating,
+        tau=tau,
+        budget=None if chosen is None else chosen.budget,
+        measured=None if chosen is None else chosen.measured,
+        self_aware=source.self_aware,
+        validation=source.validation(),
+        proposals=source.proposals,
+        reading=Reading(max_pixels=source.inference.max_pixels),
+        header=source.header.to_json(),
+        detector=_bundled_detector(source, folder, copy=copy),
+        digests=Digests(
+            header=header_digest(source.header),
+            method=content_digest(folder / METHOD),
+            code=code_digest(adapter, fitted),
+        ),
+        onnx=_graph(source, folder) if onnx else None,
+        farther=__version__,
+    )
+
+
+def _bundled_detector(source: BundleSource, folder: Path, *, copy: bool) -> BundledDetector:
+    """The entry `detector` of `bundle.json`; the checkpoint is copied where `copy` says so."""
+    adapter = source.adapter
+    params = dict(source.detector.get("params") or {})
+    if isinstance(params.get("unknown"), str):
+        # A file of prompts, which a bundle holds as a list.
+        header = adapter.header()
+        params["unknown"] = [header.classes[column] for column in header.unknown_columns]
+    if copy:
+        checkpoint = _copied(adapter, folder)
+        weights = checkpoint.name
+        if checkpoint.has_several_files:
+            params = {name: value for name, value in params.items() if name not in PLACES}
+    else:
+        weights = str(resolved(adapter.weights) if adapter.weights.exists() else adapter.weights)
+        if "config" in params:
+            params["config"] = str(resolved(params["config"]))
+    return BundledDetector(
+        adapter=adapter.name,
+        params=params,
+        classes=dict(source.detector.get("classes") or {}),
+        weights=weights,
+        copied=copy,
+        weights_digest=adapter.identity["weights_digest"],
+    )
 
 
 def _graph(source: BundleSource, folder: Path) -> BundledGraph:
@@ -311,7 +341,7 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
         )
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
     try:
-        from farther.monitor.onnx import Decisions, write_graph
+        from farther.monitor.onnx import GraphThresholds, write_graph
     except ImportError as error:
         raise ParameterError(
             f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'"
@@ -319,12 +349,24 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
     proposals = source.proposals
     if proposals is not None and proposals.not_in_graphs is not None:
         proposals = None
-    decisions = Decisions(*source.thresholds, proposals)
+    decisions = GraphThresholds(*source.thresholds, proposals)
     return write_graph(source.adapter, source.fitted, source.header, decisions, folder)
 
 
-def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
-    """Copies a detector's checkpoint; returns its name in the folder, and whether it is several files."""
+class _Checkpoint(NamedTuple):
+    """A checkpoint in a bundle.
+
+    Attributes:
+        name: Its name in the bundle's folder.
+        has_several_files: Whether it is several files.
+    """
+
+    name: str
+    has_several_files: bool
+
+
+def _copied(adapter: Detector, folder: Path) -> _Checkpoint:
+    """Copies a detector's checkpoint into a folder."""
     files = adapter.files()
     if not files:
         problem = (
@@ -334,7 +376,8 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
     if files == (adapter.weights,):
         name = f"{CHECKPOINT}{adapter.weights.suffix}"
         shutil.copyfile(adapter.weights, folder / name)
-        return name, False
+        return _Checkpoint(name, has_several_files=False)
+
     (folder / CHECKPOINT).mkdir(parents=True)
     for file in files:
         place = Path(file.name)
@@ -344,7 +387,9 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
         copy = folder / CHECKPOINT / place
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    return f"{CHECKPOINT}/{adapter.weights.name}" if adapter.weights.is_file() else CHECKPOINT, True
+    if adapter.weights.is_file():
+        return _Checkpoint(f"{CHECKPOINT}/{adapter.weights.name}", has_several_files=True)
+    return _Checkpoint(CHECKPOINT, has_several_files=True)
 
 
 def _check_there(files: RunFiles, path: Path, stage: str) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of what a monitor found: known objects with their class, unknown ones in another colour, and a legend."""
+"""Pictures of a monitor's detections: the known ones with their class, and the unknown ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
+    from farther.tables import Regions
 
 #: Colours of known and unknown detections, as in the report's gallery, of proposals, and of a
 #: rejected image.
@@ -18,56 +19,69 @@ KNOWN, UNKNOWN, PROPOSED, REJECTED = "#C44900", "#0072B2", "#008A6E", "#AA3377"
 
 #: Smaller images are enlarged until their longer side has this number of pixels, so that text on
 #: them can be read.
-LEAST = 640
+MIN_SIDE = 640
 
 
 def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
-    """The picture of an image: detections by supervision's annotators, and below them a legend and the image's name.
+    """The picture of an image: its detections, and below them a legend and the image's name.
 
-    A rejected image has a frame.
+    Detections and proposals are drawn by supervision's annotators. A rejected image has a frame.
 
     Args:
         pixels: ndarray of shape (H, W, 3), uint8, red green blue.
-        monitored: What was found.
+        monitored: The image's detections.
 
     Returns:
         ndarray of shape (H', W', 3), uint8, blue green red, as OpenCV has it.
     """
-    factor = -(-LEAST // max(pixels.shape[:2]))
+    factor = -(-MIN_SIDE // max(pixels.shape[:2]))
     height, width = (side * factor for side in pixels.shape[:2])
     if factor > 1:
-        pixels = np.asarray(
-            Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
-        )
+        image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image)
     scene = np.ascontiguousarray(pixels[:, :, ::-1])
-    thickness = sv.calculate_optimal_line_thickness((width, height))
-    found = monitored.to_supervision()
-    found.xyxy = found.xyxy * factor
-    colours, of = sv.ColorPalette.from_hex([KNOWN, UNKNOWN]), monitored.unknown.astype(int)
-    scene = sv.BoxAnnotator(colours, thickness).annotate(scene, found, custom_color_lookup=of)
-    texts = [
-        f"{'unknown' if unknown else name} {confidence:.2f}"
-        for name, unknown, confidence in zip(
-            monitored.classes, monitored.unknown, monitored.confidence, strict=True
-        )
-    ]
-    scene = _label_annotator(texts, colours, (width, height)).annotate(
-        scene, found, texts, custom_color_lookup=of
-    )
+
+    scene = _with_detections(scene, monitored, factor)
     if monitored.proposals is not None and len(monitored.proposals):
-        score, label = monitored.proposals.score, np.zeros(len(monitored.proposals), int)
-        proposed = sv.Detections(
-            xyxy=monitored.proposals.box * factor, confidence=score, class_id=label
-        )
-        texts = [f"unknown? {value:.2f}" for value in score.tolist()]
-        colour = sv.Color.from_hex(PROPOSED)
-        scene = sv.BoxAnnotator(colour, thickness).annotate(scene, proposed)
-        scene = _label_annotator(texts, colour, (width, height)).annotate(scene, proposed, texts)
+        scene = _with_proposals(scene, monitored.proposals, factor)
     if not monitored.accepted:
-        scene = sv.draw_rectangle(
-            scene, sv.Rect(0, 0, width, height), sv.Color.from_hex(REJECTED), 8 * thickness
-        )
+        thickness = 8 * sv.calculate_optimal_line_thickness((width, height))
+        frame = sv.Rect(0, 0, width, height)
+        scene = sv.draw_rectangle(scene, frame, sv.Color.from_hex(REJECTED), thickness)
     return np.vstack([scene, _legend(monitored, width, max(22, height // 24))])
+
+
+def _with_detections(scene: np.ndarray, monitored: Monitored, factor: int) -> np.ndarray:
+    """The scene with boxes and classes of the detections, which are enlarged by a factor."""
+    size = (scene.shape[1], scene.shape[0])
+    detections = monitored.to_supervision()
+    detections.xyxy = detections.xyxy * factor
+    texts = []
+    for row, name in enumerate(monitored.classes):
+        title = "unknown" if monitored.unknown[row] else name
+        texts.append(f"{title} {monitored.confidence[row]:.2f}")
+
+    colours = sv.ColorPalette.from_hex([KNOWN, UNKNOWN])
+    colour_of_detection = monitored.unknown.astype(int)
+    boxes = sv.BoxAnnotator(colours, sv.calculate_optimal_line_thickness(size))
+    scene = boxes.annotate(scene, detections, custom_color_lookup=colour_of_detection)
+    labels = _label_annotator(texts, colours, size)
+    return labels.annotate(scene, detections, texts, custom_color_lookup=colour_of_detection)
+
+
+def _with_proposals(scene: np.ndarray, proposals: Regions, factor: int) -> np.ndarray:
+    """The scene with boxes and objectness of proposals, which are enlarged by a factor."""
+    size = (scene.shape[1], scene.shape[0])
+    boxes = sv.Detections(
+        xyxy=proposals.box * factor,
+        confidence=proposals.score,
+        class_id=np.zeros(len(proposals), int),
+    )
+    texts = [f"unknown? {value:.2f}" for value in proposals.score.tolist()]
+    colour = sv.Color.from_hex(PROPOSED)
+    thickness = sv.calculate_optimal_line_thickness(size)
+    scene = sv.BoxAnnotator(colour, thickness).annotate(scene, boxes)
+    return _label_annotator(texts, colour, size).annotate(scene, boxes, texts)
 
 
 def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> Any:
@@ -99,10 +113,14 @@ def _legend(monitored: Monitored, width: int, height: int) -> np.ndarray:
 def _keys(width: int, height: int, *, accepted: bool, proposed: bool) -> tuple[Image.Image, float]:
     """The strip without a name, and where the name begins."""
     strip = Image.new("RGB", (width, height), "white")
-    pen, font, x = ImageDraw.Draw(strip), ImageFont.load_default(0.62 * height), 0.3 * height
+    pen = ImageDraw.Draw(strip)
+    font = ImageFont.load_default(0.62 * height)
+    x = 0.3 * height
     entries = [(KNOWN, "known"), (UNKNOWN, "unknown")]
-    entries += [(PROPOSED, "proposal")] if proposed else []
-    entries += [] if accepted else [(REJECTED, "image rejected")]
+    if proposed:
+        entries.append((PROPOSED, "proposal"))
+    if not accepted:
+        entries.append((REJECTED, "image rejected"))
     for colour, text in entries:
         pen.rectangle((x, 0.28 * height, x + 0.44 * height, 0.72 * height), colour)
         x += 0.65 * height

@@ -1,4 +1,4 @@
-"""The page and the file of drift: shares over windows, beside what the ID validation split showed."""
+"""The page and the file of drift: shares over windows, beside those of the ID validation split."""
 
 from __future__ import annotations
 
@@ -157,9 +157,10 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
         {"tenth": tenth, "share": round(share, 4)}
         for tenth, share in zip(tenths, shares, strict=True)
     ]
+    values = vl.said("{share:.0%}", rows)
     yield vl.chart(
         "Objectness of all proposals",
-        f"Share of the proposals in each tenth of validation's, from the lowest: {vl.said('{share:.0%}', rows)}.",
+        f"Share of the proposals in each tenth of validation's, from the lowest: {values}.",
         pl.DataFrame(rows),
         vl.layer(
             {"type": "bar", "color": PROPOSED},

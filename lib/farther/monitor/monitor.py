@@ -67,7 +67,7 @@ class Monitored:
 
     @property
     def label(self) -> np.ndarray:
-        """Logits column of the predicted class, ndarray of shape (N,): an index into `regions.classes`."""
+        """Logits column of the predicted class, shape (N,): an index into `regions.classes`."""
         return self.regions.label
 
     @property
@@ -94,29 +94,25 @@ class Monitored:
         )
 
     def to_coco(self) -> list[dict[str, Any]]:
-        """The detections as COCO's results: `bbox` is x, y, width, height; also `unknown` and `ood_score`.
+        """The detections as COCO's results, with `unknown` and `ood_score`.
 
-        `category_id` is the class's name, which the adapter `coco_results` reads without a list of
-        categories.
+        `bbox` is x, y, width, height. `category_id` is the class's name, which the adapter
+        `coco_results` reads without a list of categories.
         """
-        edges = self.box.astype(np.float64)
-        edges[:, 2:] -= edges[:, :2]
-        rows = zip(
-            edges.tolist(), self.classes, self.confidence.tolist(), self.score.tolist(), strict=True
-        )
-        return [
-            {
+        boxes = self.box.astype(np.float64)
+        boxes[:, 2:] -= boxes[:, :2]
+        results = []
+        for row, name in enumerate(self.classes):
+            result = {
                 "image_id": self.image_id,
                 "category_id": name,
-                "bbox": box,
-                "score": confidence,
-                "unknown": unknown,
-                "ood_score": score,
+                "bbox": boxes[row].tolist(),
+                "score": self.confidence[row].item(),
+                "unknown": self.unknown[row].item(),
+                "ood_score": self.score[row].item(),
             }
-            for (box, name, confidence, score), unknown in zip(
-                rows, self.unknown.tolist(), strict=True
-            )
-        ]
+            results.append(result)
+        return results
 
 
 class Monitor:
@@ -143,21 +139,20 @@ class Monitor:
     def __init__(self, bundle: Bundle, device: str = "auto"):
         self.bundle = bundle
         self._detector = bundle.detector(device)
-        getattr(self._detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
-        self._pass, self._selection = bundle.scored_pass(), bundle.selection()
-        said = bundle.info.detector
-        if (
-            header_digest(renamed(self._detector.header(), said.classes))
-            != bundle.info.digests.header
-        ):
+        self._pass = bundle.scored_pass()
+        self._selection = bundle.selection()
+        # Loaded outside of inference mode: a pass may compute gradients.
+        self._network = self._detector.network
+        header = self._detector.header()
+        classes = bundle.info.detector.classes
+        if header_digest(renamed(header, classes)) != bundle.info.digests.header:
             problem = (
                 "the checkpoint's classes or last layer are not those that the method was fitted on"
             )
             raise DataError(problem, file=self._detector.weights)
-        header = (
-            self._detector.header() if self._pass is None else self._pass.header(self._detector)
-        )
-        self._header: Header | None = renamed(header, said.classes) if said.classes else None
+        if self._pass is not None:
+            header = self._pass.header(self._detector)
+        self._header: Header | None = renamed(header, classes) if classes else None
         self._score_module = score_module(
             bundle.method, self._header or header, self._detector.torch_device()
         )
@@ -203,7 +198,9 @@ class Monitor:
         batch_size: int = 8,
         failed: Callable[[str, DataError], None] | None = None,
     ) -> Iterator[Monitored]:
-        """Detects and scores objects in images, as they are taken from the result; nothing is kept of those before.
+        """Detects and scores objects in images, as they are taken from the result.
+
+        Nothing is kept of the images before.
 
         Args:
             images: See `__call__`; or pairs of a name and an image. They are read `batch_size`
@@ -252,69 +249,91 @@ class Monitor:
     def _detect(
         self, prepared: list, ids: list[str], failed: Callable[[str, DataError], None] | None
     ) -> Iterator[Monitored]:
-        """The result for each image of a batch. If the network's output cannot be used, images are tried one by one."""
+        """The result for each image of a batch.
+
+        If the network's output cannot be used, images are tried one by one.
+        """
         if not ids:
             return
         try:
-            found = self._monitored(prepared, ids)
+            results = self._monitored(prepared, ids)
         except DataError as error:
             if failed is None:
                 raise
             if len(ids) == 1:
                 failed(ids[0], error)
-            else:
-                for image, name in zip(prepared, ids, strict=True):
-                    yield from self._detect([image], [name], failed)
+                return
+            for image, name in zip(prepared, ids, strict=True):
+                yield from self._detect([image], [name], failed)
             return
-        yield from found
+        yield from results
 
     def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
-        regions, proposals = self._regions(prepared, ids)
+        """The result for each image of a batch."""
         info, self_aware = self.bundle.info, self.bundle.self_aware
-        found = regions.above(info.operating)
-        if self._score_module is None:
-            score = self.bundle.method.score(found)
-        else:
-            score = self._score_module.score_regions(found)
+        regions, proposals = self._regions(prepared, ids)
+        detections = regions.above(info.operating)
+        score = self._scores(detections)
         unknown = score < info.tau
-        confidence = found.score
-        doubt: list[float | None] = [None] * len(ids)
-        level = None
-        if self_aware is not None:
-            confidence = calibration.confidences(self_aware.calibrators, found)
-            doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
-        starts = _starts(found, ids)
-        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, ids)
-        return [
-            Monitored(
-                name,
-                found[first:end],
-                score[first:end],
-                unknown[first:end],
-                confidence[first:end],
-                of_image,
-                level is None or of_image is None or of_image <= level,
-                boxes,
-            )
-            for name, of_image, boxes, (first, end) in zip(
-                ids, doubt, unseen, pairwise(starts), strict=True
-            )
-        ]
 
-    def _unknown(self, proposals: Regions, detections: Regions, ids: list[str]) -> list[Regions]:
+        confidence = detections.score
+        uncertainties = None
+        if self_aware is not None:
+            confidence = calibration.confidences(self_aware.calibrators, detections)
+            uncertainties = self_aware.uncertainty(regions, ids).tolist()
+        unknown_proposals = None
+        if proposals is not None:
+            unknown_proposals = self._unknown_proposals(proposals, detections, ids)
+
+        starts = _starts(detections, ids)
+        results = []
+        for number, name in enumerate(ids):
+            rows = slice(starts[number], starts[number + 1])
+            uncertainty, accepted = None, True
+            if self_aware is not None and uncertainties is not None:
+                uncertainty = uncertainties[number]
+                accepted = uncertainty <= self_aware.image_threshold
+            proposals_of_image = None
+            if unknown_proposals is not None:
+                proposals_of_image = unknown_proposals[number]
+            monitored = Monitored(
+                image_id=name,
+                regions=detections[rows],
+                score=score[rows],
+                unknown=unknown[rows],
+                confidence=confidence[rows],
+                uncertainty=uncertainty,
+                accepted=accepted,
+                proposals=proposals_of_image,
+            )
+            results.append(monitored)
+        return results
+
+    def _scores(self, detections: Regions) -> np.ndarray:
+        """The method's scores, shape (N,): on the network's device where that is possible."""
+        if self._score_module is None:
+            return self.bundle.method.score(detections)
+        return self._score_module.score_regions(detections)
+
+    def _unknown_proposals(
+        self, proposals: Regions, detections: Regions, ids: list[str]
+    ) -> list[Regions]:
         """The proposals of each image that are called unknown, the highest objectness first."""
         bundled = self.bundle.info.proposals
         assert bundled is not None
-        called = bundled.called(proposals, detections)
-        called_by_image = []
-        for first, end in pairwise(_starts(called, ids)):
-            of_image = called[first:end]
+        unknown = bundled.called(proposals, detections)
+        unknown_by_image = []
+        for first, end in pairwise(_starts(unknown, ids)):
+            of_image = unknown[first:end]
             order = np.argsort(-of_image.score, kind="stable")
-            called_by_image.append(of_image[order])
-        return called_by_image
+            unknown_by_image.append(of_image[order])
+        return unknown_by_image
 
     def _regions(self, prepared: list, ids: list[str]) -> tuple[Regions, Regions | None]:
-        """All regions of the detector, or of the pass, numbered within each image; and the network's proposals."""
+        """All regions of the detector, or of the pass, and the network's proposals.
+
+        Regions are numbered within each image.
+        """
         proposals: Regions | None = None
         if self._pass is None:
             with inference_mode():
@@ -359,10 +378,10 @@ def _paired(
     """Images with the names that are given."""
     if image_ids is None:
         return images
-    many, names = list(images), list(image_ids)
-    if len(many) != len(names):
-        raise ParameterError(f"{len(many)} images, but {len(names)} image_ids")
-    return zip(names, many, strict=True)
+    pictures, names = list(images), list(image_ids)
+    if len(pictures) != len(names):
+        raise ParameterError(f"{len(pictures)} images, but {len(names)} image_ids")
+    return zip(names, pictures, strict=True)
 
 
 def _named(images: Iterable[Picture | tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
@@ -370,11 +389,16 @@ def _named(images: Iterable[Picture | tuple[str, Picture]]) -> Iterator[tuple[st
     for number, image in enumerate(images):
         if isinstance(image, tuple):
             yield image
+        elif isinstance(image, (str, Path)):
+            yield str(image), image
         else:
-            yield (str(image) if isinstance(image, (str, Path)) else str(number)), image
+            yield str(number), image
 
 
 def _starts(regions: Regions, ids: Sequence[str]) -> np.ndarray:
-    """First row of each image, and the number of rows; the rows of an image follow each other in the order of `ids`."""
+    """First row of each image, and the number of rows.
+
+    The rows of an image follow each other, in the order of `ids`.
+    """
     counts = Counter(regions.image_id.tolist())
     return np.cumsum([0, *(counts[name] for name in ids)])

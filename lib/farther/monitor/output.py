@@ -1,11 +1,12 @@
 """Writers of what a monitor finds, shard by shard: memory holds the rows of one shard.
 
-regions/          the detections as a regions folder, which the adapter `parquet` reads
-scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
-images.parquet    one row per image: size, numbers of detections and proposals, uncertainty, whether
-it was accepted proposals.parquet one row per proposal that is called unknown, where the bundle has
-proposals detections.json   COCO's results, with `unknown` and `ood_score` pictures/
-annotated images; of a video `annotated.mp4`
+regions/            the detections as a regions folder, which the adapter `parquet` reads
+scores.parquet      one row per detection: score, calibrated confidence, whether it is unknown
+images.parquet      one row per image: size, numbers of detections and proposals, uncertainty,
+                    whether it was accepted
+proposals.parquet   one row per proposal that is called unknown, where the bundle has proposals
+detections.json     COCO's results, with `unknown` and `ood_score`
+pictures/           annotated images; of a video `annotated.mp4`
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class PredictedTables:
     """
 
     def __init__(self, folder: Path, header: Header, shard_images: int):
-        self._folder, self._header, self._shard_images = folder, header, shard_images
+        self._folder = folder
+        self._header = header
+        self._shard_images = shard_images
         self._writer: RegionsWriter | None = None
         self._shards = 0
         self._parquet = {name: self._table(name) for name in ("scores", "images")}
@@ -92,15 +95,15 @@ class PredictedTables:
         """Takes an image's detections."""
         regions = monitored.regions
         self._regions.append(regions)
-        per_region = (
-            regions.image_id,
-            regions.region_id,
-            monitored.score,
-            monitored.confidence,
-            monitored.unknown,
-        )
-        rows = zip(*(column.tolist() for column in per_region), strict=True)
-        self._scores += [dict(zip(COLUMNS["scores"], row, strict=True)) for row in rows]
+        for row in range(len(regions)):
+            scores_of_region = {
+                "image_id": regions.image_id[row],
+                "region_id": regions.region_id[row].item(),
+                "score": monitored.score[row].item(),
+                "confidence": monitored.confidence[row].item(),
+                "unknown": monitored.unknown[row].item(),
+            }
+            self._scores.append(scores_of_region)
         height, width = frame.pixels.shape[:2]
         self._images.append(
             {
@@ -115,21 +118,28 @@ class PredictedTables:
                 "accepted": bool(monitored.accepted),
             }
         )
-        if (proposals := monitored.proposals) is not None:
-            if "proposals" not in self._parquet:
-                self._parquet["proposals"] = self._table("proposals")
-            each = zip(
-                proposals.image_id, proposals.score.tolist(), proposals.box.tolist(), strict=True
-            )
-            self._proposals += [
-                dict(zip(COLUMNS["proposals"], (name, objectness, *box), strict=True))
-                for name, objectness, box in each
-            ]
+        if monitored.proposals is not None:
+            self._add_proposals(monitored.proposals)
         for result in monitored.to_coco():
             text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
             self._json.write(f"{self._separator}{text}")
             self._separator = ",\n"
         self._flush(self._shard_images)
+
+    def _add_proposals(self, proposals: Regions) -> None:
+        if "proposals" not in self._parquet:
+            self._parquet["proposals"] = self._table("proposals")
+        for row in range(len(proposals)):
+            xmin, ymin, xmax, ymax = proposals.box[row].tolist()
+            proposal = {
+                "image_id": proposals.image_id[row],
+                "objectness": proposals.score[row].item(),
+                "xmin": xmin,
+                "ymin": ymin,
+                "xmax": xmax,
+                "ymax": ymax,
+            }
+            self._proposals.append(proposal)
 
     def failed(self, name: str, reason: str) -> None:
         """Takes the name of an image that cannot be used."""
@@ -138,7 +148,10 @@ class PredictedTables:
 
     def close(self) -> None:
         """Writes the rest, and ends all files."""
-        self._flush(0 if not self._shards else 1)
+        if not self._shards:
+            self._write_shard()  # which may have no image
+        else:
+            self._flush(1)
         self._json.write("\n]\n")
         self._json.close()
         for writer in self._parquet.values():
@@ -151,16 +164,18 @@ class PredictedTables:
             self._folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd"
         )
 
-    def _flush(self, least: int) -> None:
+    def _flush(self, min_images: int) -> None:
         """Writes a shard, if it has at least that many images."""
-        images = len(self._images) + len(self._failures)
-        if images < least:
-            return
+        if len(self._images) + len(self._failures) >= min_images:
+            self._write_shard()
+
+    def _write_shard(self) -> None:
         with_rows = [regions for regions in self._regions if len(regions)]
-        some = with_rows or self._regions[:1] or [Regions.empty(self._header)]
+        tables = with_rows or self._regions[:1] or [Regions.empty(self._header)]
         if self._writer is None:
-            self._writer = RegionsWriter(self._folder / "regions", some[0].header)
-        self._writer.write_shard(self._shards, Regions.concatenate(some), images, self._failures)
+            self._writer = RegionsWriter(self._folder / "regions", tables[0].header)
+        images = len(self._images) + len(self._failures)
+        self._writer.write_shard(self._shards, Regions.concatenate(tables), images, self._failures)
         rows = {"scores": self._scores, "images": self._images, "proposals": self._proposals}
         for name, writer in self._parquet.items():
             writer.write_table(_arrow(name, rows[name]))
@@ -193,7 +208,9 @@ class Pictures:
         """Ends all files."""
 
     def _file(self, image: Path) -> Path:
-        """The file of an image's picture, which no image before has; some systems do not tell cases apart.
+        """The file of an image's picture, which no image before has.
+
+        Some systems do not tell upper and lower case apart.
 
         Args:
             image: The image's name below the folder.
@@ -209,7 +226,9 @@ class Pictures:
 
 
 class AnnotatedVideo:
-    """Writes a video of annotated frames, all of the size of the first, by supervision's `VideoSink`.
+    """Writes a video of annotated frames, all of the size of the first.
+
+    By supervision's `VideoSink`.
 
     Args:
         folder: Where `annotated.mp4` is written.
@@ -221,12 +240,10 @@ class AnnotatedVideo:
     """
 
     def __init__(self, folder: Path, fps: float, codec: str = "mp4v"):
-        self._name, self._folder, self._fps, self._codec = (
-            f"annotated{ENDINGS.get(codec, '.mp4')}",
-            folder,
-            fps,
-            codec,
-        )
+        self._name = f"annotated{ENDINGS.get(codec, '.mp4')}"
+        self._folder = folder
+        self._fps = fps
+        self._codec = codec
         self._sink: Any = None
         self._frames = 0
         self._size = 64, 64
@@ -235,8 +252,8 @@ class AnnotatedVideo:
                 with self._make(Path(trial)):
                     pass
             except (RuntimeError, TypeError, ValueError):
-                problem = f"no video with the codec {codec!r} can be written here; mp4v and MJPG always can"
-                raise ParameterError(problem) from None
+                problem = f"no video with the codec {codec!r} can be written here"
+                raise ParameterError(f"{problem}; mp4v and MJPG always can") from None
 
     def add(self, frame: Frame, monitored: Monitored) -> None:
         """Takes a frame's detections."""
@@ -254,7 +271,9 @@ class AnnotatedVideo:
         self._frames += 1
 
     def close(self) -> None:
-        """Ends the file, and reads its last frame: OpenCV says nothing of frames that it could not write.
+        """Ends the file, and reads its last frame.
+
+        OpenCV says nothing of frames that it could not write.
 
         Raises:
             FartherError: the file is not whole.
@@ -265,10 +284,10 @@ class AnnotatedVideo:
         import cv2
 
         file = self._folder / self._name
-        written = cv2.VideoCapture(str(file))
-        written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1)
-        is_whole, _ = written.read()
-        written.release()
+        video = cv2.VideoCapture(str(file))
+        video.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1)
+        is_whole, _ = video.read()
+        video.release()
         if not is_whole:
             problem = (
                 "its last frame cannot be read: the disk is full, or takes no file of this size"

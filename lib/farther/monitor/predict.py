@@ -109,9 +109,10 @@ def predict(
     log: Callable[[str], Any] = say,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Predicted:
-    """Runs a monitor over a source and writes what `farther.monitor.output` and `farther.monitor.drift` list.
+    """Runs a monitor over a source.
 
-    Memory does not grow with the number of images. What was found before an error is written, too.
+    Writes what `farther.monitor.output` and `farther.monitor.drift` list. Memory does not grow with
+    the number of images. What was found before an error is written, too.
 
     Args:
         monitor: Detects and scores.
@@ -142,49 +143,46 @@ def _predict(
     out = settings.out
     drift = Drift(monitor.bundle.validation, window=settings.window)
     pictures: Pictures | AnnotatedVideo | None = None
-    if settings.pictures:
-        pictures = (
-            Pictures(out / "pictures")
-            if source.fps is None
-            else AnnotatedVideo(out, source.fps, settings.codec)
-        )
+    if settings.pictures and source.fps is None:
+        pictures = Pictures(out / "pictures")
+    elif settings.pictures:
+        pictures = AnnotatedVideo(out, source.fps, settings.codec)
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
-    done, started = Predicted(drift), time.monotonic()
+    predicted = Predicted(drift)
+    started = time.monotonic()
 
     def failed(name: str, reason: str) -> None:
-        done.failed += 1
+        predicted.failed += 1
         tables.failed(name, reason)
-        if done.failed <= LISTED:
-            more = (
-                ". Further ones are listed in regions/regions.json only"
-                if done.failed == LISTED
-                else ""
-            )
-            log(f"{name}: {reason}{more}")
+        if predicted.failed < LISTED:
+            log(f"{name}: {reason}")
+        elif predicted.failed == LISTED:
+            log(f"{name}: {reason}. Further ones are listed in regions/regions.json only")
 
-    def compared(window: Window | None) -> None:
-        if window is not None:
-            for share in window.left:
-                log(f"drift: {window.describe(share)}")
+    def log_drift(window: Window | None) -> None:
+        if window is None:
+            return
+        for share in window.left:
+            log(f"drift: {window.describe(share)}")
 
-    with ExitStack() as ended:
-        ended.callback(lambda: write_drift(drift, out, source.name))
-        ended.callback(lambda: compared(drift.close()))
-        ended.callback(tables.close)
+    with ExitStack() as at_end:
+        at_end.callback(lambda: write_drift(drift, out, source.name))
+        at_end.callback(lambda: log_drift(drift.close()))
+        at_end.callback(tables.close)
         if pictures is not None:
-            ended.callback(pictures.close)
-        bar = ended.enter_context(
+            at_end.callback(pictures.close)
+        bar = at_end.enter_context(
             tqdm(total=source.total, desc=source.name, unit="image", disable=None)
         )
         for frame, monitored in _monitored(monitor, source, settings.batch_size, failed, stopped):
             tables.add(frame, monitored)
             if pictures is not None:
                 pictures.add(frame, monitored)
-            compared(drift.update(monitored))
+            log_drift(drift.update(monitored))
             bar.update()
-        done.seconds = time.monotonic() - started
-    return done
+        predicted.seconds = time.monotonic() - started
+    return predicted
 
 
 def _monitored(
@@ -194,7 +192,7 @@ def _monitored(
     failed: Failed,
     stopped: Callable[[], bool],
 ) -> Iterator[tuple[Frame, Monitored]]:
-    """The frames and what was found in them. Of the frames, those are kept that have no answer yet."""
+    """The frames and their detections. Frames without detections yet are kept in a queue."""
     waiting: deque[Frame] = deque()
 
     def named() -> Iterator[tuple[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Numbers of proposals that are called unknown, and the numbers that are consistent with those of validation."""
+"""Numbers of proposals that are called unknown, and those that are consistent with validation."""
 
 from __future__ import annotations
 
@@ -37,20 +37,22 @@ class ProposalRates:
             objectness: ndarray of shape (P,).
             images: Number of images.
         """
-        shares = np.arange(1, INTERVALS) / INTERVALS
-        edges = np.quantile(objectness, shares) if len(objectness) else np.zeros(0)
-        number = np.bincount(image, minlength=images)
-        none = cls.none(tuple(edges.tolist()))
-        above = np.bincount(image[none.intervals(objectness) >= INTERVALS // 2], minlength=images)
-        dispersion = (
-            max(1.0, float(number.var(ddof=1) / number.mean()))
-            if images > 1 and number.any()
-            else 1.0
-        )
+        edges = np.zeros(0)
+        if len(objectness):
+            edges = np.quantile(objectness, np.arange(1, INTERVALS) / INTERVALS)
+        empty = cls.none(tuple(edges.tolist()))
+        is_above_median = empty.intervals(objectness) >= INTERVALS // 2
+        proposals_by_image = np.bincount(image, minlength=images)
+        above_median_by_image = np.bincount(image[is_above_median], minlength=images)
+
+        dispersion = 1.0
+        if images > 1 and len(image):
+            variance = proposals_by_image.var(ddof=1)
+            dispersion = max(1.0, float(variance / proposals_by_image.mean()))
         return replace(
-            none.adding(objectness),
+            empty.adding(objectness),
             dispersion=dispersion,
-            design_effect=design_effect(number, above),
+            design_effect=design_effect(proposals_by_image, above_median_by_image),
         )
 
     @classmethod
@@ -79,29 +81,48 @@ class ProposalRates:
 
 
 def consistent_number(
-    validation: ProposalRates, of: int, size: int, level: float
+    validation: ProposalRates, images: int, window: int, level: float
 ) -> tuple[float, float] | None:
-    """Numbers of proposals per image of a window that are consistent with validation's.
+    """Smallest and largest number of proposals per image that is consistent with validation's.
 
     Given the number in both, that of the window is binomial. The numbers that the test does not
     refuse are quantiles of the negative binomial distribution, as P(K ≤ k | k + x; p) = P(NB(x, 1 −
     p) ≤ k) for x of validation.
+
+    Args:
+        validation: Proposals of the validation split.
+        images: Number of its images.
+        window: Number of images of the window.
+        level: Of the two-sided test.
+
+    Returns:
+        None where there are no images to compare.
     """
-    if not of or not size:
+    if not images or not window:
         return None
     from scipy.stats import nbinom  # takes a second, which a monitor need not wait for
 
-    found, share = round(validation.number / validation.dispersion), of / (of + size)
-    low = float(nbinom.ppf(level / 2, found, share)) if found else 0.0
-    high = float(nbinom.ppf(1 - level / 2, found + 1, share))
-    return low * validation.dispersion / size, high * validation.dispersion / size
+    number = round(validation.number / validation.dispersion)
+    share = images / (images + window)
+    low = 0.0
+    if number:
+        low = float(nbinom.ppf(level / 2, number, share))
+    high = float(nbinom.ppf(1 - level / 2, number + 1, share))
+    return low * validation.dispersion / window, high * validation.dispersion / window
 
 
 def design_effect(detections: np.ndarray, unknown: np.ndarray) -> float:
-    """Design effect of the share of unknown detections by linearisation, from the numbers of each image."""
+    """Design effect of the share of unknown detections, by linearisation.
+
+    Args:
+        detections, unknown: Numbers of detections and of unknown ones in each image, ndarrays of
+            shape (I,).
+    """
     count, images = int(detections.sum()), len(detections)
-    share = unknown.sum() / count if count else 0.0
-    if images < 2 or not 0 < share < 1:
+    if images < 2 or not count:
+        return 1.0
+    share = unknown.sum() / count
+    if not 0 < share < 1:
         return 1.0
     residuals = unknown - share * detections
     over_images = images / (images - 1) * float(residuals @ residuals)

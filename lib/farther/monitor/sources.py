@@ -136,8 +136,10 @@ class ImageFiles(ImageSource):
 
     def __init__(self, files: Sequence[Path], folder: Path, settings: SourceSettings):
         self.files = files[:: settings.every][: settings.limit]
-        self.folder, self.settings = folder, settings
-        self.name, self.total = _printable(resolved(folder).name) or "images", len(self.files)
+        self.folder = folder
+        self.settings = settings
+        self.name = _printable(resolved(folder).name) or "images"
+        self.total = len(self.files)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `ImageSource.frames`."""
@@ -175,62 +177,80 @@ class Video(ImageSource):
         capture: Callable[[Any], Any] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ):
-        self.address, self.settings = address, settings
-        self._capture, self._pause = capture or _opencv, pause
+        self.address = address
+        self.settings = settings
+        self._capture = capture or _opencv
+        self._pause = pause
         self.is_live = not isinstance(address, Path)
         self.name = _name(address)
         self._opened = self._open()
         if not self._opened.isOpened():
             raise self._refusal()
-        every = settings.every
-        self.fps = (self._property(FPS) or USUAL_FPS) / every
-        self.announced = 0 if self.is_live else int(self._property(COUNT))
-        self.total = min(
-            (count for count in (settings.limit, -(-self.announced // every)) if count),
-            default=None,
-        )
+        self.fps = (self._property(FPS) or USUAL_FPS) / settings.every
+        self.declared_frames = 0
+        if not self.is_live:
+            self.declared_frames = int(self._property(COUNT))
+        self.total = self._number_of_images()
+
+    def _number_of_images(self) -> int | None:
+        limit = self.settings.limit
+        declared = -(-self.declared_frames // self.settings.every)
+        if not declared:
+            return limit
+        if limit is None:
+            return declared
+        return min(limit, declared)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
-        """See `ImageSource.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
-        with closing(self._live(failed) if self.is_live else self._decoded(failed)) as read:
-            for number, pixels, seconds in islice(read, self.settings.limit):
-                yield Frame(
-                    self._frame_name(number), np.ascontiguousarray(pixels[:, :, ::-1]), seconds
-                )
+        """See `ImageSource.frames`.
+
+        A live stream that is lost is opened again; only its newest frame is given out.
+        """
+        numbered = self._live(failed) if self.is_live else self._decoded(failed)
+        with closing(numbered):
+            for number, pixels, seconds in islice(numbered, self.settings.limit):
+                in_rgb = np.ascontiguousarray(pixels[:, :, ::-1])
+                yield Frame(self._frame_name(number), in_rgb, seconds)
 
     def _decoded(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number, pixels and time of the frames of a file."""
-        number, missed, decoded = 0, list[int](), 0
+        number = 0
+        decoded = 0
+        missed: list[int] = []
         while len(missed) < MISSES:
             number += 1
-            wanted = (number - 1) % self.settings.every == 0
-            found, pixels = self._opened.read() if wanted else (self._opened.grab(), NO_PIXELS)
-            if not found:
+            is_taken = (number - 1) % self.settings.every == 0
+            pixels = NO_PIXELS
+            if is_taken:
+                is_read, pixels = self._opened.read()
+            else:
+                is_read = self._opened.grab()
+            if not is_read:
                 missed.append(number)
                 continue
-            for one in missed:
-                failed(self._frame_name(one), UNREADABLE)
-            missed, decoded = [], decoded + 1
-            if wanted:
+            for missed_number in missed:
+                failed(self._frame_name(missed_number), UNREADABLE)
+            missed = []
+            decoded += 1
+            if is_taken:
                 yield number, pixels, self._property(MILLISECONDS) / 1000
-        if decoded < self.announced:
-            failed(
-                self.name,
-                f"only {decoded:,} of the {self.announced:,} frames that the file declares could be decoded",
-            )
+        if decoded < self.declared_frames:
+            frames = f"{decoded:,} of the {self.declared_frames:,} frames that the file declares"
+            failed(self.name, f"only {frames} could be decoded")
 
     def _live(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number and pixels of the newest frames of a stream."""
-        before, given = 0, 1 - self.settings.every
+        before = 0  # frames until the stream was opened
+        last = 1 - self.settings.every
         while True:
             newest = _Newest(self._opened)
             try:
                 for number, pixels in newest:
                     while newest.missed:
                         failed(self._frame_name(before + newest.missed.popleft()), UNREADABLE)
-                    if before + number - given >= self.settings.every:
-                        given = before + number
-                        yield given, pixels, None
+                    if before + number - last >= self.settings.every:
+                        last = before + number
+                        yield last, pixels, None
             finally:
                 newest.close()
             before += newest.number
@@ -257,12 +277,15 @@ class Video(ImageSource):
     def _property(self, number: int) -> float:
         """One of the capture's properties by its number; 0 where it is unknown."""
         value = float(self._opened.get(number))
-        return value if np.isfinite(value) and value > 0 else 0.0
+        if not np.isfinite(value) or value <= 0:
+            return 0.0
+        return value
 
     def _refusal(self) -> FartherError:
         if isinstance(self.address, Path):
             problem = (
-                "cannot be opened as a video: it is not one, is damaged, or has a codec that OpenCV does not read. "
+                "cannot be opened as a video: it is not one, is damaged, or has a codec that "
+                "OpenCV does not read. "
                 f"Convert it: ffmpeg -i {self.address.name} -c:v libx264 out.mp4"
             )
             return DataError(problem, file=self.address)
@@ -271,7 +294,7 @@ class Video(ImageSource):
 
 
 class _Newest:
-    """Reads a live capture in a thread and gives out its newest frame; frames in between are dropped.
+    """Reads a live capture in a thread and gives out its newest frame; older frames are dropped.
 
     Without it, a detector slower than the camera would fall behind further and further.
 
@@ -307,10 +330,10 @@ class _Newest:
     def _read(self) -> None:
         missed: list[int] = []
         while not self._ended and len(missed) < MISSES:
-            found, pixels = self._capture.read()
+            is_read, pixels = self._capture.read()
             with self._changed:
                 self.number += 1
-                if not found:
+                if not is_read:
                     missed.append(self.number)
                     continue
                 self._slot = self.number, pixels
@@ -334,13 +357,14 @@ def open_source(text: str, settings: SourceSettings | None = None) -> ImageSourc
         ParameterError: nothing of this name exists, or it holds no image.
         DataError, FartherError: see `Video`.
     """
-    settings, path = settings or SourceSettings(), Path(text)
+    settings = settings or SourceSettings()
+    path = Path(text)
     if path.is_dir():
         return _in_folder(path, settings)
     if path.is_file():
-        return (
-            ImageFiles([path], path.parent, settings) if _is_image(path) else Video(path, settings)
-        )
+        if _is_image(path):
+            return ImageFiles([path], path.parent, settings)
+        return Video(path, settings)
     if re.fullmatch(r"\d+", text):
         return Video(int(text), settings)
     if re.match(r"[a-z][a-z0-9+.-]*://", text):
@@ -348,8 +372,8 @@ def open_source(text: str, settings: SourceSettings | None = None) -> ImageSourc
     if glob.has_magic(text):
         return _matching(text, settings)
     raise ParameterError(
-        f"no such file or folder: {text!r}. Name an image, a folder, a pattern in quotes ('photos/*.jpg'), a video, "
-        "a camera's number, or an address (rtsp://…)"
+        f"no such file or folder: {text!r}. Name an image, a folder, a pattern in quotes "
+        "('photos/*.jpg'), a video, a camera's number, or an address (rtsp://…)"
     )
 
 
@@ -357,26 +381,24 @@ def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
     files = sorted(files_below(folder))
     images = [file for file in files if _is_image(file)]
     if not images:
-        other = (
-            f"; found {files[0].relative_to(folder)} and {len(files) - 1:,} more"
-            if files
-            else ", which is empty"
-        )
-        raise ParameterError(f"no image ({', '.join(IMAGES)}) in the folder {folder}{other}")
+        content = ", which is empty"
+        if files:
+            content = f"; found {files[0].relative_to(folder)} and {len(files) - 1:,} more"
+        raise ParameterError(f"no image ({', '.join(IMAGES)}) in the folder {folder}{content}")
     return ImageFiles(images, folder, settings)
 
 
 def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
     folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
-    files = [
-        file for file in matching(folder, str(Path(pattern).relative_to(folder))) if is_file(file)
-    ]
+    below = str(Path(pattern).relative_to(folder))
+    files = [file for file in matching(folder, below) if is_file(file)]
     if not files:
         raise ParameterError(f"no file matches {pattern!r}")
-    if others := [file for file in files if not _is_image(file)]:
-        raise ParameterError(
-            f"{pattern!r} matches {others[0]}, which is not an image ({', '.join(IMAGES)})"
-        )
+    for file in files:
+        if not _is_image(file):
+            raise ParameterError(
+                f"{pattern!r} matches {file}, which is not an image ({', '.join(IMAGES)})"
+            )
     return ImageFiles(files, folder, settings)
 
 
@@ -405,7 +427,7 @@ def _opencv(address: str | int) -> Any:
         import cv2
     except ImportError as error:
         raise FartherError(
-            f"videos and cameras are read with OpenCV, which cannot be imported ({error}): pip install opencv-python, "
-            "or opencv-python-headless on a machine without a display"
+            f"videos and cameras are read with OpenCV, which cannot be imported ({error}): "
+            "pip install opencv-python, or opencv-python-headless on a machine without a display"
         ) from None
     return cv2.VideoCapture(address)

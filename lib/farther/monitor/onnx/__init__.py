@@ -1,5 +1,5 @@
-"""The ONNX graph of a bundle: from the prepared image to boxes, classes, confidences, and the method's score."""
+"""The ONNX graph of a bundle: from the prepared image to detections and the method's score."""
 
-from farther.monitor.onnx.export import FILE, Decisions, write_graph
+from farther.monitor.onnx.export import FILE, GraphThresholds, write_graph
 
-__all__ = ["FILE", "Decisions", "write_graph"]
+__all__ = ["FILE", "GraphThresholds", "write_graph"]

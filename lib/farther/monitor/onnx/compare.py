@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime
@@ -22,7 +22,7 @@ NOT_NUMBERS = ("label", "unknown")
 SAME_BOX = 0.01
 
 
-@dataclass(frozen=True)
+@dataclass
 class Difference:
     """Differences between a graph and the monitor.
 
@@ -38,13 +38,17 @@ class Difference:
             and of two whose objectness is the same but for rounding, either.
     """
 
-    images: int
-    detections: int
-    unmatched: int
-    unknown: int
-    largest: dict[str, float]
-    proposals: int
-    other_proposals: int
+    images: int = 0
+    detections: int = 0
+    unmatched: int = 0
+    unknown: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    proposals: int = 0
+    other_proposals: int = 0
+
+    def note(self, name: str, value: float) -> None:
+        """Notes a difference of an output, which counts if it is the largest so far."""
+        self.largest[name] = max(self.largest[name], value)
 
 
 def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
@@ -61,56 +65,73 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
         raise DataError(
             "the bundle has no graph: write it with --onnx", file=bundle.folder, field="onnx"
         )
-    detector, monitor = bundle.detector("cpu"), Monitor(bundle, "cpu")
+    detector = bundle.detector("cpu")
+    monitor = Monitor(bundle, "cpu")
     session = onnxruntime.InferenceSession(
         bundle.folder / bundle.info.onnx.file, providers=["CPUExecutionProvider"]
     )
     names = [output.name for output in session.get_outputs()]
-    largest = dict.fromkeys([*(name for name in names if name not in NOT_NUMBERS), "relative"], 0.0)
-    count = detections = unmatched = unknown = proposals = others = 0
+    compared = [name for name in names if name not in NOT_NUMBERS]
+    difference = Difference(largest=dict.fromkeys([*compared, "relative"], 0.0))
     for image in images:
-        given = {name: value.numpy() for name, value in inputs_of(detector, image).items()}
-        found = dict(zip(names, session.run(None, given), strict=True))
+        inputs = {name: value.numpy() for name, value in inputs_of(detector, image).items()}
+        outputs = dict(zip(names, session.run(None, inputs), strict=True))
         expected = monitor(image)
         assert isinstance(expected, Monitored)
-        count += 1
+        difference.images += 1
         if OF_PROPOSALS[0] in names and expected.proposals is not None:
-            alone, differences = _of_proposals(
-                expected.proposals, *(found.pop(name) for name in OF_PROPOSALS)
-            )
-            proposals, others = proposals + len(expected.proposals), others + alone
-            largest |= {name: max(largest[name], value) for name, value in differences.items()}
-        if len(expected) != len(found["label"]) or (expected.label != found["label"]).any():
-            unmatched += 1
-        elif len(expected):
-            detections += len(expected)
-            unknown += int((expected.unknown != found["unknown"]).sum())
-            for name, value in _differences(expected, found).items():
-                largest[name] = max(largest[name], value)
-    return Difference(count, detections, unmatched, unknown, largest, proposals, others)
+            boxes, objectness = (outputs.pop(name) for name in OF_PROPOSALS)
+            _compare_proposals(expected.proposals, boxes, objectness, difference)
+        _compare_detections(expected, outputs, difference)
+    return difference
 
 
-def _of_proposals(
-    expected: Regions, boxes: np.ndarray, objectness: np.ndarray
-) -> tuple[int, dict[str, float]]:
-    """Number of an image's proposals that the graph or the monitor alone has, and differences of the others."""
-    apart = np.abs(expected.box[:, None] - boxes[None]).max(axis=2)
-    ours, theirs = np.nonzero(apart <= SAME_BOX)
-    scores = np.abs(expected.score[ours] - objectness[theirs])
-    others = len(expected) - len(np.unique(ours)) + len(boxes) - len(np.unique(theirs))
-    values = (apart[ours, theirs], scores)
-    return others, {
-        name: float(of.max(initial=0)) for name, of in zip(OF_PROPOSALS, values, strict=True)
-    }
+def _compare_proposals(
+    expected: Regions, boxes: np.ndarray, objectness: np.ndarray, difference: Difference
+) -> None:
+    """Adds what an image's proposals of the graph and the monitor differ in.
+
+    Args:
+        expected: Those of the monitor.
+        boxes, objectness: Those of the graph, ndarrays of shape (P, 4) and (P,).
+        difference: Is changed.
+    """
+    distances = np.abs(expected.box[:, None] - boxes[None]).max(axis=2)
+    own_rows, graph_rows = np.nonzero(distances <= SAME_BOX)
+    score_differences = np.abs(expected.score[own_rows] - objectness[graph_rows])
+    only_in_monitor = len(expected) - len(np.unique(own_rows))
+    only_in_graph = len(boxes) - len(np.unique(graph_rows))
+
+    difference.proposals += len(expected)
+    difference.other_proposals += only_in_monitor + only_in_graph
+    values = (distances[own_rows, graph_rows], score_differences)
+    for name, value in zip(OF_PROPOSALS, values, strict=True):
+        difference.note(name, float(value.max(initial=0)))
 
 
-def _differences(expected: Monitored, found: dict[str, np.ndarray]) -> dict[str, float]:
-    """Of one image; see `Difference.largest`."""
-    own = {"score": expected.score, "confidence": expected.regions.score}
-    values = {}
-    for name in found:
-        if name not in NOT_NUMBERS:
-            stored = own[name] if name in own else expected.regions.array(name)
-            values[name] = np.abs(np.asarray(stored, np.float64) - found[name])
-    values["relative"] = values["score"] / np.maximum(1, np.abs(expected.score))
-    return {name: float(value.max()) for name, value in values.items()}
+def _compare_detections(
+    expected: Monitored, outputs: dict[str, np.ndarray], difference: Difference
+) -> None:
+    """Adds what an image's detections of the graph and the monitor differ in."""
+    label = outputs["label"]
+    if len(expected) != len(label) or (expected.label != label).any():
+        difference.unmatched += 1
+        return
+    if not len(expected):
+        return
+    difference.detections += len(expected)
+    difference.unknown += int((expected.unknown != outputs["unknown"]).sum())
+    for name, output in outputs.items():
+        if name in NOT_NUMBERS:
+            continue
+        if name == "score":
+            column = expected.score
+        elif name == "confidence":
+            column = expected.regions.score
+        else:
+            column = np.asarray(expected.regions.array(name))
+        values = np.abs(np.asarray(column, np.float64) - output)
+        difference.note(name, float(values.max()))
+        if name == "score":
+            relative = values / np.maximum(1, np.abs(expected.score))
+            difference.note("relative", float(relative.max()))

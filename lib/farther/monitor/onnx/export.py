@@ -79,8 +79,8 @@ SAMPLES = (np.full((64, 96, 3), 90, np.uint8), np.full((96, 80, 3), 90, np.uint8
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """What a graph decides: which boxes are detections, which of them are unknown, and which proposals.
+class GraphThresholds:
+    """Thresholds of a graph: of detections, of unknown ones among them, and of proposals.
 
     Args:
         operating, tau: t* and τ.
@@ -102,26 +102,22 @@ class Scored(nn.Module):
         decisions: Thresholds.
     """
 
-    def __init__(self, graph: Graph, method: Method, header: Header, decisions: Decisions):
+    def __init__(self, graph: Graph, method: Method, header: Header, decisions: GraphThresholds):
         super().__init__()
-        self.graph, self.method = graph, method
+        self.graph = graph
+        self.method = method
         self.score = score_module(method, header)
-        self.tau, self.proposals = decisions.tau, decisions.proposals
+        self.tau = decisions.tau
+        self.proposals = decisions.proposals
         self.dtype = getattr(torch, graph.detector.features_dtype)
 
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
-        of_detections = [
-            "box",
-            "label",
-            "confidence",
-            "logits",
-            *self.method.columns,
-            "score",
-            "unknown",
-        ]
-        return [*of_detections, *([] if self.proposals is None else OF_PROPOSALS)]
+        names = ["box", "label", "confidence", "logits", *self.method.columns, "score", "unknown"]
+        if self.proposals is not None:
+            names += OF_PROPOSALS
+        return names
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs of one image: N rows each, and of proposals P."""
@@ -135,22 +131,23 @@ class Scored(nn.Module):
         score = self.score(score=columns["confidence"], **read)
         columns |= {"score": score, "unknown": score < number(self.tau)}
         if self.proposals is not None:
-            called = self._called(self.proposals, columns)
-            columns |= {name: columns[name][called] for name in OF_PROPOSALS}
+            rows = self._unknown_proposals(self.proposals, columns)
+            for name in OF_PROPOSALS:
+                columns[name] = columns[name][rows]
         return tuple(columns[name] for name in self.outputs)
 
     @staticmethod
-    def _called(proposals: BundledProposals, columns: Columns) -> Tensor:
+    def _unknown_proposals(proposals: BundledProposals, columns: Columns) -> Tensor:
         """Rows of the proposals that are called unknown; see `BundledProposals.called`."""
         boxes, objectness = (columns[name].double() for name in OF_PROPOSALS)
-        called = beside(boxes, columns["box"].double(), proposals.iou)
+        is_unknown = beside(boxes, columns["box"].double(), proposals.iou)
         if proposals.threshold is not None:
-            called = called & (objectness > number(proposals.threshold))
-        return torch.where(called)[0]
+            is_unknown = is_unknown & (objectness > number(proposals.threshold))
+        return torch.where(is_unknown)[0]
 
 
 def write_graph(
-    detector: Detector, method: Method, header: Header, decisions: Decisions, folder: Path
+    detector: Detector, method: Method, header: Header, decisions: GraphThresholds, folder: Path
 ) -> BundledGraph:
     """Writes `model.onnx` into a folder.
 
@@ -168,28 +165,20 @@ def write_graph(
     Raises:
         ParameterError: the detector or the method cannot be exported; says why.
     """
-    score_module(method, header)
-    proposed = None if decisions.proposals is None else decisions.proposals.selection()
+    score_module(method, header)  # refuses before anything is traced
+    selection = None
+    if decisions.proposals is not None:
+        selection = decisions.proposals.selection()
     detector = replace(detector, device="cpu")
     kind = _kind(detector)
-    sample = inputs_of(detector, SAMPLES[0])
-    shapes = [tuple(inputs_of(detector, image)["image"].shape) for image in SAMPLES]
-    free = [
-        axis
-        for axis, sides in enumerate(zip(*shapes, strict=True))
-        if kind.any_shape and sides[0] != 3
-    ]
-    if shapes[0] != shapes[1] and not kind.any_shape:
-        problem = f"its images have many shapes, such as {shapes[0]} and {shapes[1]}, and its network is traced for one"
-        raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
-    module = Scored(
-        kind(detector, method.columns, decisions.operating, proposed), method, header, decisions
-    ).eval()
+    graph = kind(detector, method.columns, decisions.operating, selection)
+    module = Scored(graph, method, header, decisions).eval()
     _check_size(module, method)
-    axes = {"image": dict(zip(free, ("height", "width"), strict=True))} if free else {}
-    axes |= {
-        name: {0: "proposals" if name in OF_PROPOSALS else "detections"} for name in module.outputs
-    }
+
+    sample = inputs_of(detector, SAMPLES[0])
+    axes = _free_axes(detector, any_shape=kind.any_shape)
+    for name in module.outputs:
+        axes[name] = {0: "proposals" if name in OF_PROPOSALS else "detections"}
     file = folder / FILE
     with torch.no_grad(), tracing():
         torch.onnx.export(
@@ -220,6 +209,25 @@ def write_graph(
     )
 
 
+def _free_axes(detector: Detector, *, any_shape: bool) -> dict[str, dict[int, str]]:
+    """Names of the axes of the input `image` that differ between images.
+
+    Raises:
+        ParameterError: the network is traced for one shape, and its images have several.
+    """
+    first, second = (tuple(inputs_of(detector, image)["image"].shape) for image in SAMPLES)
+    if not any_shape:
+        if first != second:
+            problem = f"its images have many shapes, such as {first} and {second}"
+            raise ParameterError(
+                f"detector {detector.name!r} cannot be exported: {problem}, and its network is "
+                "traced for one"
+            )
+        return {}
+    sides = [axis for axis, length in enumerate(first) if length != 3]
+    return {"image": dict(zip(sides, ("height", "width"), strict=True))}
+
+
 def inputs_of(detector: Detector, image: np.ndarray) -> dict[str, Tensor]:
     """The inputs of the graph, by name, for an image (H, W, 3), uint8."""
     prepared = detector.prepare(image)
@@ -239,23 +247,27 @@ def _kind(detector: Detector) -> type[Graph]:
     Raises:
         ParameterError: there is none, or not with these parameters.
     """
-    found = GRAPHS.get(type(detector))
+    kind = GRAPHS.get(type(detector))
     problem = None
-    if found is None:
+    if kind is None:
         problem = f"only {', '.join(sorted(cls.name for cls in GRAPHS))} can be"
     elif detector.precision != "float32":
         problem = f"its precision is {detector.precision}, and graphs compute in float32"
     elif isinstance(detector, LatentDetector) and detector.published_rois:
         problem = "published_rois places boxes by the width of the image alone"
-    elif isinstance(detector, Yolo) and POOLED in str(
-        detector.checkpoint.blueprint.architecture["head"]
-    ):
+    elif isinstance(detector, Yolo) and _has_pooled_text(detector):
         problem = f"{POOLED}, of YOLO-World's first version, is not traced for images of any shape"
     elif isinstance(detector, FasterRCNN) and detector.blueprint.architecture == MSRA:
-        problem = f"{MSRA} computes anchors and proposals as Detectron2 does, in steps that are not traced"
-    if found is None or problem is not None:
+        steps = "computes anchors and proposals as Detectron2 does, in steps that are not traced"
+        problem = f"{MSRA} {steps}"
+    if kind is None or problem is not None:
         raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
-    return found
+    return kind
+
+
+def _has_pooled_text(detector: Yolo) -> bool:
+    """Whether the network is YOLO-World's first version."""
+    return POOLED in str(detector.checkpoint.blueprint.architecture["head"])
 
 
 def _check_runs(detector: Detector, file: Path) -> None:
@@ -269,9 +281,9 @@ def _check_runs(detector: Detector, file: Path) -> None:
 
 
 def _check_size(module: nn.Module, method: Method) -> None:
-    size = sum(
-        value.numel() * value.element_size() for value in (*module.parameters(), *module.buffers())
-    )
+    size = 0
+    for tensor in (*module.parameters(), *module.buffers()):
+        size += tensor.numel() * tensor.element_size()
     if size > LARGEST:
         problem = (
             f"weights and fitted state have {size / 2**30:.1f} GiB, and an ONNX file at most 2"
@@ -290,12 +302,12 @@ def score_module(method: Method, header: Header) -> ScoreModule:
     reason = method.no_torch_form()
     if isinstance(method, DDU):
         reason = "ONNX has no solution of triangular equations"
-    parts: list[Method] = [method]
+    by_layer: list[Method] = [method]
     if isinstance(method, MDSEnsemble):
-        parts = [*method.fitted_parts()]
-    for part in parts:
-        if isinstance(part, Mahalanobis) and not reason:
-            reason = _rounding_of(part)
+        by_layer = [*method.fitted_parts()]
+    for of_layer in by_layer:
+        if isinstance(of_layer, Mahalanobis) and not reason:
+            reason = _rounding_of(of_layer)
     if reason:
         raise ParameterError(f"method {method.name!r} cannot be exported: {reason}")
     return method.to_torch(header=header)
@@ -307,17 +319,24 @@ def _rounding_of(method: Mahalanobis) -> str:
     rounding = np.linalg.norm(method.whitening_) * np.finfo(np.float32).eps * scale
     if rounding <= MOST_ROUNDING:
         return ""
-    return f"the covariance is so nearly singular that rounding moves vectors by {rounding:.2g} deviations"
+    moved = f"rounding moves vectors by {rounding:.2g} deviations"
+    return f"the covariance is so nearly singular that {moved}"
 
 
 def number(value: float) -> Tensor:
-    """A number as a constant of the graph, shape (1,): the exporter would round a plain one to float32."""
+    """A number as a constant of the graph, shape (1,).
+
+    The exporter would round a plain one to float32.
+    """
     return torch.tensor([value], dtype=torch.float64)
 
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Lets layers compute in the steps that ONNX has, and the tracer not warn of sizes that all images share."""
+    """Has layers compute in the steps that ONNX has.
+
+    The tracer does not warn of sizes that all images share.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     for name, steps in SYMBOLICS.items():

@@ -1,4 +1,4 @@
-"""Detectors as modules that PyTorch traces: one prepared image in, the columns of its detections out.
+"""Detectors as modules that PyTorch traces: from one prepared image to its detections.
 
 They call the adapters' networks and selections with sizes as tensors, so that a graph takes images
 of any shape. A graph takes one image, because the number of detections differs between images.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -62,12 +63,10 @@ class Graph(nn.Module, ABC):
         proposed: ProposalSelection | None = None,
     ):
         super().__init__()
-        self.detector, self.wanted, self.operating, self.proposed = (
-            detector,
-            frozenset(columns),
-            operating,
-            proposed,
-        )
+        self.detector = detector
+        self.optional_columns = frozenset(columns)
+        self.operating = operating
+        self.proposed = proposed
 
     @abstractmethod
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
@@ -80,7 +79,7 @@ class Graph(nn.Module, ABC):
         """
 
     def confident(self, scores: Tensor) -> Tensor:
-        """Scores, those below t* set to 0: suppression never lets a box remove one of a higher score."""
+        """Scores, those below t* set to 0: in NMS a box never removes one of a higher score."""
         return torch.where(scores >= self.operating, scores, torch.zeros_like(scores))
 
 
@@ -98,24 +97,22 @@ class ClassifierGraph(Graph):
         """See `Graph.forward`."""
         assert original is not None
         if image.dtype == torch.uint8:
-            mean, std = (
+            mean, deviation = (
                 torch.tensor(values)[:, None, None] for values in self.classifier.normalisation
             )
-            image = (image.permute(2, 0, 1).float() / 255 - mean) / std
-        seen = self.classifier(image[None])
-        confidence, label = seen.logits.softmax(1).max(1)
+            image = (image.permute(2, 0, 1).float() / 255 - mean) / deviation
+        outputs = self.classifier(image[None])
+        confidence, label = outputs.logits.softmax(1).max(1)
         zero = torch.zeros_like(original[:1])
-        box = torch.cat([zero, zero, original[1:], original[:1]]).float()[None]
-        vectors = dict(seen.latents) | (
-            {} if seen.features is None else {"features": seen.features}
-        )
         columns = {
-            "box": box,
+            "box": torch.cat([zero, zero, original[1:], original[:1]]).float()[None],
             "label": label,
             "confidence": confidence,
-            "logits": seen.logits,
-            **vectors,
+            "logits": outputs.logits,
+            **outputs.latents,
         }
+        if outputs.features is not None:
+            columns["features"] = outputs.features
         rows = torch.where(confidence >= self.operating)[0]
         return {name: values[rows] for name, values in columns.items()}
 
@@ -131,23 +128,24 @@ class BoxGraph(Graph):
         self,
         boxes: Tensor,
         scores: Tensor,
-        own: Tensor | None,
-        given: Tensor,
-        whole: Tensor | None = None,
+        objectness: Tensor | None,
+        original: Tensor,
+        unclipped: Tensor | None = None,
     ) -> Columns:
-        """The columns of the proposals; see `farther.detectors.networks.proposals.propose` for the arguments."""
+        """The columns of the proposals.
+
+        See `farther.detectors.networks.proposals.propose` for the arguments.
+        """
         if self.proposed is None:
             return {}
-        rows, values = propose_boxes(boxes, scores, own, given, self.proposed, whole)
+        rows, values = propose_boxes(boxes, scores, objectness, original, self.proposed, unclipped)
         return {"proposal_box": boxes[rows], "proposal_objectness": values}
 
     def best_anchors(self, scores: Tensor) -> Tensor:
         """Rows of the anchors that may become proposals, of scores (A, K)."""
-        return (
-            scores.new_zeros(0, dtype=torch.long)
-            if self.proposed is None
-            else best(scores.amax(1), self.proposed)
-        )
+        if self.proposed is None:
+            return scores.new_zeros(0, dtype=torch.long)
+        return best(scores.amax(1), self.proposed)
 
     def tapped(self, network: nn.Module) -> Taps:
         """Hooks on the inner modules whose activations are wanted."""
@@ -164,39 +162,45 @@ class BoxGraph(Graph):
             size: Height and width of the network's input, int64.
             taps: After the network's pass.
         """
-        found = {}
-        if "latent" in self.wanted:
+        columns = {}
+        if "latent" in self.optional_columns:
             maps = list(levels())
-            found["latent"] = (
-                self._pyramid(maps, placed, size)
-                if self.strided
-                else self._share(maps[0], placed, size)
-            )
+            if self.strided:
+                columns["latent"] = self._pyramid(maps, placed, size)
+            else:
+                columns["latent"] = self._share(maps[0], placed, size)
         for name in self.stored.layers.latents:
-            found[f"{LAYER}{name}"] = self._share(taps.map_of(name), placed, size)
-        return found
+            columns[f"{LAYER}{name}"] = self._share(taps.map_of(name), placed, size)
+        return columns
 
     def _pyramid(self, maps: list[Tensor], placed: Tensor, size: Tensor) -> Tensor:
         """Of the level that fits each box, or of all levels side by side, as `latent_means`."""
         finest = int(size[1]) // int(maps[0].shape[-1])
         cells = [placed / (finest << number) for number in range(len(maps))]
         if self.stored.pooling.all_levels or len(maps) == 1:
-            return torch.cat([self._pool(*one) for one in zip(maps, cells, strict=True)], dim=1)
-        fitting = fitting_levels(placed, finest, len(maps))
-        rows = [torch.where(fitting == number)[0] for number in range(len(maps))]
-        parts = [self._pool(level, of[at]) for level, of, at in zip(maps, cells, rows, strict=True)]
-        return torch.cat(parts)[torch.cat(rows).argsort()]
+            pooled = [self._pool(level, boxes) for level, boxes in zip(maps, cells, strict=True)]
+            return torch.cat(pooled, dim=1)
+
+        level_of_box = fitting_levels(placed, finest, len(maps))
+        pooled, rows = [], []
+        for number, level in enumerate(maps):
+            rows_of_level = torch.where(level_of_box == number)[0]
+            pooled.append(self._pool(level, cells[number][rows_of_level]))
+            rows.append(rows_of_level)
+        return torch.cat(pooled)[torch.cat(rows).argsort()]
 
     def _share(self, level: Tensor, placed: Tensor, size: Tensor) -> Tensor:
         """Of a map that covers the network's input, whatever its stride."""
         return self._pool(level, placed * (shape_as_tensor(level)[2:] / size).flip(0).repeat(2))
 
     def _pool(self, level: Tensor, cells: Tensor) -> Tensor:
-        """Channel means of a map, (1, C, h, w), over boxes in its cells, as `box_means`: shape (N, C)."""
+        """Channel means of a map, (1, C, h, w), over boxes in its cells: shape (N, C).
+
+        As `box_means`.
+        """
         pooling = self.stored.pooling
-        return roi_align(level, [cells], pooling.size, 1.0, pooling.sampling, aligned=True).mean(
-            dim=(2, 3)
-        )
+        aligned = roi_align(level, [cells], pooling.size, 1.0, pooling.sampling, aligned=True)
+        return aligned.mean(dim=(2, 3))
 
 
 class YoloGraph(BoxGraph):
@@ -219,28 +223,39 @@ class YoloGraph(BoxGraph):
         assert original is not None
         batch = image.permute(2, 0, 1)[None].float() / 255
         with self.tapped(self.network) as taps:
-            seen = yolo.run(self.network, batch)
-        decoded = seen.decoded[0].T
-        confidence, label = self.confident(decoded[:, 4:]).max(1)
-        anchors = self.best_anchors(decoded[:, 4:])
-        rows = torch.where(confidence > self.selection.score_threshold)[0]
-        boxes, whole = self._corners(decoded[rows]), self._corners(decoded[anchors])
-        apart = boxes + label[rows, None].float() * self.OFFSET
-        kept = nms(apart, confidence[rows], self.selection.iou)[: self.selection.max_detections]
-        kept = kept[(boxes[kept, 2:] >= boxes[kept, :2]).all(dim=1)]
-        boxes, rows = boxes[kept], rows[kept]
-        logits = seen.logits[0].T[rows]
+            outputs = yolo.run(self.network, batch)
+        decoded = outputs.decoded[0].T
         size = shape_as_tensor(batch)[2:]
+        confidence, label = self.confident(decoded[:, 4:]).max(1)
+
+        rows = torch.where(confidence > self.selection.score_threshold)[0]
+        boxes = self._corners(decoded[rows])
+        boxes_by_class = boxes + label[rows, None].float() * self.OFFSET
+        selected = nms(boxes_by_class, confidence[rows], self.selection.iou)
+        selected = selected[: self.selection.max_detections]
+        selected = selected[(boxes[selected, 2:] >= boxes[selected, :2]).all(dim=1)]
+        boxes, rows = boxes[selected], rows[selected]
+        logits = outputs.logits[0].T[rows]
+        if self.stored.log_scores:
+            logits = logsigmoid(logits)
+
+        anchors = self.best_anchors(decoded[:, 4:])
+        anchor_boxes = self._corners(decoded[anchors])
+        proposals = self.proposals(
+            self._in_image(anchor_boxes, size, original),
+            decoded[anchors, 4:],
+            None,
+            original,
+            anchor_boxes,
+        )
         return {
             "box": self._in_image(boxes, size, original),
             "label": label[rows],
             "confidence": confidence[rows],
-            "logits": logsigmoid(logits) if self.stored.log_scores else logits,
-            **self.proposals(
-                self._in_image(whole, size, original), decoded[anchors, 4:], None, original, whole
-            ),
-            **self._features(seen, rows),
-            **self.latents(lambda: [seen.backbone], boxes, size, taps),
+            "logits": logits,
+            **proposals,
+            **self._features(outputs, rows),
+            **self.latents(lambda: [outputs.backbone], boxes, size, taps),
         }
 
     @staticmethod
@@ -249,26 +264,26 @@ class YoloGraph(BoxGraph):
         centre, half = decoded[:, :2], decoded[:, 2:4] / 2
         return torch.cat([centre - half, centre + half], dim=1)
 
-    def _features(self, seen: yolo.YoloOutput, rows: Tensor) -> Columns:
+    def _features(self, outputs: yolo.YoloOutput, rows: Tensor) -> Columns:
         """The column `features`, where all levels share a last layer."""
         if last_layer(self.network) is None or not self.stored.wants("features"):
             return {}
-        return {
-            "features": torch.cat([level[0].flatten(1) for level in seen.class_features], dim=1).T[
-                rows
-            ]
-        }
+        levels = [level[0].flatten(1) for level in outputs.class_features]
+        return {"features": torch.cat(levels, dim=1).T[rows]}
 
     @staticmethod
     def _in_image(boxes: Tensor, size: Tensor, original: Tensor) -> Tensor:
-        """Boxes in pixels of the padded input → in pixels of the image as given, as Ultralytics' `scale_boxes`."""
-        given = original.double()
-        gain = (size / given).min()
-        new = (given * gain).round().clamp(min=1)
-        before = ((size - new) / 2 - 0.1).round().flip(0).repeat(2).float()
-        factor = (new / given).flip(0).repeat(2).float()
+        """Boxes in pixels of the padded input → in pixels of the image, clipped to it.
+
+        As Ultralytics' `scale_boxes`.
+        """
+        sides = original.double()
+        gain = (size / sides).min()
+        scaled = (sides * gain).round().clamp(min=1)
+        padding = ((size - scaled) / 2 - 0.1).round().flip(0).repeat(2).float()
+        factor = (scaled / sides).flip(0).repeat(2).float()
         edges = original.flip(0).repeat(2).float()
-        return torch.minimum(((boxes - before) / factor).clamp(min=0), edges)
+        return torch.minimum(((boxes - padding) / factor).clamp(min=0), edges)
 
 
 class DetrGraph(BoxGraph):
@@ -287,11 +302,11 @@ class DetrGraph(BoxGraph):
         assert original is not None
         pixels = image[None]
         with self.tapped(self.network) as taps:
-            seen = detr_inference.run(self.network, pixels, torch.ones_like(pixels[:, 0]))
-        boxes = detr_inference.corners(seen.boxes[0])
+            outputs = detr_inference.run(self.network, pixels, torch.ones_like(pixels[:, 0]))
+        boxes = detr_inference.corners(outputs.boxes[0])
         if self.selection.clipped:
             boxes = boxes.clamp(0, 1)
-        pairs = detr_inference.candidates(self.confident(seen.scores[0]), self.selection)
+        pairs = detr_inference.candidates(self.confident(outputs.scores[0]), self.selection)
         # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort
         # does.
         order = pairs.scores.topk(pairs.scores.shape[0]).indices
@@ -299,19 +314,43 @@ class DetrGraph(BoxGraph):
             order = batched_nms(
                 boxes[pairs.queries], pairs.scores, pairs.labels, self.selection.iou
             )
-        found = pairs.at(order[: self.selection.max_detections])
-        edges, size = original.flip(0).repeat(2).float(), shape_as_tensor(pixels)[2:]
-        shown = boxes[found.queries]
-        maps = [] if seen.latent is None else [seen.latent]
+        detections = pairs.at(order[: self.selection.max_detections])
+        detected_boxes = boxes[detections.queries]
+
+        edges = original.flip(0).repeat(2).float()
+        size = shape_as_tensor(pixels)[2:]
+        placed = detected_boxes * size.flip(0).repeat(2)
+        maps = [] if outputs.latent is None else [outputs.latent]
         return {
-            "box": shown * edges,
-            "label": found.labels,
-            "confidence": found.scores,
-            "logits": seen.logits[0][found.queries],
-            "features": seen.features[0][found.queries],
-            **self.proposals(boxes * edges, seen.scores[0], None, original),
-            **self.latents(lambda: maps, shown * size.flip(0).repeat(2), size, taps),
+            "box": detected_boxes * edges,
+            "label": detections.labels,
+            "confidence": detections.scores,
+            "logits": outputs.logits[0][detections.queries],
+            "features": outputs.features[0][detections.queries],
+            **self.proposals(boxes * edges, outputs.scores[0], None, original),
+            **self.latents(lambda: maps, placed, size, taps),
         }
+
+
+@dataclass(frozen=True)
+class ScaledImage:
+    """An image as torchvision's detectors take it.
+
+    Args:
+        batch: The batch of this one image.
+        original: Height and width as given, shape (2,), int64.
+        scaled: Height and width after scaling, shape (2,), int64.
+        padded: Height and width after padding, shape (2,), int64.
+    """
+
+    batch: ImageList
+    original: Tensor
+    scaled: Tensor
+    padded: Tensor
+
+    def in_original(self, boxes: Tensor) -> Tensor:
+        """Boxes in pixels of the scaled image → in pixels of the image as given."""
+        return boxes * (self.original.float() / self.scaled.float()).flip(0).repeat(2)
 
 
 class TorchvisionGraph(BoxGraph):
@@ -320,40 +359,34 @@ class TorchvisionGraph(BoxGraph):
     any_shape = True
     network: Any
 
-    def batch(self, image: Tensor) -> tuple[ImageList, Tensor, Tensor, Tensor]:
-        """An image (H, W, 3), uint8, as the network takes it, as torchvision's transform makes it.
-
-        Returns:
-            The batch of one image, and height and width as given, scaled, and padded.
-        """
+    def scaled_image(self, image: Tensor) -> ScaledImage:
+        """An image (H, W, 3), uint8, as torchvision's transform makes it for the network."""
         transform = self.network.transform
         pixels = transform.normalize(image.permute(2, 0, 1).float() / 255)
-        given = shape_as_tensor(image)[:2]
-        sides = given.double()
-        most = torch.tensor([transform.min_size[-1], transform.max_size], dtype=torch.float64)
+        original = shape_as_tensor(image)[:2]
+        sides = original.double()
+        limits = torch.tensor([transform.min_size[-1], transform.max_size], dtype=torch.float64)
         # Tensor by tensor: a number by a tensor is a product with its reciprocal, which can round a
         # side down.
-        scaled = torch.floor(sides * (most / torch.stack([sides.min(), sides.max()])).min()).long()
+        factor = (limits / torch.stack([sides.min(), sides.max()])).min()
+        scaled = torch.floor(sides * factor).long()
         size: Any = [scaled[0], scaled[1]]
-        made = interpolate(pixels[None], size=size, mode="bilinear", align_corners=False)
+        resized = interpolate(pixels[None], size=size, mode="bilinear", align_corners=False)
+
         divisor: int = transform.size_divisible
         padded = (scaled + divisor - 1) // divisor * divisor
-        further: Any = padded - scaled
-        made = pad(made, [0, further[1], 0, further[0]])
-        return ImageList(made, [(scaled[0], scaled[1])]), given, scaled, padded
+        padding: Any = padded - scaled
+        batch = pad(resized, [0, padding[1], 0, padding[0]])
+        return ScaledImage(ImageList(batch, [(scaled[0], scaled[1])]), original, scaled, padded)
 
     @staticmethod
-    def in_image(boxes: Tensor, scaled: Tensor, given: Tensor) -> Tensor:
-        """Boxes in pixels of the scaled image → in pixels of the image as given."""
-        return boxes * (given.float() / scaled.float()).flip(0).repeat(2)
-
-    def columns(self, found: Any, logits: Tensor, scaled: Tensor, given: Tensor) -> Columns:
+    def columns(detections: Any, logits: Tensor, image: ScaledImage) -> Columns:
         """The columns of the network's detections, their boxes in pixels of the image as given."""
         return {
-            "box": self.in_image(found.boxes, scaled, given),
-            "label": found.labels,
-            "confidence": found.scores,
-            "logits": logits[found.rows],
+            "box": image.in_original(detections.boxes),
+            "label": detections.labels,
+            "confidence": detections.scores,
+            "logits": logits[detections.rows],
         }
 
 
@@ -367,27 +400,33 @@ class FasterRCNNGraph(TorchvisionGraph):
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
-        network, heads = self.network, self.network.roi_heads
-        batch, given, scaled, padded = self.batch(image)
+        network = self.network
+        heads = network.roi_heads
+        scaled = self.scaled_image(image)
+        sizes = scaled.batch.image_sizes
         with self.tapped(network) as taps:
-            levels = network.backbone(batch.tensors)
-        seen = propose(network, batch, levels)
-        features = heads.box_head(heads.box_roi_pool(levels, seen.proposals, batch.image_sizes))
+            levels = network.backbone(scaled.batch.tensors)
+        proposed = propose(network, scaled.batch, levels)
+        features = heads.box_head(heads.box_roi_pool(levels, proposed.proposals, sizes))
         logits, deltas = heads.box_predictor(features)
-        boxes = heads.box_coder.decode(deltas, seen.proposals)
-        found = select_detections(
-            network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0]
+        boxes = heads.box_coder.decode(deltas, proposed.proposals)
+        scores = self.confident(logits.softmax(-1))
+        detections = select_detections(network, boxes, scores, sizes[0])
+
+        def maps() -> Sequence[Tensor]:
+            return distinct_levels(network, proposed.shared)
+
+        proposals = self.proposals(
+            scaled.in_original(proposed.proposals[0]),
+            class_scores(logits, self.detector.header()),
+            proposed.scores[0],
+            scaled.original,
         )
-        proposed = self.in_image(seen.proposals[0], scaled, given)
         return {
-            **self.columns(found, logits, scaled, given),
-            **self.proposals(
-                proposed, class_scores(logits, self.detector.header()), seen.scores[0], given
-            ),
-            "features": features[found.rows],
-            **self.latents(
-                lambda: distinct_levels(network, seen.shared), found.boxes, padded, taps
-            ),
+            **self.columns(detections, logits, scaled),
+            **proposals,
+            "features": features[detections.rows],
+            **self.latents(maps, detections.boxes, scaled.padded, taps),
         }
 
 
@@ -398,29 +437,33 @@ class DenseGraph(TorchvisionGraph):
         super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns()
         self.selection = detector.selection()
-        self.network, self.background = detector.network, detector.header().background_index
+        self.network = detector.network
+        self.background = detector.header().background_index
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
         network = self.network
-        batch, given, scaled, padded = self.batch(image)
+        scaled = self.scaled_image(image)
+        size = scaled.batch.image_sizes[0]
         with self.tapped(network) as taps:
-            levels = list(network.backbone(batch.tensors).values())
-        answers = network.head(levels)
-        logits, deltas = answers["cls_logits"][0], answers["bbox_regression"][0]
-        scores = scores_of(answers, self.background)[0]
+            levels = list(network.backbone(scaled.batch.tensors).values())
+        outputs = network.head(levels)
+        logits = outputs["cls_logits"][0]
+        deltas = outputs["bbox_regression"][0]
+        scores = scores_of(outputs, self.background)[0]
+
+        anchors = network.anchor_generator(scaled.batch, levels)[0]
         per_cell = network.anchor_generator.num_anchors_per_location()[0]
         counts = [level.shape[2] * level.shape[3] * per_cell for level in levels]
-        anchors = network.anchor_generator(batch, levels)[0]
-        size, best_rows = batch.image_sizes[0], self.best_anchors(scores)
-        found = select(
+        detections = select(
             network, self.confident(scores), deltas, anchors, size, counts, self.selection
         )
-        proposed = self.in_image(
-            decode(network, deltas[best_rows], anchors[best_rows], size), scaled, given
-        )
+
+        rows = self.best_anchors(scores)
+        boxes = decode(network, deltas[rows], anchors[rows], size)
+        proposals = self.proposals(scaled.in_original(boxes), scores[rows], None, scaled.original)
         return {
-            **self.columns(found, logits, scaled, given),
-            **self.proposals(proposed, scores[best_rows], None, given),
-            **self.latents(lambda: levels, found.boxes, padded, taps),
+            **self.columns(detections, logits, scaled),
+            **proposals,
+            **self.latents(lambda: levels, detections.boxes, scaled.padded, taps),
         }

@@ -1,4 +1,4 @@
-"""Description of what an image goes through before a graph takes it, so that other programs can do the same."""
+"""Description of an image's preparation for a graph, so that other programs can do the same."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def described(detector: Detector) -> GraphPreprocessing:
 
 def _of_yolo(detector: Yolo) -> GraphPreprocessing:
     stride = detector.checkpoint.stride
-    longer = (
-        -(-(detector.image_size or detector.checkpoint.blueprint.image_size) // stride) * stride
-    )
+    image_size = detector.image_size or detector.checkpoint.blueprint.image_size
+    longer_side = -(-image_size // stride) * stride
     steps = [
         "Red, green, blue; bytes.",
-        "Resize by the factor longer_side / max(height, width), to the nearest integers, bilinear as "
-        "OpenCV's INTER_LINEAR.",
-        "Pad each side to the next multiple of `multiple` with `value`: half of it (rounded, of halves the smaller "
-        "part) left and above, the rest right and below.",
+        "Resize by the factor longer_side / max(height, width), to the nearest integers, bilinear "
+        "as OpenCV's INTER_LINEAR.",
+        "Pad each side to the next multiple of `multiple` with `value`: half of it (rounded, of "
+        "halves the smaller part) left and above, the rest right and below.",
         "The input `image` is (height, width, 3), uint8; the graph divides by 255.",
         ORIGINAL,
     ]
-    return GraphPreprocessing(
-        steps=steps, numbers={"longer_side": longer, "multiple": stride, "value": 114}
-    )
+    numbers = {"longer_side": longer_side, "multiple": stride, "value": 114}
+    return GraphPreprocessing(steps=steps, numbers=numbers)
 
 
 def _of_torchvision(detector: FasterRCNN | DenseDetector) -> GraphPreprocessing:
     transform = detector.network.transform
     steps = [
-        "Red, green, blue; bytes. The input `image` is the image as given, (height, width, 3), uint8.",
-        "Nothing else: the graph divides by 255, subtracts `mean`, divides by `std`, resizes (bilinear, half pixels) "
-        "so that the shorter side has `shorter_side` pixels, unless the longer one would then have more than "
-        "`longer_side`, and pads right and below with zeros to multiples of `multiple`.",
+        "Red, green, blue; bytes. The input `image` is the image as given, (height, width, 3), "
+        "uint8.",
+        "Nothing else: the graph divides by 255, subtracts `mean`, divides by `std`, resizes "
+        "(bilinear, half pixels) so that the shorter side has `shorter_side` pixels, unless the "
+        "longer one would then have more than `longer_side`, and pads right and below with zeros "
+        "to multiples of `multiple`.",
     ]
     numbers = {
         "mean": list(transform.image_mean),
@@ -66,9 +66,11 @@ def _of_classifier(detector: Classifier) -> GraphPreprocessing:
     preprocessing = detector.blueprint.preprocessing
     steps = [
         "Red, green, blue; bytes.",
-        "Resize with Pillow, by `interpolation`: the shorter side to `resize` pixels, or height and width to its two.",
+        "Resize with Pillow, by `interpolation`: the shorter side to `resize` pixels, or height "
+        "and width to its two.",
         "Cut `crop` × `crop` pixels from the centre; pad a smaller image with zeros.",
-        "The input `image` is (crop, crop, 3), uint8; the graph divides by 255, subtracts `mean`, divides by `std`.",
+        "The input `image` is (crop, crop, 3), uint8; the graph divides by 255, subtracts `mean`, "
+        "divides by `std`.",
         ORIGINAL,
     ]
     return GraphPreprocessing(steps=steps, numbers=dict(preprocessing))
@@ -77,16 +79,16 @@ def _of_classifier(detector: Classifier) -> GraphPreprocessing:
 def _of_processor(detector: Any) -> GraphPreprocessing:
     steps = [
         "Red, green, blue; bytes.",
-        "What the model's own image processor does, with the fields in the numbers: resize, rescale, normalise.",
+        "What the model's own image processor does, with the fields in the numbers: resize, "
+        "rescale, normalise.",
         "The input `image` is (3, height, width), float32.",
         ORIGINAL,
     ]
-    if hasattr(detector, "preprocessing"):
-        values = detector.encoder.identity["preprocessing"]
-        return GraphPreprocessing(
-            steps=steps, numbers=values if isinstance(values, dict) else {"preprocessing": values}
-        )
-    numbers = {
-        name: value for name, value in detector.processor.to_dict().items() if value is not None
-    }
+    if not hasattr(detector, "preprocessing"):
+        fields = detector.processor.to_dict()
+        numbers = {name: value for name, value in fields.items() if value is not None}
+        return GraphPreprocessing(steps=steps, numbers=numbers)
+    numbers = detector.encoder.identity["preprocessing"]
+    if not isinstance(numbers, dict):
+        numbers = {"preprocessing": numbers}
     return GraphPreprocessing(steps=steps, numbers=numbers)

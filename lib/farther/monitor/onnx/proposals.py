@@ -1,4 +1,4 @@
-"""Proposals in a graph: which of them lie on no detection, and the steps of objectness and scores that ONNX has not."""
+"""Proposals in a graph that lie on no detection, and operations that ONNX does not have."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ OF_PROPOSALS = ("proposal_box", "proposal_objectness")
 
 
 def beside(proposals: Tensor, detections: Tensor, iou: float) -> Tensor:
-    """Proposals that lie on no detection, shape (P,), bool; see `farther.metrics.open_set.proposals.beside`.
+    """Proposals that lie on no detection, shape (P,), bool.
+
+    The same as `farther.metrics.open_set.proposals.beside`.
 
     Args:
         proposals: Shape (P, 4), float64.
         detections: Shape (N, 4), float64.
         iou: IoU with a detection from which on a proposal lies on it.
     """
-    of_proposal, of_detection = (
-        (of[:, 2:] - of[:, :2]).prod(dim=1) for of in (proposals, detections)
-    )
+    proposal_area = (proposals[:, 2:] - proposals[:, :2]).prod(dim=1)
+    detection_area = (detections[:, 2:] - detections[:, :2]).prod(dim=1)
     low = torch.maximum(proposals[:, None, :2], detections[None, :, :2])
     high = torch.minimum(proposals[:, None, 2:], detections[None, :, 2:])
-    shared = (high - low).clamp(min=0).prod(dim=2)
-    union = of_proposal[:, None] + of_detection[None] - shared
-    on = (shared / union >= iou) | (shared / of_proposal[:, None] > INSIDE)
-    return ~on.any(dim=1)
+    intersection = (high - low).clamp(min=0).prod(dim=2)
+    union = proposal_area[:, None] + detection_area[None] - intersection
+    overlaps = intersection / union >= iou
+    is_inside = intersection / proposal_area[:, None] > INSIDE
+    return ~(overlaps | is_inside).any(dim=1)
 
 
 def _expm1(graph: Any, x: Any) -> Any:
     """exp(x) − 1 = tanh(x / 2) (exp(x) + 1), without loss of digits near 0."""
-    one, two = (
-        graph.op("CastLike", graph.op("Constant", value_t=torch.tensor(value)), x)
-        for value in (1.0, 2.0)
-    )
-    return graph.op(
-        "Mul", graph.op("Tanh", graph.op("Div", x, two)), graph.op("Add", graph.op("Exp", x), one)
-    )
+    one = graph.op("CastLike", graph.op("Constant", value_t=torch.tensor(1.0)), x)
+    two = graph.op("CastLike", graph.op("Constant", value_t=torch.tensor(2.0)), x)
+    tanh = graph.op("Tanh", graph.op("Div", x, two))
+    return graph.op("Mul", tanh, graph.op("Add", graph.op("Exp", x), one))
 
 
 def _entr(graph: Any, x: Any) -> Any:
