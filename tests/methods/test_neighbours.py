@@ -53,9 +53,9 @@ def test_all_stored_vectors_can_be_asked_for():
 @pytest.mark.parametrize("directions", [(1, 3), (3, 6), (6, 6)])
 def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(directions, monkeypatch):
     monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", directions)
-    monkeypatch.setattr("farther.methods.neighbours.TIGHTENED", 20)
+    monkeypatch.setattr("farther.methods.neighbours.TIGHTENING_VECTORS", 20)
     monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
-    monkeypatch.setattr("farther.methods.neighbours.CACHED", 70)
+    monkeypatch.setattr("farther.methods.neighbours.VECTORS_IN_CACHE", 70)
     np.testing.assert_array_equal(
         Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7]
     )
@@ -77,10 +77,10 @@ def test_vectors_are_sorted_by_their_nearest_centroid():
     "limits",
     [
         {},
-        {"ALONE": 40},
-        {"ALONE": 0, "PRODUCTS": 999},  # six queries at a time
-        {"COMPARED": 60},  # two queries of a cell at a time
-        {"COMPARED": 200, "SEPARATE": 0},
+        {"MAX_SINGLE_SEARCHES": 40},
+        {"MAX_SINGLE_SEARCHES": 0, "PRODUCTS": 999},  # six queries at a time
+        {"CELL_PRODUCTS": 60},  # two queries of a cell at a time
+        {"CELL_PRODUCTS": 200, "SEPARATE": 0},
     ],
 )
 def test_a_search_of_all_cells_is_exact_however_queries_are_put_together(limits, monkeypatch):

@@ -87,7 +87,8 @@ def sharpening(before: Array, after: Array) -> Array:
     s1 / s2 counts as 0 where s2 is 0, and is at most 80, so that the result stays finite.
     """
     xp = namespace(before)
-    before, after = before[:, None], after[:, None]
+    before = before[:, None]
+    after = after[:, None]
     is_zero = after == 0
     ratio = xp.where(is_zero, 0.0, before / (after + is_zero))
     return xp.exp(xp.clip(ratio, None, LARGEST_EXPONENT))

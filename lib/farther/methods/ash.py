@@ -56,7 +56,8 @@ class ASH(LogitsMethod):
 
     def _score(self, rows: Rows) -> Array:
         weight, bias = rows.last_layer(self.counted_background)
-        h, xp = self._vectors(rows), rows.xp
+        h = self._vectors(rows)
+        xp = rows.xp
         if self.protocol == "paper":
             kept = h >= self.threshold_
         else:

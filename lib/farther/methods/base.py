@@ -139,15 +139,18 @@ class Method(ABC):
             cls._score = with_its_argument(cls._score)  # type: ignore[method-assign]
 
     def fit(self, regions: RegionsLike) -> Self:
-        """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
+        """Fits to in-distribution regions, in passes over batches.
+
+        Memory is bounded by a batch and the state.
 
         Raises:
             FitError: there are no rows, a column is missing, or the method cannot be fitted to
                 them.
         """
-        if absent := self.missing(regions):
+        missing = self.missing(regions)
+        if missing:
             raise FitError(
-                f"{self.name} needs {', '.join(absent)}, which these regions do not have"
+                f"{self.name} needs {', '.join(missing)}, which these regions do not have"
             )
         count = count_rows(regions)
         if count == 0:
@@ -162,9 +165,8 @@ class Method(ABC):
             "widths": self._widths(next(self._batches(regions))),
         }
         for attribute, value in self._state().items():
-            if isinstance(
-                value, np.ndarray
-            ):  # the layout that `load` gives, with which BLAS copies nothing
+            if isinstance(value, np.ndarray):
+                # The layout that `load` gives, with which BLAS copies nothing.
                 setattr(self, attribute, np.ascontiguousarray(value))
         return self
 
@@ -382,7 +384,9 @@ class Method(ABC):
         """All rows in order, in blocks of at most this number of vector values."""
         for batch in self._batches(regions):
             width = max(self._widths(batch).values(), default=0)
-            rows = max(1, values // width) if width else len(batch)
+            rows = len(batch)
+            if width:
+                rows = max(1, values // width)
             for first in range(0, len(batch), rows):
                 yield batch[first : first + rows]
 
@@ -397,7 +401,8 @@ class Method(ABC):
 
     def _drawn(self, regions: RegionsLike, size: int, seed: int) -> Iterator[Regions]:
         """At most `size` rows drawn at random, in stored order: the same rows of aligned regions."""
-        count, first = count_rows(regions), 0
+        count = count_rows(regions)
+        first = 0
         chosen = np.isin(np.arange(count), np.random.default_rng(seed).permutation(count)[:size])
         for batch in self._batches(regions):
             yield batch[chosen[first : first + len(batch)]]
@@ -418,30 +423,33 @@ class Method(ABC):
             )
 
     def _check(self, regions: RegionsLike) -> None:
-        if absent := self.missing(regions):
+        missing = self.missing(regions)
+        if missing:
             problem = f"{self.name} needs it, and these regions do not have it"
-            raise DataError(problem, file=getattr(regions, "path", None), field=absent[0])
-        if (fitted_on := getattr(self, "fitted_on_", None)) is None:
+            raise DataError(problem, file=getattr(regions, "path", None), field=missing[0])
+        fitted_on = getattr(self, "fitted_on_", None)
+        if fitted_on is None:
             return
-        header = regions.header
-        for field, found in header.columns_of_classes().items():
-            if found != (expected := fitted_on.get(field, [])):
-                problem = f"{self.name} was fitted on {expected}, these regions have {found}"
+        for field, value in regions.header.columns_of_classes().items():
+            expected = fitted_on.get(field, [])
+            if value != expected:
+                problem = f"{self.name} was fitted on {expected}, these regions have {value}"
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:
-        vectors = [
-            name for name in self.columns if name in VECTORS or name.startswith((LAYER, GRAM))
-        ]
-        return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
+        widths = {}
+        for name in self.columns:
+            if name in VECTORS or name.startswith((LAYER, GRAM)):
+                widths[name] = batch.array(name).shape[1]  # type: ignore[union-attr]
+        return widths
 
     def _check_widths(self, batch: Regions) -> None:
-        expected, found = getattr(self, "fitted_on_", {}).get("widths") or {}, self._widths(batch)
-        if wrong := next((name for name, width in expected.items() if found[name] != width), None):
-            problem = (
-                f"{found[wrong]} values per row, but {self.name} was fitted on {expected[wrong]}"
-            )
-            raise DataError(problem, field=wrong)
+        widths = self._widths(batch)
+        expected_widths = getattr(self, "fitted_on_", {}).get("widths") or {}
+        for name, expected in expected_widths.items():
+            if widths[name] != expected:
+                problem = f"{widths[name]} values per row, but {self.name} was fitted on {expected}"
+                raise DataError(problem, field=name)
 
     def _fit(self, regions: RegionsLike) -> None:  # noqa: B027
         """Does nothing: the default of methods without fitted state."""
@@ -461,8 +469,16 @@ def columns_of_layers(layer: str | Sequence[str] | None) -> tuple[str, ...]:
     """The columns that a parameter `layer` names: one layer, several, or none."""
     if layer is None:
         return ()
-    names = (layer,) if isinstance(layer, str) else layer
-    return tuple(name if name in VECTORS else f"{LAYER}{name}" for name in names)
+    names = layer
+    if isinstance(layer, str):
+        names = (layer,)
+    columns = []
+    for name in names:
+        if name in VECTORS:
+            columns.append(name)
+        else:
+            columns.append(f"{LAYER}{name}")
+    return tuple(columns)
 
 
 def describe(method: Method) -> dict[str, Any]:

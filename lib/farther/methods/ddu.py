@@ -69,29 +69,33 @@ class DDU(Method):
 
     def _fit(self, regions: RegionsLike) -> None:
         counts, means = class_means(self._pass(regions), len(regions.header.classes))
-        kept = np.flatnonzero(counts > 1)
-        if len(kept) == 0:
+        fitted_classes = np.flatnonzero(counts > 1)
+        if len(fitted_classes) == 0:
             raise FitError(
                 f"{self.name}: no class has two detections to estimate a covariance from"
             )
-        precision = self.precision or ("float64" if self.protocol == "paper" else "float32")
-        self.means_ = means[kept].astype(precision)
-        scatter = np.zeros((len(kept), means.shape[1], means.shape[1]), precision)
+        is_paper = self.protocol == "paper"
+        precision = self.precision or ("float64" if is_paper else "float32")
+        self.means_ = means[fitted_classes].astype(precision)
+        scatter = np.zeros((len(fitted_classes), means.shape[1], means.shape[1]), precision)
         for batch in self._batches(regions):
-            for position, c in enumerate(kept):
+            for position, c in enumerate(fitted_classes):
                 h = self._vectors(batch[batch.label == c]).astype(precision, copy=False)
                 h -= self.means_[position]
                 scatter[position] += h.T @ h
-        is_paper = self.protocol == "paper"
-        self.log_weights_ = np.log(counts[kept] / counts.sum()) if is_paper else np.zeros(len(kept))
+        class_counts = counts[fitted_classes]
+        if is_paper:
+            self.log_weights_ = np.log(class_counts / counts.sum())
+            degrees_of_freedom = class_counts
+        else:
+            self.log_weights_ = np.zeros(len(fitted_classes))
+            degrees_of_freedom = class_counts - 1
         covariances = scatter
-        covariances /= (counts[kept] - (0 if is_paper else 1))[:, None, None]
-        size, classes = means.shape[1], regions.header.classes
-        self.singular_ = [
-            classes[c]
-            for c, covariance in zip(kept, covariances, strict=True)
-            if counts[c] <= size or is_singular(covariance)
-        ]
+        covariances /= degrees_of_freedom[:, None, None]
+        self.singular_ = []
+        for c, covariance in zip(fitted_classes, covariances, strict=True):
+            if counts[c] <= means.shape[1] or is_singular(covariance):
+                self.singular_.append(regions.header.classes[c])
         self.factors_, self.jitter_ = self._factorise(covariances)
 
     def remarks(self) -> list[str]:
@@ -99,9 +103,9 @@ class DDU(Method):
         if not self.singular_:
             return []
         count = len(self.singular_)
-        names = (
-            ", ".join(self.singular_) if count <= 3 else f"{count} of {len(self.means_)} classes"
-        )
+        names = f"{count} of {len(self.means_)} classes"
+        if count <= 3:
+            names = ", ".join(self.singular_)
         problem = "too few detections for so many dimensions, or features that depend on each other"
         return [
             f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"
@@ -111,20 +115,24 @@ class DDU(Method):
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""
         diagonal = np.einsum("cdd->cd", covariances)  # a view
         before = diagonal.copy()
-        for jitter in JITTERS if self.jitter is None else [self.jitter]:
+        jitters = JITTERS
+        tried = "any jitter up to 1"
+        if self.jitter is not None:
+            jitters = (self.jitter,)
+            tried = f"the jitter {self.jitter:g}"
+        for jitter in jitters:
             diagonal[:] = before + jitter
             try:
-                return np.stack(
-                    [np.linalg.cholesky(covariance) for covariance in covariances]
-                ), jitter
+                factors = [np.linalg.cholesky(covariance) for covariance in covariances]
             except np.linalg.LinAlgError:
                 continue
-        tried = "any jitter up to 1" if self.jitter is None else f"the jitter {self.jitter:g}"
-        problem = f"a class covariance does not factorise with {tried}; the features' scale may be far from 1"
-        raise FitError(f"{self.name}: {problem}")
+            return np.stack(factors), jitter
+        problem = f"a class covariance does not factorise with {tried}"
+        raise FitError(f"{self.name}: {problem}; the features' scale may be far from 1")
 
     def _score(self, rows: Rows) -> Array:
-        h, xp = self._vectors(rows), rows.xp
+        h = self._vectors(rows)
+        xp = rows.xp
         of_classes = []
         for mean, factor in zip(self.means_, self.factors_, strict=True):
             white = lower_solved(factor, (h - mean).T)

@@ -45,7 +45,8 @@ class Entropy(LogitsMethod):
     sigmoids: Literal["mean", "largest"] = "mean"
 
     def _score(self, rows: Rows) -> Array:
-        z, xp = rows.logits(self.counted_background, self.activation), rows.xp
+        z = rows.logits(self.counted_background, self.activation)
+        xp = rows.xp
         if rows.is_sigmoid(self.activation):
             if self.sigmoids == "largest":
                 z = xp.max(z, axis=1, keepdims=True)

@@ -25,25 +25,24 @@ def toy_regions(
     >>> toy_regions(features=[[3.0, 0.0], [0.0, 1.0]]).logits.tolist()
     [[3.0, 0.0], [0.0, 1.0]]
     """
-    values = {
-        name: np.asarray(v, np.float32) if isinstance(v, list) else v for name, v in values.items()
-    }
+    for name, value in values.items():
+        if isinstance(value, list):
+            values[name] = np.asarray(value, np.float32)
     if "features" in values and "weight" not in values:
         width = values["features"].shape[1]
         values |= {"weight": np.eye(width), "bias": np.zeros(width)}
     shared = {field.name for field in fields(Header)}
     count = next(len(value) for name, value in values.items() if name not in shared)
-    if "logits" not in values:
-        values["logits"] = (
-            values["features"] @ values["weight"].T
-            if "features" in values
-            else np.zeros((count, 2))
-        )
+    if "logits" not in values and "features" in values:
+        values["logits"] = values["features"] @ values["weight"].T
+    values.setdefault("logits", np.zeros((count, 2)))
     values.setdefault("score", np.ones(count))
+    if label is None:
+        label = values["logits"].argmax(axis=1)
     return Regions(
         image_id=image_id or ["image"] * count,
         region_id=np.arange(count),
         box=np.tile([0.0, 0.0, 1.0, 1.0], (count, 1)),
-        label=values["logits"].argmax(axis=1) if label is None else label,
+        label=label,
         **values,
     )

@@ -59,7 +59,8 @@ class FDBD(Method):
         self.inverse_gaps_ = np.divide(1.0, gaps, out=np.zeros_like(gaps), where=gaps > 0)
 
     def _score(self, rows: Rows) -> Array:
-        z, xp = rows.logits(self.background), rows.xp
+        z = rows.logits(self.background)
+        xp = rows.xp
         distances = (xp.max(z, axis=1, keepdims=True) - z) * self.inverse_gaps_[
             xp.argmax(z, axis=1)
         ]

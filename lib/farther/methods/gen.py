@@ -50,14 +50,16 @@ class GEN(LogitsMethod):
     def _score(self, rows: Rows) -> Array:
         z = rows.logits(self.counted_background, self.activation)
         if rows.is_sigmoid(self.activation):
-            p, rest = sigmoid(z), sigmoid(-z)
+            p = sigmoid(z)
+            rest = sigmoid(-z)
         else:
             p = softmax(z)
             # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate,
             # and γ < 1 amplifies it
             sure = p > 0.5
             rest = rows.xp.where(sure, row_sums(p * ~sure)[:, None], 1 - p)
-        gamma, m = self.gamma, self.m
+        gamma = self.gamma
+        m = self.m
         if gamma is None:
             gamma = 0.5 if self.protocol == "paper" else 0.1
         if m is None and self.protocol == "published-code":

@@ -47,7 +47,8 @@ class GradNorm(Method):
     background: Background = "drop"
 
     def _score(self, rows: Rows) -> Array:
-        xp, temperature = rows.xp, rows.number(self.temperature)
+        xp = rows.xp
+        temperature = rows.number(self.temperature)
         p = softmax(rows.logits(self.background) / temperature)
         uniform = rows.number(1 / int(p.shape[1]))
         outputs = xp.sum(xp.abs(p - uniform), axis=1)

@@ -85,36 +85,37 @@ class Gram(Method):
         for block in self._part(regions, held_out=False):
             values = self._values(block)
             if low is None or high is None:
-                low, high = (
-                    np.full((classes, values.shape[1]), edge, np.float32)
-                    for edge in (np.inf, -np.inf)
-                )
+                low = np.full((classes, values.shape[1]), np.inf, np.float32)
+                high = np.full((classes, values.shape[1]), -np.inf, np.float32)
             for c in np.unique(block.label):
                 rows = values[block.label == c]
-                low[c], high[c] = (
-                    np.minimum(low[c], rows.min(axis=0)),
-                    np.maximum(high[c], rows.max(axis=0)),
-                )
+                low[c] = np.minimum(low[c], rows.min(axis=0))
+                high[c] = np.maximum(high[c], rows.max(axis=0))
         if low is None or high is None:
             raise FitError(f"{self.name}: all training images are held out; there are too few")
         absent = np.isinf(low[:, 0])
-        low[absent], high[absent] = low.min(axis=0), high.max(axis=0)
-        self.low_, self.high_ = low, high
-        sums, count = np.zeros(len(self.layer)), 0
+        low[absent] = low.min(axis=0)
+        high[absent] = high.max(axis=0)
+        self.low_ = low
+        self.high_ = high
+        sums = np.zeros(len(self.layer))
+        count = 0
         for block in self._part(regions, held_out=True):
-            sums, count = sums + self._deviations(Rows.of(block)).sum(axis=0), count + len(block)
+            sums = sums + self._deviations(Rows.of(block)).sum(axis=0)
+            count = count + len(block)
         if count == 0:
             raise FitError(f"{self.name}: no training image is held out; there are too few")
         self.expected_ = np.where(sums > 0, sums / count, 1.0)
 
     def _part(self, regions: RegionsLike, *, held_out: bool) -> Iterator[Regions]:
-        """The regions of the images held out, or those of the others; which images these are, their names decide."""
+        """The regions of the images held out, or those of the others; names of images decide."""
         limit = self.held_out * 2**32
         for block in self._blocks(regions):
-            drawn = [zlib.crc32(f"{self.seed}/{name}".encode()) < limit for name in block.image_id]
-            chosen = block[np.array(drawn) == held_out]
-            if len(chosen):
-                yield chosen
+            hashes = [zlib.crc32(f"{self.seed}/{name}".encode()) for name in block.image_id]
+            is_held_out = np.array(hashes) < limit
+            rows = block[is_held_out == held_out]
+            if len(rows):
+                yield rows
 
     def _values(self, regions: Regions) -> np.ndarray:
         """g of all layers side by side, ndarray of shape (n, J), float32."""
@@ -124,7 +125,8 @@ class Gram(Method):
 
     def _deviations(self, rows: Rows) -> Array:
         """δ_l, shape (n, L), float64."""
-        xp, label = rows.xp, rows.label
+        xp = rows.xp
+        label = rows.label
         deviations = []
         first = 0
         for name in self.layers:

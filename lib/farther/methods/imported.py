@@ -102,7 +102,9 @@ class ImportedScores(Method):
         Raises:
             FitError: the scores are of whole images, and the run has several regions per image.
         """
-        keys, scores, boxes = [], [], []
+        keys = []
+        scores = []
+        boxes = []
         for split, rows in scores_by_split.items():
             if rows.box is None and not self.whole_images_:
                 problem = "the scores are of images, but the run has detections in them"

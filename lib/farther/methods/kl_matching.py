@@ -49,7 +49,8 @@ class KLMatching(Method):
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))
-        sums, counts = np.zeros((classes, classes)), np.zeros(classes)
+        sums = np.zeros((classes, classes))
+        counts = np.zeros(classes)
         for batch in self._batches(regions):
             p = softmax(class_logits(batch, self.background))
             members = (p.argmax(axis=1) == np.arange(classes)[:, None]).astype(np.float64)
@@ -59,7 +60,8 @@ class KLMatching(Method):
         self.log_typical_ = np.log(np.maximum(typical, np.finfo(np.float64).tiny))
 
     def _score(self, rows: Rows) -> Array:
-        z, xp = rows.logits(self.background), rows.xp
+        z = rows.logits(self.background)
+        xp = rows.xp
         log_p = z - log_sum_exp(z)[:, None]
         p = xp.exp(log_p)
         return -xp.min(xp.sum(p * log_p, axis=1)[:, None] - p @ self.log_typical_.T, axis=1)

@@ -12,8 +12,8 @@ from farther.methods.arrays import Array, as_float32, normalised
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.neighbours import (
     BLOCK,
-    FEW,
-    MANY,
+    MAX_BOUNDED_QUERIES,
+    MIN_BOUNDED_VECTORS,
     Bounded,
     Cells,
     cell_centroids,
@@ -84,9 +84,8 @@ class KNN(Method):
 
     title: ClassVar[str] = "kNN"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    values_at_once: ClassVar[int] = (
-        8 * Method.values_at_once
-    )  # more queries of a cell are compared at a time
+    # More queries of a cell are compared at a time.
+    values_at_once: ClassVar[int] = 8 * Method.values_at_once
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
@@ -98,16 +97,14 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        for search in ("_bounded", "_cells"):  # of what it was fitted to before
-            vars(self).pop(search, None)
+        self._forget_searches()
         self.stored_ = self._all_compared(regions, count)
         if self.index == "approximate":
             if not has_faiss():
-                raise FitError(
-                    f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]' on Linux"
-                )
-            drawn = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
-            queries = self.stored_[drawn]
+                advice = "pip install 'farther[fast]' on Linux"
+                raise FitError(f"{self.name}: index='approximate' needs FAISS: {advice}")
+            sample = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
+            queries = self.stored_[sample]
             self.centroids_ = cell_centroids(self.stored_, self.seed)
             self.first_ = sort_into_cells(self.stored_, self.centroids_)
             self.recall_ = self._recall(queries)
@@ -118,23 +115,24 @@ class KNN(Method):
 
     def _all_compared(self, regions: RegionsLike, count: int) -> np.ndarray:
         """The vectors u of `count` regions, ndarray of shape (count, D), float32."""
-        found, filled = np.empty((0, 0), np.float32), 0
+        vectors = np.empty((0, 0), np.float32)
+        filled = 0
         for block in self._blocks(regions):
             u = self._compared(Rows.of(block))
-            if (
-                filled == 0
-            ):  # allocated once: two copies of the largest array here may not fit into memory
-                found = np.empty((count, u.shape[1]), np.float32)
-            found[filled : filled + len(u)] = u
+            if filled == 0:
+                # Allocated once: two copies of the largest array here may not fit into memory.
+                vectors = np.empty((count, u.shape[1]), np.float32)
+            vectors[filled : filled + len(u)] = u
             filled += len(u)
-        return found
+        return vectors
 
     def _score(self, rows: Rows) -> Array:
         if isinstance(rows, RegionRows):
             u = self._all_compared(rows.regions, len(rows))
         else:
             u = as_float32(self._compared(rows))
-        first, end = max(0, self.k - 1 - SPARE), min(self.k + SPARE, len(self.stored_))
+        first = max(0, self.k - 1 - SPARE)
+        end = min(self.k + SPARE, len(self.stored_))
         near = self._nearest(u, end)[:, first:]
         squares = ranked_square(self.stored_, u, near, self.k - 1 - first, rows.dtype)
         if self.protocol == "paper":
@@ -158,10 +156,12 @@ class KNN(Method):
     def _nearest(self, u: Array, k: int) -> Array:
         if not isinstance(u, np.ndarray):
             return nearest_tensors(self.stored_, u, k)
-        if self.index == "exact":
-            few = len(u) <= FEW and len(self.stored_) >= MANY and k < len(self.stored_) // BLOCK
-            return self._bounded.nearest(u, k) if few else nearest(self.stored_, u, k)
-        return self._cells.nearest(u, k, self.probes)
+        if self.index == "approximate":
+            return self._cells.nearest(u, k, self.probes)
+        stored = len(self.stored_)
+        if len(u) <= MAX_BOUNDED_QUERIES and stored >= MIN_BOUNDED_VECTORS and k < stored // BLOCK:
+            return self._bounded.nearest(u, k)
+        return nearest(self.stored_, u, k)
 
     @cached_property
     def _bounded(self) -> Bounded:
@@ -171,9 +171,19 @@ class KNN(Method):
     def _cells(self) -> Cells:
         return Cells(self.centroids_, self.stored_, self.first_)
 
+    def _forget_searches(self) -> None:
+        """Forgets the cached searches, which are of the vectors that it was fitted to before."""
+        for name in ("_bounded", "_cells"):
+            self.__dict__.pop(name, None)
+
     def _recall(self, queries: np.ndarray) -> float:
+        """Mean share of the k nearest stored vectors that the index finds."""
         k = min(self.k + 1, len(self.stored_))  # the first neighbour is the vector itself
-        exact, found = nearest(self.stored_, queries, k), self._nearest(queries, k)
         if k == 1:
             return 1.0
-        return float(np.mean([np.isin(e[1:], f).mean() for e, f in zip(exact, found, strict=True)]))
+        exact = nearest(self.stored_, queries, k)
+        approximate = self._nearest(queries, k)
+        shares = []
+        for exact_rows, approximate_rows in zip(exact, approximate, strict=True):
+            shares.append(np.isin(exact_rows[1:], approximate_rows).mean())
+        return float(np.mean(shares))

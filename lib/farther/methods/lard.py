@@ -48,17 +48,24 @@ class Latent(Method):
         """Sets `latent_mean_` and `components_`."""
         if self.components is None:
             return
-        stream = lambda: (self._column(batch, "latent") for batch in self._batches(regions))  # noqa: E731
-        self.latent_mean_, directions, variances = principal_components(stream, self.components)
-        whiten = self.protocol == "published-code" if self.whiten is None else self.whiten
-        self.components_ = (
-            directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
-        )
+
+        def blocks() -> Iterator[np.ndarray]:
+            return (self._column(batch, "latent") for batch in self._batches(regions))
+
+        self.latent_mean_, directions, variances = principal_components(blocks, self.components)
+        whiten = self.whiten
+        if whiten is None:
+            whiten = self.protocol == "published-code"
+        if whiten:
+            directions = directions / np.sqrt(np.where(variances > 0, variances, 1.0))
+        self.components_ = directions
 
     def _vectors(self, rows: Rows | Regions) -> Array:
         """v as float64, shape (n, components)."""
         o = self._column(rows, "latent")
-        return o if self.components is None else (o - self.latent_mean_) @ self.components_
+        if self.components is None:
+            return o
+        return (o - self.latent_mean_) @ self.components_
 
 
 @register("lard_knn")
@@ -102,7 +109,9 @@ class LardKNN(Latent, KNN):
         KNN._fit(self, regions)
 
     def _compared(self, rows: Rows) -> Array:
-        return self._vectors(rows) if self.protocol == "paper" else super()._compared(rows)
+        if self.protocol == "paper":
+            return self._vectors(rows)
+        return super()._compared(rows)
 
 
 @register("lard_mahalanobis")
@@ -227,7 +236,8 @@ class LardKDE(Latent):
 
     def _score(self, rows: Rows) -> Array:
         bandwidth = rows.number(self.bandwidth)
-        v, stored = self._vectors(rows) / bandwidth, self.stored_ / bandwidth
+        v = self._vectors(rows) / bandwidth
+        stored = self.stored_ / bandwidth
         parts = []
         for part in parts_of(v, len(stored)):
             exponents = v[part] @ stored.T

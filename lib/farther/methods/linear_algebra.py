@@ -31,9 +31,11 @@ __all__ = [
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
     """Mean of all rows, ndarray of shape (D,), and their number, which must not be 0."""
-    sums, rows = np.zeros(()), 0
+    sums = np.zeros(())
+    rows = 0
     for block in blocks:
-        sums, rows = sums + block.sum(axis=0), rows + len(block)
+        sums = sums + block.sum(axis=0)
+        rows = rows + len(block)
     return sums / rows, rows
 
 
@@ -50,7 +52,8 @@ def class_means(
         counts N_c of shape (K,), int64, and means μ_c of shape (K, D); zeros for a class without
         rows.
     """
-    counts, sums = np.zeros(classes, np.int64), np.zeros(())
+    counts = np.zeros(classes, np.int64)
+    sums = np.zeros(())
     for block, labels in labelled:
         members = (labels == np.arange(classes)[:, None]).astype(np.float64)
         sums = sums + members @ block

@@ -145,8 +145,9 @@ class MDSEnsemble(Method):
     def _learn(self, known: RegionsLike, unknown: RegionsLike, place: str) -> None:
         from sklearn.linear_model import LogisticRegressionCV
 
-        if absent := self.missing(unknown):
-            raise FitError(f"{self.name}: {place} lacks {', '.join(absent)}")
+        missing = self.missing(unknown)
+        if missing:
+            raise FitError(f"{self.name}: {place} lacks {', '.join(missing)}")
         parts = [
             [self._per_layer(Rows.of(block)) for block in self._blocks(regions)]
             for regions in (known, unknown)
@@ -158,14 +159,13 @@ class MDSEnsemble(Method):
                 f"{self.name}: {counts[0]} known and {counts[1]} unknown regions ({place}) are too few"
             )
         scores = np.concatenate([*parts[0], *parts[1]])
-        deviation = (
-            scores.std(axis=0) if self.protocol == "paper" else np.full(scores.shape[1], 2.0)
-        )
+        deviation = np.full(scores.shape[1], 2.0)
+        if self.protocol == "paper":
+            deviation = scores.std(axis=0)
         deviation[deviation == 0] = 1.0
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of convergence, and of other defaults in later versions
+            # Of convergence, and of other defaults in later versions.
+            warnings.simplefilter("ignore")
             regression = LogisticRegressionCV(cv=folds, scoring="accuracy").fit(
                 scores / deviation, np.repeat([1, 0], counts)
             )
@@ -195,7 +195,9 @@ class MDSEnsemble(Method):
                     centres=self.centres_[first_centre:end_centre].reshape(classes, rank),
                 )
             )
-            first_mean, first_whitening, first_centre = end_mean, end_whitening, end_centre
+            first_mean = end_mean
+            first_whitening = end_whitening
+            first_centre = end_centre
         return states
 
     def _per_layer(self, rows: Rows) -> Array:

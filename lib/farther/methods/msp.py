@@ -40,7 +40,8 @@ class MSP(LogitsMethod):
     activation: Activation = "softmax"
 
     def _score(self, rows: Rows) -> Array:
-        z, xp = rows.logits(self.counted_background, self.activation), rows.xp
+        z = rows.logits(self.counted_background, self.activation)
+        xp = rows.xp
         if rows.is_sigmoid(self.activation):
             return sigmoid(xp.max(z, axis=1))
         z -= xp.max(z, axis=1, keepdims=True)

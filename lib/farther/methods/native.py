@@ -41,7 +41,9 @@ class Native(Method):
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """A class that means unknown objects, where the detector has none."""
-        absent = [] if regions.header.unknown_columns else ["a class that means unknown objects"]
+        absent = []
+        if not regions.header.unknown_columns:
+            absent.append("a class that means unknown objects")
         return super().missing(regions) + absent
 
     def _score(self, rows: Rows) -> Array:

@@ -29,7 +29,7 @@ class NegLabel(TextMethod):
         temperature: τ. The paper's, 0.01, is that of CLIP.
         groups: Number of groups, 100 in the paper; as many as there are prompts where there are
             fewer. Prompts that the number does not divide are left out, as in the published code.
-        seed: Seed of the order in which prompts are drawn into groups.
+        seed: Seed of the order in which prompts are prompts into groups.
 
     References:
         Jiang et al., "Negative Label Guided OOD Detection with Pretrained Vision-Language Models",
@@ -50,22 +50,21 @@ class NegLabel(TextMethod):
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """Negative prompts, where the header has none."""
-        absent = (
-            []
-            if regions.header.unknown_columns
-            else ["negative prompts (`unknown` of a pass of kind crops)"]
-        )
-        return super().missing(regions) + absent
+        missing = super().missing(regions)
+        if not regions.header.unknown_columns:
+            missing.append("negative prompts (`unknown` of a pass of kind crops)")
+        return missing
 
     def _score(self, rows: Rows) -> Array:
-        header, xp = rows.header, rows.xp
+        header = rows.header
+        xp = rows.xp
         groups = min(self.groups, len(header.unknown_columns))
-        drawn = np.random.default_rng(self.seed).permutation(header.unknown_columns)
-        drawn = drawn[: len(drawn) // groups * groups]
+        prompts = np.random.default_rng(self.seed).permutation(header.unknown_columns)
+        prompts = prompts[: len(prompts) // groups * groups]
         # Relative to a cosine of 1, so that nothing overflows; at CLIP's τ the powers are above
         # 10⁻⁸⁷.
         powers = xp.exp((self._cosines(rows) - 1) / rows.number(self.temperature))
         known = xp.sum(rows.counted(powers, "drop"), axis=1, keepdims=True)
-        in_groups = xp.reshape(powers[:, drawn], (-1, groups, len(drawn) // groups))
+        in_groups = xp.reshape(powers[:, prompts], (-1, groups, len(prompts) // groups))
         negative = xp.sum(in_groups, axis=2)
         return xp.mean(known / (known + negative), axis=1)

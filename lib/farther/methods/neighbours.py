@@ -20,30 +20,36 @@ from farther.methods.linear_algebra import eigenvectors
 PRODUCTS = 4 * 1024 * 1024
 #: Products with the vectors of a cell that are held at once: few enough to stay in the processor's
 #: cache.
-COMPARED = 2 * 1024 * 1024
+CELL_PRODUCTS = 2 * 1024 * 1024
 #: Queries whose exact distances are compared at a time, in the processor's cache.
-DECIDED = 128
-#: At most this number of queries are searched in cells one by one, and fewer than this are
-#: multiplied one by one.
-ALONE, SEPARATE = 16, 6
+QUERIES_IN_CACHE = 128
+#: Largest number of queries that are searched in cells one by one.
+MAX_SINGLE_SEARCHES = 16
+#: Smallest number of queries that are multiplied together, not one by one.
+MIN_QUERIES_OF_PRODUCT = 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
 ROUNDS = 5
 #: Stored vectors per cell that k-means is fitted to.
-SAMPLE = 64
+VECTORS_PER_CELL = 64
 
-#: `Bounded` pays for at most this number of queries, and from this number of stored vectors on.
-FEW, MANY = 64, 20_000
-#: Numbers of principal directions whose coordinates bound a distance, and vectors that these are
-#: taken from.
-DIRECTIONS, LEARNED_FROM = (32, 96), 20_000
-#: The smallest bounds of blocks of this number of stored vectors are compared, and distances taken
-#: to some of those.
-BLOCK, SEEMING = 128, 64
+#: `Bounded` pays for at most this number of queries.
+MAX_BOUNDED_QUERIES = 64
+#: `Bounded` pays from this number of stored vectors on.
+MIN_BOUNDED_VECTORS = 20_000
+#: Numbers of principal directions whose coordinates bound a distance, the fewer ones first.
+DIRECTIONS = (32, 96)
+#: Stored vectors that the principal directions are taken from.
+DIRECTION_SAMPLE = 20_000
+#: Stored vectors of a block, of which the smallest bound is compared.
+BLOCK = 128
+#: Blocks with the smallest bounds, to a vector of each of which the distance is taken.
+NEAR_BLOCKS = 64
 #: Vectors with the lowest second bounds, whose distances tighten the one to the k-th.
-TIGHTENED = 128
-#: Queries that are bounded together, and stored vectors whose reduced coordinates stay in the
-#: processor's cache.
-TOGETHER, CACHED = 8, 8_192
+TIGHTENING_VECTORS = 128
+#: Queries that are bounded together.
+BOUNDED_TOGETHER = 8
+#: Stored vectors whose reduced coordinates stay in the processor's cache.
+VECTORS_IN_CACHE = 8_192
 #: Rounding of a squared distance in float32, as a share of the largest squared norm.
 SLACK = 1e-5
 
@@ -66,14 +72,14 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     """
     if has_faiss():
         return _by_faiss(stored, queries, k)
-    squares = squared_norms(stored)
-    found = np.empty((len(queries), k), np.int64)
+    stored_squares = squared_norms(stored)
+    neighbours = np.empty((len(queries), k), np.int64)
     for rows in row_blocks(len(queries), len(stored)):
-        distances = squares - 2 * (
-            queries[rows] @ stored.T
-        )  # without ‖query‖², which does not change the order
-        found[rows] = in_order(*smallest(distances, k))
-    return found
+        # Without ‖query‖², which does not change the order.
+        distances = stored_squares - 2 * (queries[rows] @ stored.T)
+        values, columns = smallest(distances, k)
+        neighbours[rows] = in_order(values, columns)
+    return neighbours
 
 
 def _by_faiss(
@@ -83,10 +89,12 @@ def _by_faiss(
 
     # By default it compares fewer than 128,000 values of queries one by one: 1,000 queries of 64
     # values take 6 times as long. The setting is one for all of the process, and of speed only.
-    faiss.cvar.distance_compute_blas_threshold = SEPARATE * queries.shape[1]
-    return faiss.knn(
-        queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2
-    )[1]
+    faiss.cvar.distance_compute_blas_threshold = MIN_QUERIES_OF_PRODUCT * queries.shape[1]
+    metric = faiss.METRIC_L2
+    if is_product:
+        metric = faiss.METRIC_INNER_PRODUCT
+    _, neighbours = faiss.knn(queries, stored, k, metric=metric)
+    return neighbours
 
 
 def nearest_tensors(stored: Array, queries: Array, k: int) -> Array:
@@ -111,20 +119,20 @@ def ranked_square(stored: Array, queries: Array, near: Array, rank: int, dtype: 
     """
     if not isinstance(queries, np.ndarray):
         exact = queries.to(dtype)
-        of_columns = [squared_norms(exact - stored[column].to(dtype)) for column in near.T]
-        squares = namespace(exact).stack(of_columns, axis=1)
+        by_column = [squared_norms(exact - stored[rows].to(dtype)) for rows in near.T]
+        squares = namespace(exact).stack(by_column, axis=1)
         return squares.topk(rank + 1, dim=1, largest=False).values[:, rank]
     squares = np.empty(len(queries))
-    for row in range(0, len(queries), DECIDED):
-        part = slice(row, row + DECIDED)
+    for row in range(0, len(queries), QUERIES_IN_CACHE):
+        part = slice(row, row + QUERIES_IN_CACHE)
         exact = queries[part].astype(dtype)
-        compared = np.stack([squared_norms(exact - stored[column]) for column in near[part].T])
-        squares[part] = np.partition(compared, rank, axis=0)[rank]
+        by_column = [squared_norms(exact - stored[rows]) for rows in near[part].T]
+        squares[part] = np.partition(np.stack(by_column), rank, axis=0)[rank]
     return squares
 
 
 class Bounded:
-    """Exact nearest neighbours of few queries among many stored vectors, most of which are never compared.
+    """Exact nearest neighbours of few queries among many vectors, most of which are not compared.
 
     In orthonormal coordinates ‖q − s‖² ≥ ‖q_p − s_p‖² + (‖q_r‖ − ‖s_r‖)², with p some directions
     and r all others: a squared distance in p + 1 dimensions. The directions are the principal ones,
@@ -137,16 +145,22 @@ class Bounded:
     """
 
     def __init__(self, stored: np.ndarray):
-        sample = stored[:: -(-len(stored) // LEARNED_FROM)].astype(np.float64)
-        self._stored, self._mean = stored, sample.mean(axis=0).astype(np.float32)
+        sample = stored[:: -(-len(stored) // DIRECTION_SAMPLE)].astype(np.float64)
+        self._stored = stored
+        self._mean = sample.mean(axis=0).astype(np.float32)
         sample -= self._mean
         width = stored.shape[1]
-        directions = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS[1]), width)[1][
-            :, ::-1
-        ]
-        self._directions = np.ascontiguousarray(directions, dtype=np.float32)
-        blocks = [self._reduced(stored[rows]) for rows in row_blocks(len(stored), width)]
-        first, self._second = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        _, ascending = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS[1]), width)
+        self._directions = np.ascontiguousarray(ascending[:, ::-1], dtype=np.float32)
+
+        first_blocks = []
+        second_blocks = []
+        for rows in row_blocks(len(stored), width):
+            in_fewer, in_all = self._reduced(stored[rows])
+            first_blocks.append(in_fewer)
+            second_blocks.append(in_all)
+        first = np.concatenate(first_blocks)
+        self._second = np.concatenate(second_blocks)
         squares = squared_norms(first)
         #: One column per vector: a query's (−2 q, 1) times it is the first bound, but for ‖q‖².
         self._first = np.concatenate([first.T, squares[None]])
@@ -154,19 +168,18 @@ class Bounded:
 
     def nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
         """As `nearest`, with k below M / `BLOCK`."""
-        found = np.empty((len(queries), k), np.int64)
-        for row in range(0, len(queries), TOGETHER):
-            few = queries[row : row + TOGETHER]
-            first, second = self._reduced(few)
-            bounds = self._products(
-                np.append(-2 * first, np.ones((len(few), 1), np.float32), axis=1)
-            )
+        neighbours = np.empty((len(queries), k), np.int64)
+        for start in range(0, len(queries), BOUNDED_TOGETHER):
+            batch = queries[start : start + BOUNDED_TOGETHER]
+            first, second = self._reduced(batch)
+            ones = np.ones((len(batch), 1), np.float32)
+            bounds = self._products(np.append(-2 * first, ones, axis=1))
             lowered = squared_norms(first) - self._slack
-            for number, query in enumerate(few):
+            for number, query in enumerate(batch):
                 rows = self._left(query, bounds[number], lowered[number], k)
-                near = squared_norms(self._second[rows] - second[number])
-                found[row + number] = self._compared(query, rows, near, k)
-        return found
+                second_bounds = squared_norms(self._second[rows] - second[number])
+                neighbours[start + number] = self._compared(query, rows, second_bounds, k)
+        return neighbours
 
     def _products(self, factors: np.ndarray) -> np.ndarray:
         """Products of factors (n, p + 2) with all columns, (n, M).
@@ -174,27 +187,31 @@ class Bounded:
         A vector at a time, since BLAS copies the whole matrix for a product with a few; and a part
         of the matrix at a time, which stays in the processor's cache for all of them.
         """
-        found = np.empty((len(factors), self._first.shape[1]), np.float32)
-        for start in range(0, found.shape[1], CACHED):
-            part = self._first[:, start : start + CACHED]
-            for factor, bounds in zip(factors, found, strict=True):
-                np.dot(factor, part, out=bounds[start : start + CACHED])
-        return found
+        products = np.empty((len(factors), self._first.shape[1]), np.float32)
+        for start in range(0, products.shape[1], VECTORS_IN_CACHE):
+            columns = slice(start, start + VECTORS_IN_CACHE)
+            part = self._first[:, columns]
+            for row, factor in enumerate(factors):
+                np.dot(factor, part, out=products[row, columns])
+        return products
 
     def _left(self, query: np.ndarray, bounds: np.ndarray, lowered: float, k: int) -> np.ndarray:
         """Vectors that may be neighbours by their first bounds (M,), which are lower by `lowered`."""
         blocks = bounds[: len(bounds) // BLOCK * BLOCK].reshape(-1, BLOCK)
-        several = min(max(k, SEEMING), len(blocks))
-        best = np.argpartition(blocks.min(axis=1), several - 1)[:several]
-        limit = self._kth(query, best * BLOCK + blocks[best].argmin(axis=1), k)
+        count = min(max(k, NEAR_BLOCKS), len(blocks))
+        near_blocks = np.argpartition(blocks.min(axis=1), count - 1)[:count]
+        rows = near_blocks * BLOCK + blocks[near_blocks].argmin(axis=1)
+        limit = self._kth(query, rows, k)
         return np.flatnonzero(bounds <= limit - lowered)
 
     def _compared(
         self, query: np.ndarray, rows: np.ndarray, bounds: np.ndarray, k: int
     ) -> np.ndarray:
         """The k nearest of these vectors, whose second bounds are given."""
-        if len(rows) > TIGHTENED:
-            limit = self._kth(query, rows[np.argpartition(bounds, TIGHTENED)[:TIGHTENED]], k)
+        if len(rows) > TIGHTENING_VECTORS:
+            limit = self._kth(
+                query, rows[np.argpartition(bounds, TIGHTENING_VECTORS)[:TIGHTENING_VECTORS]], k
+            )
             rows = rows[bounds <= limit + self._slack]
         return rows[np.argsort(self._squared(query, rows), kind="stable")[:k]]
 
@@ -207,21 +224,25 @@ class Bounded:
         return squared_norms(self._stored[rows] - query)
 
     def _reduced(self, vectors: np.ndarray) -> list[np.ndarray]:
-        """Coordinates in the fewer and in all directions, each with the norm of the rest: shapes (n, p + 1)."""
+        """Coordinates in the fewer and in all directions, each with the norm of the rest.
+
+        Shapes (n, p + 1).
+        """
         centred = vectors - self._mean
-        inside, squares = centred @ self._directions, squared_norms(centred)
-        found = []
+        inside = centred @ self._directions
+        squares = squared_norms(centred)
+        reduced = []
         for count in DIRECTIONS:
-            kept = inside[:, :count]
-            rest = np.sqrt(np.maximum(squares - squared_norms(kept), 0))
-            found.append(np.concatenate([kept, rest[:, None]], axis=1))
-        return found
+            coordinates = inside[:, :count]
+            rest = np.sqrt(np.maximum(squares - squared_norms(coordinates), 0))
+            reduced.append(np.concatenate([coordinates, rest[:, None]], axis=1))
+        return reduced
 
 
 def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.float64) -> Array:
-    """The k largest inner products of each query with a stored vector, unordered: ndarray of shape (N, k), float64.
+    """The k largest inner products of each query with a stored vector, unordered.
 
-    float32 finds them, but products in float32 would move scores by 10⁻⁶ of their spread.
+    Of shape (N, k), in `dtype`; of arrays float64. float32 finds them, but products in float32 would move scores by 10⁻⁶ of their spread.
 
     Args:
         stored, queries, k: As in `nearest`.
@@ -231,17 +252,16 @@ def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.floa
         if queries.dtype == dtype:
             return products_of_largest
         exact = queries.to(dtype)
-        return namespace(exact).stack(
-            [row_products(exact, stored[rows].to(dtype)) for rows in largest.T], axis=1
-        )
+        by_column = [row_products(exact, stored[rows].to(dtype)) for rows in largest.T]
+        return namespace(exact).stack(by_column, axis=1)
     if has_faiss():
-        found = _by_faiss(stored, queries, k, is_product=True)
+        largest = _by_faiss(stored, queries, k, is_product=True)
     else:
-        found = np.empty((len(queries), k), np.int64)
+        largest = np.empty((len(queries), k), np.int64)
         for rows in row_blocks(len(queries), len(stored)):
-            found[rows] = np.argpartition(queries[rows] @ stored.T, -k, axis=1)[:, -k:]
+            largest[rows] = np.argpartition(queries[rows] @ stored.T, -k, axis=1)[:, -k:]
     exact = queries.astype(np.float64)
-    return np.stack([np.vecdot(exact, stored[rows]) for rows in found.T], axis=1)
+    return np.stack([np.vecdot(exact, stored[rows]) for rows in largest.T], axis=1)
 
 
 def row_blocks(rows: int, width: int) -> list[slice]:
@@ -251,18 +271,24 @@ def row_blocks(rows: int, width: int) -> list[slice]:
 
 
 def parts_of(rows: Array, width: int) -> list[slice]:
-    """As `row_blocks` of an array's rows; all rows of a tensor, which come in parts that are small enough."""
+    """As `row_blocks` of an array's rows; all rows of a tensor, which come in small parts."""
     if isinstance(rows, np.ndarray):
         return row_blocks(len(rows), width)
     return [slice(None)]
 
 
 def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:
-    """Centroids of about √M cells for an approximate index, by k-means: ndarray of shape (L, D), float32."""
+    """Centroids of about √M cells for an approximate index, by k-means.
+
+    Returns:
+        ndarray of shape (L, D), float32.
+    """
     import faiss
 
     cells = max(1, round(len(stored) ** 0.5))
-    sample = stored[np.random.default_rng(seed).permutation(len(stored))[: SAMPLE * cells]]
+    sample = stored[
+        np.random.default_rng(seed).permutation(len(stored))[: VECTORS_PER_CELL * cells]
+    ]
     kmeans = faiss.Kmeans(
         stored.shape[1], cells, niter=ROUNDS, seed=seed, min_points_per_centroid=1
     )
@@ -283,18 +309,23 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     cells = nearest(centroids, stored, 1)[:, 0]
     order = np.argsort(cells, kind="stable")
     sources = order.tolist()
-    for first in range(
-        len(sources)
-    ):  # a copy of all vectors may not fit into memory: one cycle after another
-        place, vector = first, stored[first].copy()
-        while (source := sources[place]) != first:
-            stored[place], sources[place], place = stored[source], place, source
-        stored[place], sources[place] = vector, place
+    # A copy of all vectors may not fit into memory: one cycle of the permutation after another.
+    for first in range(len(sources)):
+        vector = stored[first].copy()
+        place = first
+        source = sources[place]
+        while source != first:
+            stored[place] = stored[source]
+            sources[place] = place
+            place = source
+            source = sources[place]
+        stored[place] = vector
+        sources[place] = place
     return np.searchsorted(cells[order], np.arange(len(centroids) + 1))
 
 
 class Cells:
-    """Approximate nearest neighbours: a query is compared with the vectors in the cells of the nearest centroids.
+    """Approximate nearest neighbours among the vectors in the cells of the nearest centroids.
 
     With m the mean, ½ ‖q − s‖² = ½ ‖s − m‖² − (q − m)ᵀ s, but for what all vectors share: one
     matrix product for all queries of a cell, which rounds by the query's distance from the mean,
@@ -307,16 +338,17 @@ class Cells:
     """
 
     def __init__(self, centroids: np.ndarray, stored: np.ndarray, first: np.ndarray):
-        self._centroids, self._stored = centroids, stored
+        self._centroids = centroids
+        self._stored = stored
         self._mean = np.average(centroids, axis=0, weights=np.diff(first)).astype(np.float32)
         self._cells = [slice(*bounds) for bounds in pairwise(first.tolist())]
         blocks = row_blocks(*stored.shape)
-        self._halves = (
-            np.concatenate([squared_norms(stored[rows] - self._mean) for rows in blocks]) / 2
-        )
+        squares = [squared_norms(stored[rows] - self._mean) for rows in blocks]
+        #: ½ ‖s − m‖² of each stored vector.
+        self._halves = np.concatenate(squares) / 2
 
     def nearest(self, queries: np.ndarray, k: int, probes: int) -> np.ndarray:
-        """Indices of the k nearest vectors in the `probes` cells with the nearest centroids, nearest first.
+        """Indices of the k nearest vectors in the cells of the nearest centroids, nearest first.
 
         Queries whose cells hold fewer than k vectors are compared with all vectors.
 
@@ -329,55 +361,75 @@ class Cells:
             ndarray of shape (N, k), int64.
         """
         probed = nearest(self._centroids, queries, min(probes, len(self._centroids)))
-        search = self._one_by_one if len(queries) <= ALONE else self._by_cell
-        parts = row_blocks(len(queries), k * probed.shape[1])
-        found = np.concatenate(
-            [search(queries[rows] - self._mean, probed[rows], k) for rows in parts]
-        )
-        short = np.flatnonzero(found[:, -1] < 0)
-        if len(short):
-            found[short] = nearest(self._stored, np.ascontiguousarray(queries[short]), k)
-        return found
+        search = self._by_cell
+        if len(queries) <= MAX_SINGLE_SEARCHES:
+            search = self._one_by_one
+        neighbours = np.empty((len(queries), k), np.int64)
+        for rows in row_blocks(len(queries), k * probed.shape[1]):
+            neighbours[rows] = search(queries[rows] - self._mean, probed[rows], k)
+        incomplete = np.flatnonzero(neighbours[:, -1] < 0)
+        if len(incomplete):
+            exact = nearest(self._stored, np.ascontiguousarray(queries[incomplete]), k)
+            neighbours[incomplete] = exact
+        return neighbours
 
     def _by_cell(self, offsets: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
-        """As `nearest`, from offsets from the mean and the cells (n, p); −1 where these hold fewer than k vectors."""
+        """As `nearest`, of the queries' offsets from the mean.
+
+        Args:
+            offsets: ndarray of shape (n, D).
+            probed: Cells that each query searches, ndarray of shape (n, p).
+            k: Number of neighbours.
+
+        Returns:
+            ndarray of shape (n, k); −1 where the cells hold fewer than k vectors.
+        """
+        # One pair per query and cell, sorted by cell.
         pairs = np.argsort(probed, axis=None, kind="stable")
-        cells, asking = probed.ravel()[pairs], pairs // probed.shape[1]
-        near, found = np.full((len(pairs), k), np.inf, np.float32), np.full((len(pairs), k), -1)
-        bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
-        for start, end in pairwise(bounds):
+        cells = probed.ravel()[pairs]
+        queries = pairs // probed.shape[1]
+        distances_of_pair = np.full((len(pairs), k), np.inf, np.float32)
+        neighbours_of_pair = np.full((len(pairs), k), -1)
+        cell_bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+        for start, end in pairwise(cell_bounds):
             members = self._cells[cells[start]]
-            stored, halves = self._stored[members], self._halves[members]
-            step = max(1, COMPARED // max(1, len(stored)))
+            stored = self._stored[members]
+            step = max(1, CELL_PRODUCTS // max(1, len(stored)))
             for first in range(start, end, step):
                 rows = slice(first, min(first + step, end))
-                distances = np.subtract(halves, products(stored, offsets[asking[rows]]), order="C")
+                inner = products(stored, offsets[queries[rows]])
+                distances = np.subtract(self._halves[members], inner, order="C")
                 values, columns = smallest(distances, k)
-                near[rows, : len(stored)] = values
-                found[rows, : len(stored)] = members.start + columns
-        place = np.argsort(pairs)
-        values, columns = smallest(near[place].reshape(len(offsets), -1), k)
-        return in_order(
-            values, np.take_along_axis(found[place].reshape(len(offsets), -1), columns, axis=1)
-        )
+                distances_of_pair[rows, : len(stored)] = values
+                neighbours_of_pair[rows, : len(stored)] = members.start + columns
+
+        by_query = np.argsort(pairs)
+        distances = distances_of_pair[by_query].reshape(len(offsets), -1)
+        neighbours = neighbours_of_pair[by_query].reshape(len(offsets), -1)
+        values, columns = smallest(distances, k)
+        return in_order(values, np.take_along_axis(neighbours, columns, axis=1))
 
     def _one_by_one(self, offsets: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
         """As `_by_cell`, in less time for few queries."""
-        found = np.full((len(offsets), k), -1)
-        for row, (offset, cells) in enumerate(zip(offsets, probed, strict=True)):
-            members = [self._cells[cell] for cell in cells]
-            parts = [self._halves[rows] - np.vecdot(self._stored[rows], offset) for rows in members]
-            place = in_order(*smallest(np.concatenate(parts)[None], k))[0]
-            ends = np.cumsum([len(part) for part in parts])
-            within = np.searchsorted(ends, place, side="right")
-            lasts = np.array([rows.stop for rows in members])
-            found[row, : len(place)] = place + (lasts - ends)[within]
-        return found
+        neighbours = np.full((len(offsets), k), -1)
+        for row, offset in enumerate(offsets):
+            members = [self._cells[cell] for cell in probed[row]]
+            distances = []
+            for rows in members:
+                distances.append(self._halves[rows] - np.vecdot(self._stored[rows], offset))
+            values, columns = smallest(np.concatenate(distances)[None], k)
+            places = in_order(values, columns)[0]  # among the vectors of all cells, one by one
+
+            ends = np.cumsum([len(distances_of_cell) for distances_of_cell in distances])
+            cell_of_place = np.searchsorted(ends, places, side="right")
+            stops = np.array([rows.stop for rows in members])
+            neighbours[row, : len(places)] = places + (stops - ends)[cell_of_place]
+        return neighbours
 
 
 def products(stored: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Inner products of n queries with m stored vectors, which the cache need not hold: shape (n, m)."""
-    if len(queries) < SEPARATE:
+    if len(queries) < MIN_QUERIES_OF_PRODUCT:
         return np.vecdot(stored, queries[:, None])
     if 4 * len(queries) < len(stored):  # BLAS rearranges both factors, the left one faster
         return (stored @ queries.T).T

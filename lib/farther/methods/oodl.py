@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -84,18 +85,26 @@ class OODL(Method):
     layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:
-        stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731
-        self.mean_, self.components_, _ = principal_components(stream, self.components)
-        drawn = self._drawn(regions, self.sample, self.seed)
-        vectors = np.concatenate(
-            [(self._vectors(part) - self.mean_) @ self.components_ for part in drawn]
-        )
+
+        def blocks() -> Iterator[np.ndarray]:
+            return (h for h, _ in self._pass(regions))
+
+        self.mean_, self.components_, _ = principal_components(blocks, self.components)
+        projected = []
+        for block in self._drawn(regions, self.sample, self.seed):
+            projected.append((self._vectors(block) - self.mean_) @ self.components_)
+        vectors = np.concatenate(projected)
         variance = float(vectors.var())
         if variance == 0:
             raise FitError(f"{self.name}: the features of all regions are the same")
-        self.gamma_ = self.gamma if self.gamma is not None else 1 / (vectors.shape[1] * variance)
+        self.gamma_ = self.gamma
+        if self.gamma_ is None:
+            self.gamma_ = 1 / (vectors.shape[1] * variance)
         try:
-            (self._fit_support_vectors if self.kernel == "rbf" else self._fit_landmarks)(vectors)
+            if self.kernel == "rbf":
+                self._fit_support_vectors(vectors)
+            else:
+                self._fit_landmarks(vectors)
         except ValueError as error:
             raise FitError(
                 f"{self.name}: scikit-learn cannot fit {len(vectors)} regions: {error}"
@@ -105,7 +114,8 @@ class OODL(Method):
         from sklearn.svm import OneClassSVM
 
         machine = OneClassSVM(nu=self.nu, gamma=self.gamma_).fit(vectors)
-        self.vectors_, self.weights_ = machine.support_vectors_, machine.dual_coef_[0]
+        self.vectors_ = machine.support_vectors_
+        self.weights_ = machine.dual_coef_[0]
         self.offset_ = -float(machine.intercept_[0])
 
     def _fit_landmarks(self, vectors: np.ndarray) -> None:

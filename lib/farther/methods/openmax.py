@@ -81,7 +81,8 @@ class OpenMax(Method):
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))
-        sums, counts = np.zeros((classes, classes)), np.zeros(classes)
+        sums = np.zeros((classes, classes))
+        counts = np.zeros(classes)
         for logits, members in self._members(regions, classes):
             sums += members.T.astype(np.float64) @ logits
             counts += members.sum(axis=0)
@@ -90,15 +91,16 @@ class OpenMax(Method):
         for logits, members in self._members(regions, classes):
             distances = euclidean(logits, self.centres_)
             for k in range(classes):
-                tails[k] = np.sort(np.concatenate([tails[k], distances[members[:, k], k]]))[
-                    -self.tail :
-                ]
+                to_own_centre = distances[members[:, k], k]
+                tails[k] = np.sort(np.concatenate([tails[k], to_own_centre]))[-self.tail :]
         self.seen_ = counts > 0
-        self.smallest_ = np.array([tail[0] if len(tail) else 0.0 for tail in tails])
-        fitted = [
-            fit_weibull(tail - tail[0] + TRANSLATION) if len(tail) else (1.0, 0.0) for tail in tails
-        ]
-        self.shape_, self.log_scale_ = (np.array(values) for values in zip(*fitted, strict=True))
+        self.smallest_ = np.zeros(classes)
+        self.shape_ = np.ones(classes)
+        self.log_scale_ = np.zeros(classes)
+        for k, tail in enumerate(tails):
+            if len(tail):
+                self.smallest_[k] = tail[0]
+                self.shape_[k], self.log_scale_[k] = fit_weibull(tail - tail[0] + TRANSLATION)
 
     def _members(
         self, regions: RegionsLike, classes: int
@@ -109,12 +111,12 @@ class OpenMax(Method):
             yield logits, logits.argmax(axis=1)[:, None] == np.arange(classes)
 
     def _score(self, rows: Rows) -> Array:
-        logits, xp = rows.logits(self.background), rows.xp
+        logits = rows.logits(self.background)
+        xp = rows.xp
         alpha = min(self.alpha, len(self.centres_))
         ranks = ascending_ranks(-logits)
-        revised = xp.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0) * self._probabilities(
-            rows, logits
-        )
+        weights = xp.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0)
+        revised = weights * self._probabilities(rows, logits)
         return log_sum_exp(logits * (1 - revised)) - xp.sum(logits * revised, axis=1)
 
     def _probabilities(self, rows: Rows, logits: Array) -> Array:
@@ -122,9 +124,8 @@ class OpenMax(Method):
         xp = rows.xp
         tiny = float(xp.finfo(rows.dtype).smallest_normal)
         moved = at_least(euclidean(logits, self.centres_) - self.smallest_ + TRANSLATION, tiny)
-        exponents = xp.clip(
-            self.shape_ * (xp.log(moved) - self.log_scale_), -LARGEST_POWER, LARGEST_POWER
-        )
+        exponents = self.shape_ * (xp.log(moved) - self.log_scale_)
+        exponents = xp.clip(exponents, -LARGEST_POWER, LARGEST_POWER)
         return xp.where(self.seen_, -expm1(-xp.exp(exponents)), 1.0)
 
 
@@ -153,9 +154,13 @@ def fit_weibull(values: np.ndarray) -> tuple[float, float]:
         powers = np.exp(shape * below)
         return float((powers * below).sum() / powers.sum() - 1 / shape - below.mean())
 
-    low, high = np.log(1e-3), np.log(LARGEST_SHAPE)
+    low = np.log(1e-3)
+    high = np.log(LARGEST_SHAPE)
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if slope(float(np.exp(middle))) < 0 else (low, middle)
+        if slope(float(np.exp(middle))) < 0:
+            low = middle
+        else:
+            high = middle
     shape = float(np.exp((low + high) / 2))
     return shape, float(highest + np.log(np.exp(shape * below).mean()) / shape)

@@ -47,20 +47,21 @@ def source(cls: type[Method]) -> tuple[str, str]:
     link = re.search(r"arXiv:(\d{4}\.\d{4,5})|https?://\S+", text)
     if year is None or link is None:
         return "", ""
-    return year.group(), f"https://arxiv.org/abs/{link.group(1)}" if link.group(1) else link.group()
+    address = link.group()
+    if link.group(1):
+        address = f"https://arxiv.org/abs/{link.group(1)}"
+    return year.group(), address
 
 
 def _row(cls: type[Method]) -> str:
     year, link = source(cls)
-    shown = (
-        f"[arXiv:{link.rpartition('/')[2]}]({link})"
-        if "arxiv.org" in link
-        else f"[paper]({link})"
-        if link
-        else "–"
-    )
+    reference = "–"
+    if "arxiv.org" in link:
+        reference = f"[arXiv:{link.rpartition('/')[2]}]({link})"
+    elif link:
+        reference = f"[paper]({link})"
     needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
-    return f"| {cls.title} | [`{cls.name}`](#{cls.name}) | {year or '–'} | {shown} | {needs} |"
+    return f"| {cls.title} | [`{cls.name}`](#{cls.name}) | {year or '–'} | {reference} | {needs} |"
 
 
 def _section(cls: type[Method]) -> str:

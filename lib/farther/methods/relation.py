@@ -59,23 +59,22 @@ class Relation(Method):
     background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        count, filled = count_rows(regions), 0
+        count = count_rows(regions)
+        filled = 0
         for block in self._blocks(regions):
             u, p = self._node(Rows.of(block))
-            if (
-                filled == 0
-            ):  # allocated once: two copies of the largest array here may not fit into memory
+            if filled == 0:
+                # Allocated once: two copies of the largest array here may not fit into memory.
                 self.stored_ = np.empty((count, u.shape[1]), np.float32)
                 self.probabilities_ = np.empty((count, p.shape[1]), np.float32)
-            (
-                self.stored_[filled : filled + len(u)],
-                self.probabilities_[filled : filled + len(u)],
-            ) = u, p
+            self.stored_[filled : filled + len(u)] = u
+            self.probabilities_[filled : filled + len(u)] = p
             filled += len(u)
 
     def _node(self, rows: Rows) -> tuple[Array, Array]:
         """u of shape (n, D) and p of shape (n, C), float32."""
-        u, p = normalised(self._vectors(rows)), softmax(rows.logits(self.background))
+        u = normalised(self._vectors(rows))
+        p = softmax(rows.logits(self.background))
         return as_float32(u), as_float32(p)
 
     def _score(self, rows: Rows) -> Array:
@@ -90,14 +89,18 @@ class Relation(Method):
         return rows.xp.concat(scores)
 
     def _relations(self, u: Array, p: Array, rows: Rows) -> Array:
-        """r of nodes and all stored ones, shape (n, M): of arrays float32, but for those near the threshold."""
+        """r of nodes and all stored ones, shape (n, M).
+
+        Of arrays in float32, but for those near the threshold.
+        """
         if not isinstance(u, np.ndarray):
             cosines = cast(u, rows.dtype) @ cast(self.stored_, rows.dtype).T
             return cosines * (cast(p, rows.dtype) @ cast(self.probabilities_, rows.dtype).T)
         related = u @ self.stored_.T
         related *= p @ self.probabilities_.T
-        near = np.nonzero(np.abs(related - self.threshold) < NEAR * self.threshold)
-        related[near] = self._exact(u[near[0]], p[near[0]], near[1])
+        is_near = np.abs(related - self.threshold) < NEAR * self.threshold
+        nodes, stored = np.nonzero(is_near)
+        related[nodes, stored] = self._exact(u[nodes], p[nodes], stored)
         return related
 
     def _exact(self, u: np.ndarray, p: np.ndarray, stored: np.ndarray) -> np.ndarray:

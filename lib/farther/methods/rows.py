@@ -216,13 +216,15 @@ def last_layer_of(header: Header, background: Background) -> tuple[np.ndarray, n
 
 
 def _class_logits(regions: Regions, background: Background, order: Literal["C", "F"]) -> np.ndarray:
-    logits, index = regions.logits, regions.header.background_index
+    logits = regions.logits
+    index = regions.header.background_index
     if regions.header.unknown_columns:
         return logits[:, class_columns(regions.header, background)].astype(np.float64, order=order)
     if background == "keep" or index is None:
         return logits.astype(np.float64, order=order)
     known = np.empty((len(logits), logits.shape[1] - 1), order=order)
-    known[:, :index], known[:, index:] = logits[:, :index], logits[:, index + 1 :]
+    known[:, :index] = logits[:, :index]
+    known[:, index:] = logits[:, index + 1 :]
     return known
 
 

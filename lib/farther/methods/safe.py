@@ -92,13 +92,13 @@ class SAFE(Method):
         return rows.xp.concat([rows.vectors(name) for name in self.layers or ("latent",)], axis=1)
 
     def _fit(self, regions: RegionsLike) -> None:
-        rows, sums, squares = 0, np.zeros(()), np.zeros(())
+        rows = 0
+        sums = np.zeros(())
+        squares = np.zeros(())
         for block, _ in self._pass(regions):
-            rows, sums, squares = (
-                rows + len(block),
-                sums + block.sum(axis=0),
-                squares + (block**2).sum(axis=0),
-            )
+            rows = rows + len(block)
+            sums = sums + block.sum(axis=0)
+            squares = squares + (block**2).sum(axis=0)
         self.mean_ = sums / rows
         variance = np.maximum(squares / rows - self.mean_**2, 0.0)
         self.deviation_ = np.where(variance > 1e-12 * squares / rows, np.sqrt(variance), 1.0)
@@ -112,20 +112,20 @@ class SAFE(Method):
             raise FitError(
                 f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}"
             )
-        clean, moved = (
-            np.concatenate([self._standardised(part).astype(np.float32) for part in drawn])
-            for drawn in (self._drawn(one, self.sample, self.seed) for one in (regions, negatives))
-        )
+        clean = self._sampled(regions)
+        moved = self._sampled(negatives)
         vectors = np.concatenate([clean, moved])
-        if not np.isfinite(vectors).all() or (
-            clean.shape == moved.shape and (clean == moved).all()
-        ):
+        is_same = clean.shape == moved.shape and (clean == moved).all()
+        if is_same or not np.isfinite(vectors).all():
             raise FitError(
                 f"{self.name}: the regions of the pass {self.negatives!r} are those of the run"
             )
-        width = vectors.shape[1]
+        hidden = self.hidden
+        if hidden is None:
+            width = vectors.shape[1]
+            hidden = (max(1, width // 2), max(1, width // 4))
         network = MLPClassifier(
-            self.hidden if self.hidden is not None else (max(1, width // 2), max(1, width // 4)),
+            hidden,
             activation=self.activation,
             learning_rate_init=self.learning_rate,
             max_iter=self.epochs,
@@ -139,6 +139,13 @@ class SAFE(Method):
         layers = zip(network.coefs_, network.intercepts_, strict=True)
         self.weights_ = np.concatenate([part.ravel() for layer in layers for part in layer])
 
+    def _sampled(self, regions: RegionsLike) -> np.ndarray:
+        """Standardised vectors of at most `sample` regions, shape (n, D), float32."""
+        blocks = []
+        for block in self._drawn(regions, self.sample, self.seed):
+            blocks.append(self._standardised(block).astype(np.float32))
+        return np.concatenate(blocks)
+
     def _standardised(self, rows: Rows | Regions) -> Array:
         return (self._vectors(rows) - self.mean_) / self.deviation_
 
@@ -147,7 +154,8 @@ class SAFE(Method):
             raise FitError(
                 f"{self.name} learns from the pass {self.negatives!r} too: call learn_pass"
             )
-        values, first = self._standardised(rows), 0
+        values = self._standardised(rows)
+        first = 0
         for inputs, outputs in itertools.pairwise(self.sizes_):
             if first and self.activation == "relu":
                 values = at_least(values, 0.0)

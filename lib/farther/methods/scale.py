@@ -41,7 +41,8 @@ class Scale(Method):
 
     def _score(self, rows: Rows) -> Array:
         weight, bias = rows.last_layer(self.background)
-        h, xp = self._vectors(rows), rows.xp
+        h = self._vectors(rows)
+        xp = rows.xp
         kept = largest_values(h, kept_count(int(h.shape[1]), self.percentile))
         h *= sharpening(xp.sum(h, axis=1), xp.sum(kept, axis=1, dtype=rows.dtype))
         return log_sum_exp(h @ weight.T + bias)

@@ -90,10 +90,11 @@ class TemperatureScaling(Method):
         if temperature is None:
             temperature = getattr(self, "temperature_", None)
         if temperature is None:
-            problem = "T is fitted to validation detections with known classes: call learn_truth, or give `temperature`"
-            raise FitError(f"{self.name}: {problem}")
+            problem = "T is fitted to validation detections with known classes"
+            raise FitError(f"{self.name}: {problem}: call learn_truth, or give `temperature`")
         temperature = rows.number(temperature)
-        z, xp = rows.logits(self.background, self.activation), rows.xp
+        z = rows.logits(self.background, self.activation)
+        xp = rows.xp
         if rows.is_sigmoid(self.activation):
             return sigmoid(xp.max(z, axis=1) / temperature)
         return xp.max(softmax(z / temperature), axis=1)
@@ -123,13 +124,17 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
         raise DataError(
             f"expected 0 … {logits.shape[1] - 1}, found {np.min(true_class)} … {np.max(true_class)}"
         )
-    given = logits[np.arange(len(logits)), true_class].mean()
-    low, high = np.log(1e-3), np.log(1e3)
+    of_true_class = logits[np.arange(len(logits)), true_class].mean()
+    low = np.log(1e-3)
+    high = np.log(1e3)
     for _ in range(100):
         middle = (low + high) / 2
         scaled = logits / np.exp(middle)
         expected = (np.exp(scaled - log_sum_exp(scaled)[:, None]) * logits).sum(axis=1).mean()
         # over-confident if the expected logit exceeds the true class's: a higher temperature is
         # better
-        low, high = (middle, high) if expected > given else (low, middle)
+        if expected > of_true_class:
+            low = middle
+        else:
+            high = middle
     return float(np.exp((low + high) / 2))

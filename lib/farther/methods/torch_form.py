@@ -45,7 +45,8 @@ class TensorRows(Rows):
         self.header = header
         self.dtype = module.dtype
         self.xp = namespace(module.unit)
-        self._columns, self._module = columns, module
+        self._columns = columns
+        self._module = module
 
     def array(self, name: str) -> Tensor:
         """See `Rows.array`."""
@@ -279,7 +280,8 @@ class ScoreModule(nn.Module):
         return scores.minimum(largest).maximum(-largest)
 
     def _check(self, given: dict[str, Tensor], header: Header) -> None:
-        method, device = self.method, self.unit.device
+        method = self.method
+        device = self.unit.device
         needed = sorted(method.inputs - {"labels", "last_layer"})
         if header.unknown_columns:
             needed += ["label", "score"]
@@ -302,7 +304,8 @@ class ScoreModule(nn.Module):
                 field="logits",
             )
         if "features" in given and header.weight is not None:
-            width, taken = given["features"].shape[1], header.weight.shape[1]
+            width = given["features"].shape[1]
+            taken = header.weight.shape[1]
             if width != taken:
                 raise DataError(
                     f"{width} values per row, but the last layer takes {taken}", field="features"

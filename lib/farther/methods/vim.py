@@ -63,11 +63,14 @@ class ViM(LogitsMethod):
 
     def _fit(self, regions: RegionsLike) -> None:
         self._fit_subspace(regions)
-        largest, residuals = 0.0, 0.0
+        largest = 0.0
+        residuals = 0.0
         for block in self._blocks(regions):
             largest += float(class_logits(block, self.counted_background).max(axis=1).sum())
             residuals += float(self._residuals(Rows.of(block)).sum())
-        self.alpha_ = largest / residuals if residuals > 0 else 0.0
+        self.alpha_ = 0.0
+        if residuals > 0:
+            self.alpha_ = largest / residuals
 
     def _fit_subspace(self, regions: RegionsLike) -> None:
         weight, bias = last_layer(regions, self.counted_background)
@@ -81,11 +84,15 @@ class ViM(LogitsMethod):
     def _dimension(self, features: int) -> int:
         if self.dim is not None and self.dim < features:
             return self.dim
-        if self.dim is None and self.protocol == "paper":
-            wanted = 1000 if features > 1000 else 512
-            return wanted if wanted < features else features // 2
-        if self.dim is None and features >= 768:
-            return 1000 if features >= 2048 else 512
+        if self.dim is None:
+            if self.protocol == "paper" and features > 1000:
+                return 1000
+            if self.protocol == "paper" and features > 512:
+                return 512
+            if self.protocol != "paper" and features >= 2048:
+                return 1000
+            if self.protocol != "paper" and features >= 768:
+                return 512
         return features // 2
 
     def _score(self, rows: Rows) -> Array:

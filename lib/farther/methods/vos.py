@@ -55,7 +55,9 @@ class VOS(Method):
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))
-        self.energy_weight_, self.slope_, self.intercept_ = np.ones(classes), 1.0, 0.0
+        self.energy_weight_ = np.ones(classes)
+        self.slope_ = 1.0
+        self.intercept_ = 0.0
         if self.output == "logistic":
             head = regions.header.detector.get("vos_head")
             if head is None:
@@ -67,11 +69,14 @@ class VOS(Method):
                 raise FitError(
                     f"{self.name}: no energy_weight of the detector's vos_head is above 0"
                 )
-            weight, bias = _numbers(head, "weight", 2), _numbers(head, "bias", 2)
-            self.slope_, self.intercept_ = float(weight[1] - weight[0]), float(bias[1] - bias[0])
+            weight = _numbers(head, "weight", 2)
+            bias = _numbers(head, "bias", 2)
+            self.slope_ = float(weight[1] - weight[0])
+            self.intercept_ = float(bias[1] - bias[0])
 
     def _score(self, rows: Rows) -> Array:
-        xp, weight = rows.xp, self.energy_weight_
+        xp = rows.xp
+        weight = self.energy_weight_
         counts = weight > 0
         log_weight = xp.where(counts, xp.log(xp.where(counts, weight, 1.0)), -xp.inf)
         energy = log_sum_exp(rows.logits(self.background) + log_weight)

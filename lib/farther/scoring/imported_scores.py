@@ -26,7 +26,8 @@ BOX = ("xmin", "ymin", "xmax", "ymax")
 SPLIT = "split"
 
 #: Arrays of a file that OpenOOD saves, and the label of an image that is out of distribution.
-CONFIDENCE, LABEL = "conf", "label"
+CONFIDENCE = "conf"
+LABEL = "label"
 OOD_LABEL = -1
 
 #: AUROC below which the scores may have the other sign.
@@ -195,7 +196,8 @@ def _read_openood(path: Path, list_file: Path, split: str) -> ScoreRows:
 
 def _read_list(path: Path) -> tuple[list[str], np.ndarray]:
     """Images of a list of OpenOOD, "path label" per line, and their labels."""
-    names, labels = [], []
+    names = []
+    labels = []
     text = regular_file(path).read_text(encoding="utf-8")
     for row, line in enumerate(text.splitlines()):
         if not line.strip():
@@ -282,7 +284,8 @@ def _remarks_on_sign(
     id_scores = scores_by_split[id_split].score
     ood_scores = np.concatenate(unknown)
     if method.higher == "ood":
-        id_scores, ood_scores = -id_scores, -ood_scores
+        id_scores = -id_scores
+        ood_scores = -ood_scores
     value = auroc(id_scores, ood_scores)
     if not value < WRONG_SIGN:
         return []

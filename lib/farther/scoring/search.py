@@ -75,7 +75,8 @@ def search(
     if not oracle:
         run.refuse_test_split(ood_split)
     calibration_split = run.settings.calibration_split
-    id_val, ood_val = run.calibration, run.above(ood_split)
+    id_val = run.calibration
+    ood_val = run.above(ood_split)
     trials = []
     for method in _combinations(grids):
         params = {key: getattr(method, key) for key in grids[method.name]}
