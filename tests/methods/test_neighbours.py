@@ -80,7 +80,7 @@ def test_vectors_are_sorted_by_their_nearest_centroid():
         {"MAX_SINGLE_SEARCHES": 40},
         {"MAX_SINGLE_SEARCHES": 0, "PRODUCTS": 999},  # six queries at a time
         {"CELL_PRODUCTS": 60},  # two queries of a cell at a time
-        {"CELL_PRODUCTS": 200, "SEPARATE": 0},
+        {"CELL_PRODUCTS": 200, "MIN_QUERIES_OF_PRODUCT": 0},
     ],
 )
 def test_a_search_of_all_cells_is_exact_however_queries_are_put_together(limits, monkeypatch):
