@@ -61,6 +61,7 @@ def register(name: str) -> Callable[[C], C]:
         >>> @register("area")
         ... class Area(Method):
         ...     power: float = 0.5
+        ...
         ...     def _score(self, regions):
         ...         return (regions.box[:, 2:] - regions.box[:, :2]).prod(axis=1) ** self.power
         >>> Area(power=1).name

@@ -85,7 +85,10 @@ def key_of(paths: Iterable[str | Path], params: Mapping[str, Any]) -> str:
     Raises:
         DataError: a file cannot be read.
 
-    >>> key_of([], {"k": 10}) == key_of([], {"k": 10}), key_of([], {"k": 10}) == key_of([], {"k": 12})
+    >>> (
+    ...     key_of([], {"k": 10}) == key_of([], {"k": 10}),
+    ...     key_of([], {"k": 10}) == key_of([], {"k": 12}),
+    ... )
     (True, False)
     """
     contents = [content_digest(path) for path in paths]

@@ -27,7 +27,9 @@ class ClassNames:
     Example:
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        ...     written = file.write("tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}")
+        ...     written = file.write(
+        ...         "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}"
+        ...     )
         ...     file.flush()
         ...     ClassNames(file.name).same("tvmonitor", "voc", "openimages")
         ('Television', 'Computer monitor')

@@ -495,7 +495,9 @@ def record(
 
         >>> import torch, farther
         >>> _ = torch.manual_seed(0)
-        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> model = torch.nn.Sequential(
+        ...     torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+        ... )
         >>> names = ["background", "cat", "dog"]
         >>> with farther.record(model, logits="2", classes=names, background_index=0) as recorder:
         ...     with torch.no_grad():
@@ -503,9 +505,17 @@ def record(
         ...     score, row = probabilities[:, 2].max(dim=0)
         ...     recorder.add("a.jpg", boxes=[[10, 10, 60, 80]], scores=score[None], labels=[2])
         >>> regions = recorder.regions
-        >>> regions.image_id.tolist(), regions.logits.shape, regions.features.shape, regions.weight.shape
+        >>> (
+        ...     regions.image_id.tolist(),
+        ...     regions.logits.shape,
+        ...     regions.features.shape,
+        ...     regions.weight.shape,
+        ... )
         (['a.jpg'], (1, 3), (1, 8), (3, 8))
-        >>> bool(abs(regions.features @ regions.weight.T + regions.bias - regions.logits).max() < 1e-6)
+        >>> bool(
+        ...     abs(regions.features @ regions.weight.T + regions.bias - regions.logits).max()
+        ...     < 1e-6
+        ... )
         True
     """
     tap = Tap(model, logits, "logits")

@@ -108,7 +108,9 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         DataError: the image has another shape or type, or is too small.
 
     >>> grey = np.full((32, 32, 3), 128, np.uint8)
-    >>> corrupt(grey, "brightness", severity=5)[0, 0].tolist()  # the value rises by half of the range
+    >>> corrupt(grey, "brightness", severity=5)[
+    ...     0, 0
+    ... ].tolist()  # the value rises by half of the range
     [255, 255, 255]
     """
     choose("corruption", kind, KINDS)

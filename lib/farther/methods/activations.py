@@ -77,7 +77,10 @@ def kept_count(values: int, percent: float) -> int:
 
 
 def largest(vectors: Array, percent: float) -> Array:
-    """Mask of the largest (100 − percent) per cent of each row, shape (n, D); of equal values the first count."""
+    """Mask of the largest (100 − percent) per cent of each row, shape (n, D).
+
+    Of equal values the first count.
+    """
     return are_largest(vectors, kept_count(int(vectors.shape[1]), percent))
 
 

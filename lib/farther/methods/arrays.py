@@ -20,7 +20,10 @@ LARGEST_EXPONENT = 500.0
 
 
 def namespace(array: Array) -> ModuleType:
-    """The functions of the standard for an array: NumPy itself, or PyTorch's by `array_api_compat`."""
+    """The functions of the standard for an array.
+
+    NumPy itself, or PyTorch's by `array_api_compat`.
+    """
     if isinstance(array, np.ndarray):
         return np
     import array_api_compat.torch
@@ -51,7 +54,10 @@ def exp_of_own(values: Array) -> Array:
 
 
 def limited(values: Array, limit: Array) -> Array:
-    """min(x, limit) of each value; NumPy overwrites the values, which the caller does not need again."""
+    """min(x, limit) of each value.
+
+    NumPy overwrites the values, which the caller does not need again.
+    """
     if isinstance(values, np.ndarray):
         return np.minimum(values, limit, out=values)
     return values.minimum(limit)
@@ -77,7 +83,10 @@ def log_sum_exp(values: Array) -> Array:
 
 
 def row_sums(values: Array) -> Array:
-    """Sums over the last axis; by NumPy as a matrix product: for short rows several times as fast as `sum`."""
+    """Sums over the last axis.
+
+    By NumPy as a matrix product: for short rows several times as fast as `sum`.
+    """
     if isinstance(values, np.ndarray):
         return values @ np.ones(values.shape[-1])
     return values.sum(dim=values.ndim - 1)  # onnxruntime reduces no rows by −1 to a wrong shape
@@ -168,7 +177,10 @@ def lower_solved(factor: Array, columns: Array) -> Array:
 
 
 def ascending_ranks(values: Array) -> Array:
-    """Rank of each value in its row, 1 for the smallest; of equal values the first one is first. Shape (n, C)."""
+    """Rank of each value in its row, 1 for the smallest; of equal values the first one is first.
+
+    Shape (n, C).
+    """
     if not isinstance(values, np.ndarray):
         return values.argsort(dim=1, stable=True).argsort(dim=1).to(values.dtype) + 1
     ranks = np.empty(values.shape)
@@ -199,7 +211,10 @@ def largest_values(vectors: Array, count: int) -> Array:
 
 
 def are_largest(vectors: Array, count: int) -> Array:
-    """Mask of the `count` largest values of each row, shape (n, D); of equal values the first count."""
+    """Mask of the `count` largest values of each row, shape (n, D).
+
+    Of equal values the first count.
+    """
     if not isinstance(vectors, np.ndarray):
         return ascending_ranks(-vectors) <= count
     if count == 0:

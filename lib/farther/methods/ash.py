@@ -40,7 +40,9 @@ class ASH(LogitsMethod):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> ash = create("ash", variant="p", percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
+        >>> ash = create("ash", variant="p", percentile=50).fit(
+        ...     toy_regions(features=[[0.0], [1.0], [2.0]])
+        ... )
         >>> ash.score(toy_regions(features=[[1.5], [0.5]]))  # pruned below 1
         array([1.5, 0. ])
     """

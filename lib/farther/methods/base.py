@@ -176,7 +176,9 @@ class Method(ABC):
         return False
 
     def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:  # noqa: B027, most learn none
-        """Fits to in-distribution validation detections whose true class is known; called after `fit`.
+        """Fits to in-distribution validation detections whose true class is known.
+
+        Called after `fit`.
 
         Args:
             regions: The detections.
@@ -189,7 +191,10 @@ class Method(ABC):
 
     @property
     def wants_pass(self) -> str | None:
-        """Name of the pass whose regions `learn_pass` must be called with after `fit`; None for none."""
+        """Name of the pass whose regions `learn_pass` must be called with after `fit`.
+
+        None for none.
+        """
         return None
 
     def learn_pass(self, regions: RegionsLike, others: RegionsLike) -> None:  # noqa: B027, most learn none
@@ -205,11 +210,16 @@ class Method(ABC):
 
     @property
     def wants_split(self) -> str | None:
-        """Name of the OOD split whose regions `learn_split` must be called with after `fit`; None for none."""
+        """Name of the OOD split whose regions `learn_split` must be called with after `fit`.
+
+        None for none.
+        """
         return None
 
     def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:  # noqa: B027, most learn none
-        """Fits to validation regions, known and unknown, on which no result is reported; called after `fit`.
+        """Fits to validation regions, known and unknown, on which no result is reported.
+
+        Called after `fit`.
 
         Args:
             known: Of the ID validation split.
@@ -220,7 +230,9 @@ class Method(ABC):
         """
 
     def score(self, regions: RegionsLike) -> np.ndarray:
-        """One score per row, which depends on that row alone: the same in any table and batch, up to rounding.
+        """One score per row, which depends on that row alone.
+
+        It is the same in any table and batch, up to rounding.
 
         Other rows beside it, or another processor, change a score by at most 10⁻⁶ of the scores'
         spread.
@@ -287,19 +299,22 @@ class Method(ABC):
         return ScoreModule(self, header_of(self, header), device, dtype)
 
     def torch_state(self) -> dict[str, Any]:
-        """The fitted attributes that `_score` reads of tensors: arrays and floats become buffers."""
+        """The fitted attributes that `_score` reads of tensors, as buffers: arrays and floats."""
         return self._state()
 
     def _checked(self, scores: np.ndarray) -> np.ndarray:
         if not np.isnan(scores).any():
             return scores
-        problem = f"{self.name} gives NaN for row {int(np.isnan(scores).argmax())} of the regions: these or the fitted"
+        row = int(np.isnan(scores).argmax())
+        problem = f"{self.name} gives NaN for row {row} of the regions: these or the fitted"
         raise DataError(
             f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score"
         )
 
     def for_split(self, split: str) -> Method:
-        """The method as it scores regions of a split; itself, where scores depend on the rows alone.
+        """The method as it scores regions of a split.
+
+        Itself, where scores depend on the rows alone.
 
         Args:
             split: Name of the split.
@@ -307,12 +322,18 @@ class Method(ABC):
         return self
 
     def missing(self, regions: RegionsLike) -> list[str]:
-        """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
+        """The inputs that the method needs and these regions lack, sorted.
+
+        Empty if it can be applied.
+        """
         return sorted(n for n in self.inputs - {"labels"} if not regions.has(n))
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The columns that the parameter `layer` names in place of the vectors in `needs`: none where it is None."""
+        """The columns that the parameter `layer` names in place of the vectors in `needs`.
+
+        None where it is None.
+        """
         return columns_of_layers(getattr(self, "layer", None))
 
     @property
@@ -337,11 +358,16 @@ class Method(ABC):
         return type(self)._fit is not Method._fit
 
     def remarks(self) -> list[str]:
-        """Remarks on the fitted method that matter when its values are compared with others; the report shows them."""
+        """Remarks on the fitted method that matter when its values are compared with others.
+
+        The report shows them.
+        """
         return []
 
     def save(self, path: str | Path) -> None:
-        """Writes a folder: `method.json` (name, parameters, needs, training data) and `state.safetensors` (arrays).
+        """Writes a folder: `method.json` and `state.safetensors`.
+
+        The first has name, parameters, needs and training data, the second the arrays.
 
         Args:
             path: The folder; one that exists is replaced when the new one is complete.
@@ -391,7 +417,10 @@ class Method(ABC):
                 yield batch[first : first + rows]
 
     def _vectors(self, rows: Rows | Regions) -> Array:
-        """The features h, shape (n, D): a copy, float64. A subclass may use other vectors instead."""
+        """The features h, shape (n, D): a copy, float64.
+
+        A subclass may use other vectors instead.
+        """
         return self._column(rows, "features")
 
     def _column(self, rows: Rows | Regions, usual: str) -> Array:
@@ -400,7 +429,10 @@ class Method(ABC):
         return Rows.of(rows).vectors(name)
 
     def _drawn(self, regions: RegionsLike, size: int, seed: int) -> Iterator[Regions]:
-        """At most `size` rows drawn at random, in stored order: the same rows of aligned regions."""
+        """At most `size` rows drawn at random, in stored order.
+
+        Of aligned regions they are the same rows.
+        """
         count = count_rows(regions)
         first = 0
         chosen = np.isin(np.arange(count), np.random.default_rng(seed).permutation(count)[:size])
@@ -413,7 +445,10 @@ class Method(ABC):
         return (batch.features for batch in self._batches(regions) if batch.features is not None)
 
     def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """One pass over all rows: vectors (n, D), which may be overwritten, and predicted classes (n,) per block."""
+        """One pass over all rows, block by block.
+
+        Vectors (n, D), which may be overwritten, and predicted classes (n,).
+        """
         return ((self._vectors(block), block.label) for block in self._blocks(regions))
 
     def _check_fitted(self) -> None:
@@ -482,7 +517,7 @@ def columns_of_layers(layer: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def describe(method: Method) -> dict[str, Any]:
-    """Name, parameters and needs of a method, and its own threshold if it has one, as JSON can hold them."""
+    """Name, parameters, needs and own threshold of a method, as JSON can hold them."""
     description = {
         "format": "farther.method",
         "version": 1,
@@ -498,7 +533,10 @@ def describe(method: Method) -> dict[str, Any]:
 
 
 def describe_refused(name: str, reason: str) -> dict[str, Any]:
-    """The content of `method.json` of a method that does not apply: its parameters change nothing, and are left out."""
+    """The content of `method.json` of a method that does not apply.
+
+    Its parameters change nothing, and are left out.
+    """
     return {
         "format": "farther.method",
         "version": 1,
@@ -509,7 +547,10 @@ def describe_refused(name: str, reason: str) -> dict[str, Any]:
 
 
 def state_digest(folder: Path, info: dict[str, Any]) -> str:
-    """Digest of name, parameters and fitted state: a changed shape or value must not be taken for what was fitted."""
+    """Digest of name, parameters and fitted state.
+
+    A changed shape or value must not be taken for what was fitted.
+    """
     facts = [info["name"], info["params"], info["state"]]
     return digest(json.dumps(facts, sort_keys=True), folder / "state.safetensors")
 

@@ -35,7 +35,9 @@ def box_entropy(rows: Rows | Regions) -> np.ndarray:
 
 @register("box_uncertainty")
 class BoxUncertainty(Method):
-    """Minus the uncertainty of a region's box, for detectors that predict its variance, or of several passes.
+    """Minus the uncertainty of a region's box.
+
+    For detectors that predict its variance, or of several passes.
 
     The detector predicts a Gaussian with diagonal covariance Σ, or Σ is the variance of each
     coordinate over the passes of dropout sampling (`pass: dropout`). Its determinant and its
@@ -57,7 +59,10 @@ class BoxUncertainty(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> regions = toy_regions(box_variance=[[1.0, 2.0, 1.0, 2.0]])
-        >>> [create("box_uncertainty", measure=m).score(regions).item() for m in ("determinant", "trace")]
+        >>> [
+        ...     create("box_uncertainty", measure=m).score(regions).item()
+        ...     for m in ("determinant", "trace")
+        ... ]
         [-4.0, -6.0]
     """
 
@@ -76,7 +81,9 @@ class BoxUncertainty(Method):
 
 @register("joint_entropy")
 class JointEntropy(Entropy):
-    """Minus the entropy of class and box together, for detectors that predict the variance of the box.
+    """Minus the entropy of class and box together.
+
+    For detectors that predict the variance of the box.
 
     Formula:
         score = − (w · H(p) + H(Σ)), p = softmax(z); with `normalise`, both entropies are first
@@ -100,7 +107,9 @@ class JointEntropy(Entropy):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> train = toy_regions(logits=[[9.0, 0.0], [0.0, 0.0]], box_variance=[[1.0] * 4, [4.0] * 4])
+        >>> train = toy_regions(
+        ...     logits=[[9.0, 0.0], [0.0, 0.0]], box_variance=[[1.0] * 4, [4.0] * 4]
+        ... )
         >>> create("joint_entropy", normalise=True).fit(train).score(train).round(2)
         array([-0., -2.])
     """

@@ -12,7 +12,9 @@ from farther.tables.regions import CONFIDENCE
 
 @register("conf_branch")
 class ConfBranch(Method):
-    """The confidence of a classifier with a confidence branch, which was trained to ask for hints where it errs.
+    """The confidence of a classifier's confidence branch.
+
+    The branch was trained to ask for hints where the classifier errs.
 
     The column `latent.confidence` holds it before the sigmoid: of a checkpoint of OpenOOD's
     `ConfBranchNet`, or one that the trainer `classifier` wrote with `confidence_branch: {}`. The
@@ -29,7 +31,9 @@ class ConfBranch(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> regions = toy_regions(logits=[[0.0, 1.0], [2.0, 0.0]], **{"latent.confidence": [[0.0], [2.0]]})
+        >>> regions = toy_regions(
+        ...     logits=[[0.0, 1.0], [2.0, 0.0]], **{"latent.confidence": [[0.0], [2.0]]}
+        ... )
         >>> create("conf_branch").score(regions).round(4)
         array([0.5   , 0.8808])
     """

@@ -11,7 +11,7 @@ from farther.methods.rows import Rows
 
 @register("confidence")
 class Confidence(Method):
-    """The detector's confidence in a region, which each detector gives: the baseline of all methods.
+    """The detector's confidence in a region: the baseline of all methods.
 
     It needs neither logits nor features, so detections imported as plain boxes, classes and scores
     have it too. For a softmax classifier it equals `msp`; for a detector it may include more, such

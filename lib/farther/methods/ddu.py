@@ -19,7 +19,7 @@ JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 
 @register("ddu")
 class DDU(Method):
-    """The log density of the features under a mixture of one Gaussian per class, with full covariances.
+    """The log density of the features under one Gaussian per class, with full covariances.
 
     Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per
     class. The covariance of a class is singular if it has no more detections than dimensions, or if
@@ -107,9 +107,8 @@ class DDU(Method):
         if count <= 3:
             names = ", ".join(self.singular_)
         problem = "too few detections for so many dimensions, or features that depend on each other"
-        return [
-            f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"
-        ]
+        effect = f"jitter {self.jitter_:g} decides the scores"
+        return [f"singular covariance of {names} ({problem}): {effect}"]
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""

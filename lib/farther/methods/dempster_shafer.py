@@ -14,7 +14,9 @@ from farther.methods.rows import Rows
 
 @register("dempster_shafer")
 class DempsterShafer(LogitsMethod):
-    """Minus the uncertainty left when the logits are read as evidence. It ranks regions as the energy does.
+    """Minus the uncertainty left when the logits are read as evidence.
+
+    It ranks regions as the energy does.
 
     SAOD counts the background of a softmax head as one more class, in its equations and in its
     code; its tables are computed with `background="keep"` here.

@@ -16,7 +16,9 @@ from farther.methods.rows import Rows
 
 @register("dice")
 class DICE(LogitsMethod):
-    """The energy through a last layer that keeps only the weights that contribute most on training regions.
+    """The energy through a last layer without its less important weights.
+
+    It keeps the weights that contribute most on training regions.
 
     Formula:
         score = log Σ_c exp((w_c ⊙ m_c) · h + b_c), m_cd = 1 where w_cd · mean(h_d) is above its
@@ -38,7 +40,9 @@ class DICE(LogitsMethod):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("dice", percentile=75).fit(toy_regions(features=[[1.0, 2.0]])).weight_  # contributions 1, 0, 0, 2
+        >>> create("dice", percentile=75).fit(
+        ...     toy_regions(features=[[1.0, 2.0]])
+        ... ).weight_  # contributions 1, 0, 0, 2
         array([[0., 0.],
                [0., 1.]])
     """
@@ -61,7 +65,9 @@ class DICE(LogitsMethod):
 
 @register("dice_react")
 class DICEReAct(DICE):
-    """DICE's sparse last layer on ReAct's clipped activations. The contributions are those of unclipped activations.
+    """DICE's sparse last layer on ReAct's clipped activations.
+
+    The contributions are those of unclipped activations.
 
     Formula:
         score = log Σ_c exp((w_c ⊙ m_c) · min(h, t) + b_c), m as in DICE, t as in ReAct
@@ -82,7 +88,9 @@ class DICEReAct(DICE):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> both = create("dice_react", percentile=75, react_percentile=50).fit(toy_regions(features=[[1.0, 2.0]]))
+        >>> both = create("dice_react", percentile=75, react_percentile=50).fit(
+        ...     toy_regions(features=[[1.0, 2.0]])
+        ... )
         >>> both.threshold_
         1.5
     """

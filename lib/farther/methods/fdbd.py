@@ -18,7 +18,9 @@ SMALLEST = 1e-8
 
 @register("fdbd")
 class FDBD(Method):
-    """The mean distance to the decision boundaries with the other classes, relative to that to the training mean.
+    """The mean distance to the decision boundaries with the other classes.
+
+    It is relative to the distance to the training mean.
 
     The predicted class is the one with the largest logit. A boundary between two classes with the
     same weights does not count.
@@ -41,7 +43,9 @@ class FDBD(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> fdbd = create("fdbd").fit(toy_regions(features=[[0.0, 0.0]]))  # mean 0, boundary: the diagonal
+        >>> fdbd = create("fdbd").fit(
+        ...     toy_regions(features=[[0.0, 0.0]])
+        ... )  # mean 0, boundary: the diagonal
         >>> fdbd.score(toy_regions(features=[[3.0, 0.0]])).round(4)  # (3 / √2) / 3
         array([0.7071])
     """

@@ -13,7 +13,7 @@ from farther.tables.regions import DENOMINATOR, NUMERATOR
 
 @register("g_odin")
 class GOdin(Method):
-    """The largest numerator of a classifier whose logits are quotients h_c(x) / g(x), or its denominator.
+    """The largest numerator of a classifier with logits h_c(x) / g(x), or its denominator.
 
     The columns `latent.numerator` and `latent.denominator` hold h and g: of a checkpoint of
     OpenOOD's `GodinNet`, or one that the trainer `classifier` wrote with `g_odin: {}`. The paper's

@@ -37,7 +37,9 @@ class GlMcm(TextMethod):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> patch = {"latent.patch": [[0.0, 2.0]]}
-        >>> create("gl_mcm").score(toy_regions(features=[[3.0, 0.0]], **patch)).round(4)  # 2 e / (e + 1)
+        >>> create("gl_mcm").score(toy_regions(features=[[3.0, 0.0]], **patch)).round(
+        ...     4
+        ... )  # 2 e / (e + 1)
         array([1.4621])
     """
 

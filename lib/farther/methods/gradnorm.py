@@ -14,7 +14,7 @@ from farther.methods.rows import Rows
 
 @register("gradnorm")
 class GradNorm(Method):
-    """The 1-norm of the gradient, by the last layer's weight, of the divergence of p from uniform probabilities.
+    """The 1-norm of the last layer's gradient of the divergence from uniform probabilities.
 
     The gradient of KL(u‖p), or of the cross-entropy, which differs by a constant, is the outer
     product of h and p − 1/C, so its norm is the product of their norms, and no backward pass is
@@ -37,7 +37,9 @@ class GradNorm(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("gradnorm").score(toy_regions(features=[[3.0, 1.0]], logits=[[0.0, 100.0]]))  # 4 · (½ + ½)
+        >>> create("gradnorm").score(
+        ...     toy_regions(features=[[3.0, 1.0]], logits=[[0.0, 100.0]])
+        ... )  # 4 · (½ + ½)
         array([4.])
     """
 

@@ -22,7 +22,9 @@ OFFSET = 1e-6
 
 @register("gram")
 class Gram(Method):
-    """Minus the deviation of Gram matrices from the range that training regions of the predicted class span.
+    """Minus the deviation of Gram matrices from the range of the predicted class.
+
+    The range is that of training regions.
 
     The rows of the Gram matrices of a layer's activations, over the image or over the ROI-aligned
     box, for powers 1 to P, are what the detector's parameter `grams` stores: P values per channel,
@@ -59,7 +61,9 @@ class Gram(Method):
         >>> from farther.methods.examples import toy_regions
         >>> names = [f"image{number}" for number in range(40)]
         >>> train = toy_regions(image_id=names, **{"gram.layer1": [[1.0], [2.0]] * 20})
-        >>> gram = create("gram", layer=["layer1"]).fit(train)  # from 1 to 2, which no image held out exceeds
+        >>> gram = create("gram", layer=["layer1"]).fit(
+        ...     train
+        ... )  # from 1 to 2, which no image held out exceeds
         >>> gram.score(toy_regions(**{"gram.layer1": [[1.5], [4.0]]})).round(3)  # (4 − 2) / 2
         array([-0., -1.])
     """

@@ -157,7 +157,10 @@ class ImportedScores(Method):
     def _rows_of_boxes(
         self, split: str, regions: Regions, first: np.ndarray, last: np.ndarray
     ) -> np.ndarray:
-        """The row of each region: of those of its image, first to last, the one whose box is nearest."""
+        """The row of each region, of those of its image from first to last.
+
+        It is the one whose box is nearest.
+        """
         rows = np.zeros(len(regions), np.int64)
         distance = np.zeros(len(regions))
         for number in range(len(regions)):

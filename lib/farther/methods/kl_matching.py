@@ -39,7 +39,9 @@ class KLMatching(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(logits=[[0.0, 5.0], [5.0, 0.0]])
-        >>> (create("kl_matching").fit(train).score(train) + 0.0).round(9)  # each is the mean of its class
+        >>> (create("kl_matching").fit(train).score(train) + 0.0).round(
+        ...     9
+        ... )  # each is the mean of its class
         array([0., 0.])
     """
 

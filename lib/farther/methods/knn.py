@@ -78,7 +78,9 @@ class KNN(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> knn = create("knn", k=1).fit(toy_regions(features=[[2.0, 0.0], [0.0, 3.0]]))
-        >>> knn.score(toy_regions(features=[[5.0, 0.0], [-1.0, 0.0]])).round(4)  # to (1, 0); to (0, 1)
+        >>> knn.score(toy_regions(features=[[5.0, 0.0], [-1.0, 0.0]])).round(
+        ...     4
+        ... )  # to (1, 0); to (0, 1)
         array([-0.    , -1.4142])
     """
 

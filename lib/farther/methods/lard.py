@@ -1,4 +1,7 @@
-"""LaRD, latent representation density: four densities of the principal components of latent activations."""
+"""LaRD: four densities of the principal components of latent activations.
+
+Latent representation density.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,9 @@ class LardKNN(Latent, KNN):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]])
-        >>> create("lard_knn", k=1, components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))  # 5 − 2
+        >>> create("lard_knn", k=1, components=1).fit(train).score(
+        ...     toy_regions(latent=[[5.0, 7.0]])
+        ... )  # 5 − 2
         array([-3.])
     """
 
@@ -142,7 +147,9 @@ class LardMahalanobis(Latent, Mahalanobis):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]], label=[0, 0])  # mean 1, variance 1
-        >>> create("lard_mahalanobis", components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))
+        >>> create("lard_mahalanobis", components=1).fit(train).score(
+        ...     toy_regions(latent=[[5.0, 7.0]])
+        ... )
         array([-16.])
     """
 
@@ -182,7 +189,9 @@ class LardGMM(Latent, DDU):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]], label=[0, 0])  # mean 1, variance 1
-        >>> create("lard_gmm", components=1).fit(train).score(toy_regions(latent=[[1.0, 7.0]])).round(4)  # −½ log 2π
+        >>> create("lard_gmm", components=1).fit(train).score(
+        ...     toy_regions(latent=[[1.0, 7.0]])
+        ... ).round(4)  # −½ log 2π
         array([-0.9189])
     """
 
@@ -196,7 +205,9 @@ class LardGMM(Latent, DDU):
 
 @register("lard_kde")
 class LardKDE(Latent):
-    """The log density of the principal components of the latent activations under a Gaussian kernel estimate.
+    """The log density of the principal components under a Gaussian kernel estimate.
+
+    The components are those of the latent activations.
 
     It sums over all training regions. At 10,000 of them and 32 components that takes a quarter of
     the time of scikit-learn's KernelDensity, whose trees lose up to 3 · 10⁻⁴.
@@ -222,7 +233,9 @@ class LardKDE(Latent):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]])
-        >>> create("lard_kde", components=1).fit(train).score(toy_regions(latent=[[1.0, 7.0]])).round(4)
+        >>> create("lard_kde", components=1).fit(train).score(
+        ...     toy_regions(latent=[[1.0, 7.0]])
+        ... ).round(4)
         array([-1.4189])
     """
 

@@ -1,4 +1,6 @@
-"""Linear algebra of rows that arrive in blocks: means, scatter matrices, whitening, principal components.
+"""Linear algebra of rows that arrive in blocks.
+
+Means, scatter matrices, whitening and principal components.
 
 A *block* is an ndarray of shape (n, D), float64. Functions read an iterable of blocks once, so
 memory is bounded by one block and a D × D matrix, whatever the number of rows. scikit-learn's
@@ -76,7 +78,9 @@ def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def whitening(covariance: np.ndarray) -> np.ndarray:
-    """A matrix A with A Aᵀ = Σ⁺, the (pseudo-)inverse of a covariance Σ: rows x A have unit covariance.
+    """A matrix A with A Aᵀ = Σ⁺, the (pseudo-)inverse of a covariance Σ.
+
+    Rows x A have unit covariance.
 
     Directions whose variance is at most D ε times the largest one, ε of float64, are left out, as
     by SciPy's `pinvh` and so by scikit-learn's `EmpiricalCovariance`. Such are sums that a
@@ -102,7 +106,10 @@ def whitening(covariance: np.ndarray) -> np.ndarray:
 
 
 def _factor(covariance: np.ndarray) -> tuple[np.ndarray | None, bool]:
-    """Upper Cholesky factor, None without one; and whether the matrix is known to be of full rank."""
+    """Upper Cholesky factor, None without one.
+
+    And whether the matrix is known to be of full rank.
+    """
     from scipy.linalg.lapack import dpocon
 
     try:
@@ -123,7 +130,9 @@ def is_singular(covariance: np.ndarray) -> bool:
 
 
 def eigenvectors(symmetric: np.ndarray, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues `first` … `end` − 1 of a symmetric matrix, smallest first, and their eigenvectors.
+    """Eigenvalues `first` … `end` − 1 of a symmetric matrix, and their eigenvectors.
+
+    The smallest eigenvalue is number 0.
 
     Returns:
         ndarrays of shape (end − first,) and (D, end − first), orthonormal columns.
@@ -159,6 +168,9 @@ def principal_components(
 
 
 def clipped(scores: np.ndarray) -> np.ndarray:
-    """Scores as float64, with infinities replaced by the largest finite number, which keeps their order."""
+    """Scores as float64, with infinities replaced by the largest finite number.
+
+    This keeps their order.
+    """
     limit = math.nextafter(math.inf, 0)
     return np.clip(np.asarray(scores, dtype=np.float64), -limit, limit)

@@ -54,7 +54,10 @@ def load(path: str | Path) -> Method:
         raise FitError(f"{info['name']} does not apply: {info['not_applicable']}")
     arrays = read_arrays(folder / "state.safetensors")
     if info.get("digest") != state_digest(folder, info):
-        problem = "the fitted state or its parameters are not those that were written: delete the folder and fit again"
+        problem = (
+            "the fitted state or its parameters are not those that were written: delete the folder "
+            "and fit again"
+        )
         raise DataError(problem, file=folder / "method.json", field="digest")
     method = METHODS.create(info["name"], **info["params"])
     copies = {name: array.copy() for name, array in arrays.items()}

@@ -80,7 +80,10 @@ class LogitsMethod(Method):
 def class_logits(
     rows: Rows | Regions, background: Background, activation: Activation = "softmax"
 ) -> Array:
-    """Logits z of the classes of rows or of a block of regions, shape (N, C), float64: see `Rows.logits`."""
+    """Logits z of the classes of rows or of a block of regions, shape (N, C), float64.
+
+    See `Rows.logits`.
+    """
     return Rows.of(rows).logits(background, activation)
 
 

@@ -14,7 +14,9 @@ from farther.methods.rows import Rows
 
 @register("mahalanobis")
 class Mahalanobis(Method):
-    """Minus the squared Mahalanobis distance to the nearest class mean, with one covariance for all classes.
+    """Minus the squared Mahalanobis distance to the nearest class mean.
+
+    One covariance is shared by all classes.
 
     Classes without detections are left out. Directions in which the training features do not vary
     are ignored (pseudo-inverse), so constant features and fewer regions than dimensions are not an
@@ -43,7 +45,9 @@ class Mahalanobis(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
+        >>> train = toy_regions(
+        ...     features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0]
+        ... )
         >>> mahalanobis = create("mahalanobis").fit(train)
         >>> mahalanobis.score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
         array([-0., -2.])

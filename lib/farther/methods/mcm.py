@@ -42,7 +42,9 @@ class TextMethod(Method):
 
 @register("mcm")
 class MCM(TextMethod):
-    """The largest class probability by the cosines of an image's embedding and the classes' text embeddings.
+    """The largest class probability by cosines of image and text embeddings.
+
+    Of an image's embedding and those of the classes' texts.
 
     The rows of the last layer are the text embeddings, whatever they are scaled by, as those of a
     pass of kind `crops` and of CLIP as a classifier are. Negative prompts do not count.

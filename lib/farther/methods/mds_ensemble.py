@@ -82,7 +82,9 @@ class MDSEnsemble(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[-1.0], [1.0]], latent=[[2.0], [6.0]], label=[0, 0])
-        >>> create("mds_ensemble").fit(train).score(train[:1])  # one standard deviation from the mean in each layer
+        >>> create("mds_ensemble").fit(train).score(
+        ...     train[:1]
+        ... )  # one standard deviation from the mean in each layer
         array([-2.])
     """
 
@@ -155,9 +157,8 @@ class MDSEnsemble(Method):
         counts = [count_rows(known), count_rows(unknown)]
         folds = min(5, *counts)
         if folds < 2:
-            raise FitError(
-                f"{self.name}: {counts[0]} known and {counts[1]} unknown regions ({place}) are too few"
-            )
+            numbers = f"{counts[0]} known and {counts[1]} unknown regions ({place})"
+            raise FitError(f"{self.name}: {numbers} are too few")
         scores = np.concatenate([*parts[0], *parts[1]])
         deviation = np.full(scores.shape[1], 2.0)
         if self.protocol == "paper":

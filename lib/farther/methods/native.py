@@ -11,7 +11,9 @@ from farther.methods.rows import Rows
 
 @register("native")
 class Native(Method):
-    """The label of a detector that itself labels objects as unknown: open-world ones, or those with negative prompts.
+    """The label of a detector that itself labels objects as unknown.
+
+    Open-world detectors, or those with negative prompts.
 
     A detection is flagged as unknown where its label is one of the header's `unknown_columns`, and
     nowhere else: the threshold is fixed and learns from no data. Flagged detections are ranked by
@@ -30,7 +32,9 @@ class Native(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> regions = toy_regions(score=[0.25, 0.5], label=[0, 1], classes=("cat", "unknown"), unknown_columns=(1,))
+        >>> regions = toy_regions(
+        ...     score=[0.25, 0.5], label=[0, 1], classes=("cat", "unknown"), unknown_columns=(1,)
+        ... )
         >>> create("native").score(regions) < 0
         array([False,  True])
     """

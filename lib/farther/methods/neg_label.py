@@ -15,7 +15,9 @@ from farther.methods.rows import Rows
 
 @register("neg_label")
 class NegLabel(TextMethod):
-    """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
+    """The probability of the classes among classes and negative prompts.
+
+    It is the mean over groups of negative prompts.
 
     The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are
     negative prompts, which `farther benchmark negatives` mines and the parameter `unknown` of a
@@ -38,7 +40,9 @@ class NegLabel(TextMethod):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> regions = toy_regions(features=[[1.0, 0.0], [0.0, 1.0]], classes=("cat", "cloud"), unknown_columns=(1,))
+        >>> regions = toy_regions(
+        ...     features=[[1.0, 0.0], [0.0, 1.0]], classes=("cat", "cloud"), unknown_columns=(1,)
+        ... )
         >>> create("neg_label", temperature=1.0).score(regions[:1]).round(4)  # e / (e + 1)
         array([0.7311])
     """

@@ -1,4 +1,6 @@
-"""Nearest neighbours: exact by FAISS, or by matrix products without it; approximate among vectors in cells.
+"""Nearest neighbours: exact by FAISS, or by matrix products without it.
+
+Approximate among vectors in cells.
 
 All compare float32. The exact searches find the same neighbours, except for ties and near ties.
 scikit-learn's takes 1.8 times as long as the matrix products (20,000 × 1,024 stored vectors, 7,000
@@ -196,7 +198,10 @@ class Bounded:
         return products
 
     def _left(self, query: np.ndarray, bounds: np.ndarray, lowered: float, k: int) -> np.ndarray:
-        """Vectors that may be neighbours by their first bounds (M,), which are lower by `lowered`."""
+        """Vectors that may be neighbours by their first bounds (M,).
+
+        The bounds are lower by `lowered`.
+        """
         blocks = bounds[: len(bounds) // BLOCK * BLOCK].reshape(-1, BLOCK)
         count = min(max(k, NEAR_BLOCKS), len(blocks))
         near_blocks = np.argpartition(blocks.min(axis=1), count - 1)[:count]
@@ -242,7 +247,8 @@ class Bounded:
 def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.float64) -> Array:
     """The k largest inner products of each query with a stored vector, unordered.
 
-    Of shape (N, k), in `dtype`; of arrays float64. float32 finds them, but products in float32 would move scores by 10⁻⁶ of their spread.
+    Of shape (N, k), in `dtype`; of arrays float64. float32 finds them, but products in float32
+    would move scores by 10⁻⁶ of their spread.
 
     Args:
         stored, queries, k: As in `nearest`.
@@ -428,7 +434,10 @@ class Cells:
 
 
 def products(stored: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Inner products of n queries with m stored vectors, which the cache need not hold: shape (n, m)."""
+    """Inner products of n queries with m stored vectors, shape (n, m).
+
+    The stored vectors need not fit into the processor's cache.
+    """
     if len(queries) < MIN_QUERIES_OF_PRODUCT:
         return np.vecdot(stored, queries[:, None])
     if 4 * len(queries) < len(stored):  # BLAS rearranges both factors, the left one faster
@@ -451,5 +460,8 @@ def smallest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_order(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The columns of each row, in the order of their values, smallest first; all of shape (n, k)."""
+    """The columns of each row, in the order of their values, smallest first.
+
+    All of shape (n, k).
+    """
     return np.take_along_axis(columns, np.argsort(values, axis=1, kind="stable"), axis=1)

@@ -16,7 +16,9 @@ from farther.methods.rows import Rows
 
 @register("nnguide")
 class NNGuide(Method):
-    """The energy times the mean similarity to the most similar training regions, weighted by their energies.
+    """The energy times the mean similarity to the most similar training regions.
+
+    Similarities are weighted by the energies of the training regions.
 
     The paper stores a random share of the training set (1% of ImageNet), as `fit.max_regions` in
     params.yaml does.

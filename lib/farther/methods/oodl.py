@@ -16,7 +16,7 @@ from farther.methods.rows import Rows
 
 @register("oodl")
 class OODL(Method):
-    """The decision function of a one-class support vector machine on the principal components of the features.
+    """The decision function of a one-class SVM on principal components of the features.
 
     The machine is scikit-learn's. Its decision function is a sum of Gaussian kernels, which is
     stored as arrays and evaluated here. Fitting takes time with the square of the regions, so at

@@ -31,7 +31,9 @@ LARGEST_POWER = 700
 
 @register("openmax")
 class OpenMax(Method):
-    """The log odds of being known, after the logits are lowered by their distance to the mean logits of their class.
+    """The log odds of being known by OpenMax.
+
+    The logits are lowered by their distance to the mean logits of their class.
 
     For each class, the largest distances to its mean logits follow a Weibull distribution; its
     cumulative probability at a region's distance is the share by which that class's logit is
@@ -64,7 +66,9 @@ class OpenMax(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(logits=[[4.0 + i / 10, 0.0] for i in range(5)] + [[0.0, 4.0]])
-        >>> typical, unusual = create("openmax").fit(train).score(toy_regions(logits=[[4.2, 0.0], [9.0, 9.0]]))
+        >>> typical, unusual = (
+        ...     create("openmax").fit(train).score(toy_regions(logits=[[4.2, 0.0], [9.0, 9.0]]))
+        ... )
         >>> bool(typical > 0 > unusual)
         True
     """

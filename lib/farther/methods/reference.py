@@ -1,4 +1,7 @@
-"""Reference of all methods in Markdown, from their docstrings and fields: `farther list methods --markdown`."""
+"""Reference of all methods in Markdown: `farther list methods --markdown`.
+
+It is made from their docstrings and fields.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from farther.methods.base import METHODS, Method
 #: Descriptions of the inputs that methods declare in `needs`.
 NEEDS = {
     "features": "the input h of the last linear layer",
-    "gram": "rows of the Gram matrices of inner layers, which the detector's parameter `grams` stores",
+    "gram": (
+        "rows of the Gram matrices of inner layers, which the detector's parameter `grams` stores"
+    ),
     "labels": "the predicted class",
     "last_layer": "weight and bias of the last linear layer",
     "latent": "latent activations, ROI-aligned and averaged per channel",
@@ -26,7 +31,10 @@ NEEDS = {
 
 
 def reference() -> str:
-    """A table of all methods, the inputs that they need, the rules for logits, and one section per method."""
+    """A table of all methods and one section per method, in Markdown.
+
+    With the inputs that they need and the rules for logits.
+    """
     methods = [METHODS.get(name) for name in METHODS.names()]
     table = [
         "| method | name | year | reference | needs |",

@@ -20,7 +20,9 @@ NEAR = 1e-4
 
 @register("relation")
 class Relation(Method):
-    """The sum of a region's relations to all training regions: those of the same probabilities and similar features.
+    """The sum of a region's relations to all training regions.
+
+    Regions of the same probabilities and similar features are related.
 
     The paper stores a random share of the training set, as `fit.max_regions` in params.yaml does;
     the sum grows with it. Products are computed in float32, those that are near the threshold in

@@ -34,8 +34,12 @@ class RelativeMahalanobis(Mahalanobis):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
-        >>> relative = create("relative_mahalanobis").fit(train)  # one class: both distances are equal
+        >>> train = toy_regions(
+        ...     features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0]
+        ... )
+        >>> relative = create("relative_mahalanobis").fit(
+        ...     train
+        ... )  # one class: both distances are equal
         >>> abs(relative.score(toy_regions(features=[[5.0, 3.0]]))).round(9)
         array([0.])
     """

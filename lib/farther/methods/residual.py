@@ -12,7 +12,9 @@ from farther.methods.vim import ViM
 
 @register("residual")
 class Residual(ViM):
-    """Minus the norm of the feature's residual, the part outside the principal subspace of the training features.
+    """Minus the norm of the feature's residual.
+
+    The residual is the part outside the principal subspace of the training features.
 
     It is ViM's second term alone, with the parameters and the subspace of `vim`.
 
@@ -31,7 +33,9 @@ class Residual(ViM):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> residual = create("residual", dim=1).fit(toy_regions(features=[[2.0, 1.0], [2.0, -1.0]]))
+        >>> residual = create("residual", dim=1).fit(
+        ...     toy_regions(features=[[2.0, 1.0], [2.0, -1.0]])
+        ... )
         >>> residual.score(toy_regions(features=[[9.0, 2.0]]))  # outside the first axis
         array([-2.])
     """

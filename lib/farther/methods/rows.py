@@ -1,4 +1,7 @@
-"""Rows as scores read them: columns as arrays of one library, from a block of regions or from tensors."""
+"""Rows as scores read them: columns as arrays of one library.
+
+From a block of regions or from tensors.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ class Rows(ABC):
 
     @abstractmethod
     def counted(self, columns: Array, background: Background) -> Array:
-        """Of an array with one column per logits column, shape (N, K), those that count as classes: a copy."""
+        """The columns that count as classes: a copy.
+
+        Of an array with one column per logits column, shape (N, K).
+        """
 
     @abstractmethod
     def classes(self, background: Background) -> int:
@@ -79,7 +85,10 @@ class Rows(ABC):
     @property
     @abstractmethod
     def weight(self) -> Array:
-        """Weight of the last layer, one row per logits column, shape (K, D): not to be overwritten."""
+        """Weight of the last layer, shape (K, D), one row per logits column.
+
+        It must not be overwritten.
+        """
 
     @property
     @abstractmethod
@@ -111,7 +120,7 @@ class Rows(ABC):
 
     @abstractmethod
     def last_layer(self, background: Background) -> tuple[Array, Array]:
-        """Rows of the classes in the last layer: weight W of shape (C, D) and bias b of shape (C,)."""
+        """Weight W (C, D) and bias b (C,) of the classes in the last layer."""
 
     @property
     def features(self) -> Array:
@@ -204,7 +213,7 @@ class RegionRows(Rows):
 
 
 def last_layer_of(header: Header, background: Background) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the classes in a header's last layer: weight W of shape (C, D) and bias b of shape (C,), float64.
+    """Weight W (C, D) and bias b (C,) of the classes in a header's last layer, float64.
 
     Raises:
         ValueError: the header has no last layer; methods that call this declare it in `needs`.
@@ -229,7 +238,7 @@ def _class_logits(regions: Regions, background: Background, order: Literal["C", 
 
 
 def with_its_argument(score: Callable[..., Array]) -> Callable[..., Array]:
-    """A method's `_score` that may be called with rows or with a block of regions, and gets what it takes.
+    """A method's `_score` that may be called with rows or with a block of regions.
 
     Methods of before, whose argument is called `regions`, take a block of regions; all others take
     rows.

@@ -17,7 +17,9 @@ from farther.tables import Regions
 
 @register("safe")
 class SAFE(Method):
-    """A neural network that tells the activations of training regions from those after a step of the image.
+    """A neural network that tells activations of training regions from changed ones.
+
+    Changed are those after a step of the image.
 
     The pass `negatives` gives the same training regions of images that moved up the detector's loss
     (the pass `perturb` with `direction: up`, the fast gradient sign method); no OOD data is used.
@@ -108,10 +110,9 @@ class SAFE(Method):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.neural_network import MLPClassifier
 
-        if self.missing(negatives):
-            raise FitError(
-                f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}"
-            )
+        missing = self.missing(negatives)
+        if missing:
+            raise FitError(f"{self.name}: the pass {self.negatives!r} lacks {', '.join(missing)}")
         clean = self._sampled(regions)
         moved = self._sampled(negatives)
         vectors = np.concatenate([clean, moved])

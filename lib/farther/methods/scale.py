@@ -13,7 +13,9 @@ from farther.methods.rows import Rows
 
 @register("scale")
 class Scale(Method):
-    """The energy after all activations are scaled up, the more the smaller the share of the largest ones is.
+    """The energy after all activations are scaled up.
+
+    The scale is the larger the smaller the share of the largest activations is.
 
     Formula:
         score = log Σ_c exp(w_c · h · exp(s1 / s2) + b_c), s1 = Σ_d h_d, s2 the sum of the largest
@@ -30,7 +32,9 @@ class Scale(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("scale", percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(4)  # log 2 + exp(2 / 1)
+        >>> create("scale", percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(
+        ...     4
+        ... )  # log 2 + exp(2 / 1)
         array([8.0822])
     """
 

@@ -34,7 +34,9 @@ class SHE(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[2.0, 0.0], [4.0, 0.0], [0.0, 1.0]], label=[0, 0, 1])
-        >>> create("she").fit(train).score(toy_regions(features=[[1.0, 1.0], [1.0, 1.0]], label=[0, 1]))
+        >>> create("she").fit(train).score(
+        ...     toy_regions(features=[[1.0, 1.0], [1.0, 1.0]], label=[0, 1])
+        ... )
         array([3., 1.])
     """
 

@@ -16,7 +16,9 @@ Rule = Literal["percentile", "gaussian"]
 
 
 def threshold(scores: np.ndarray, keep: float = 0.95, rule: Rule = "percentile") -> float:
-    """The value τ that keeps a fraction of in-distribution scores: in-distribution is a score ≥ τ (FMIYC, Eq. 13).
+    """The threshold τ that keeps a fraction of in-distribution scores (FMIYC, Eq. 13).
+
+    A score ≥ τ is in-distribution.
 
     Args:
         scores: ndarray of shape (N,): scores of in-distribution regions; higher means more

@@ -44,7 +44,9 @@ class TemperatureScaling(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("temperature_scaling", temperature=2.0).score(toy_regions(logits=[[0.0, 2.0]])).round(4)
+        >>> create("temperature_scaling", temperature=2.0).score(
+        ...     toy_regions(logits=[[0.0, 2.0]])
+        ... ).round(4)
         array([0.7311])
     """
 

@@ -56,7 +56,9 @@ class PredictiveEntropy(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("predictive_entropy").score(toy_regions(logits=[[0.0, 0.0]], predictive_entropy=[0.5]))
+        >>> create("predictive_entropy").score(
+        ...     toy_regions(logits=[[0.0, 0.0]], predictive_entropy=[0.5])
+        ... )
         array([-0.5])
     """
 
@@ -87,7 +89,9 @@ class MutualInformation(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("mutual_information").score(toy_regions(logits=[[0.0, 0.0]], mutual_information=[0.25]))
+        >>> create("mutual_information").score(
+        ...     toy_regions(logits=[[0.0, 0.0]], mutual_information=[0.25])
+        ... )
         array([-0.25])
     """
 

@@ -16,7 +16,9 @@ from farther.methods.rows import Rows
 
 @register("vim")
 class ViM(LogitsMethod):
-    """The energy of the logits minus a virtual logit: the norm of the feature's residual, scaled by α.
+    """The energy of the logits minus a virtual logit.
+
+    The virtual logit is the norm of the feature's residual, scaled by α.
 
     The residual is the part of h − o outside the principal subspace of the training features. α is
     the mean largest logit over the mean residual norm of the training regions. Where the largest
@@ -53,7 +55,9 @@ class ViM(LogitsMethod):
         >>> vim = create("vim", dim=1).fit(train)
         >>> vim.alpha_  # largest logits 2 and 2, residuals 1 and 1: R is the second axis
         2.0
-        >>> vim.score(toy_regions(features=[[0.0, 0.0], [0.0, 2.0]])).round(4)  # log 2, log(1 + e²) − 2 · 2
+        >>> vim.score(toy_regions(features=[[0.0, 0.0], [0.0, 2.0]])).round(
+        ...     4
+        ... )  # log 2, log(1 + e²) − 2 · 2
         array([ 0.6931, -1.8731])
     """
 

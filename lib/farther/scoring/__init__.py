@@ -1,1 +1,4 @@
-"""Methods, as `params.yaml` lists them, fitted and applied to the regions of a run: stages `fit` and `score`."""
+"""Methods of `params.yaml`, fitted and applied to the regions of a run.
+
+The stages `fit` and `score`.
+"""

@@ -35,7 +35,7 @@ OF_PASS = ("pass", "detections")
 
 @dataclass(config=STRICT, kw_only=True)
 class ParameterChoice:
-    """How parameters are chosen: the best by AUROC of ID validation regions against those of an OOD split.
+    """A choice of parameters: the best by AUROC of ID validation against an OOD split.
 
     Args:
         ood_split: Name of the OOD split.
@@ -76,7 +76,9 @@ class MethodEntry:
 
     @property
     def ood_split(self) -> str | None:
-        """The OOD split that parameters are chosen on, or that the method learns from; None for none.
+        """The OOD split that parameters are chosen on, or that the method learns from.
+
+        None for none.
 
         Raises:
             ParameterError: see `create`.

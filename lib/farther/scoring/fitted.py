@@ -1,4 +1,6 @@
-"""The fitted methods of a run: the folder that the stage `fit` writes, and `score` and later stages read.
+"""The fitted methods of a run: the folder that the stage `fit` writes.
+
+The stage `score` and later stages read it.
 
 fitted/<run>/methods.json          the entries, in the order of params.yaml
 fitted/<run>/<entry>/method.json, state.safetensors    see `farther.methods.base.Method.save`

@@ -1,4 +1,7 @@
-"""Files of scores that other programs computed: the image and, for detections, the box of each row."""
+"""Files of scores that other programs computed.
+
+Each row has its image and, for detections, its box.
+"""
 
 from __future__ import annotations
 
@@ -83,10 +86,9 @@ def learn_imported(
         for split, scores in of_splits.items():
             parts.setdefault(split, []).append(scores)
         if unplaced:
-            count = len(unplaced)
-            remarks.append(
-                f"{count:,} images of {rows.path.name} are in no split, such as {shorten(unplaced[0])}"
-            )
+            example = shorten(unplaced[0])
+            images = f"{len(unplaced):,} images of {rows.path.name}"
+            remarks.append(f"{images} are in no split, such as {example}")
     scores_by_split = {split: _joined(scores) for split, scores in parts.items()}
     if method.whole_images_:
         for split, scores in scores_by_split.items():
@@ -99,8 +101,9 @@ def _read_files(method: ImportedScores, splits: Sequence[str]) -> list[ScoreRows
     """All files of a method."""
     if isinstance(method.file, str):
         if Path(method.file).suffix == ".npz":
-            problem = f"{method.file}: the file has no names of images: write `file: {{SPLIT: FILE}}` and `lists`"
-            raise ParameterError(f"methods: imported: {problem}")
+            problem = f"{method.file}: the file has no names of images"
+            advice = "write `file: {SPLIT: FILE}` and `lists`"
+            raise ParameterError(f"methods: imported: {problem}: {advice}")
         return [_read_table(Path(method.file), "")]
     every = []
     for split, file in method.file.items():
@@ -188,8 +191,10 @@ def _read_openood(path: Path, list_file: Path, split: str) -> ScoreRows:
     differs = (label != labels) & (label != OOD_LABEL)
     if differs.any():
         row = int(differs.argmax())
-        problem = f"label {label[row]}, but {list_file} has {labels[row]} there: is it in the order of another list?"
-        raise DataError(problem, file=path, row=row, field=LABEL)
+        problem = f"label {label[row]}, but {list_file} has {labels[row]} there"
+        raise DataError(
+            f"{problem}: is it in the order of another list?", file=path, row=row, field=LABEL
+        )
     splits = np.full(len(names), split, dtype=object)
     return ScoreRows(path, splits, np.array(names, dtype=object), score, None)
 
@@ -238,10 +243,13 @@ def _place(
         )
         raise DataError(problem, file=rows.path, field=SPLIT) from None
     if len(pairs) and not places.is_placed.any():
-        ours = next(
-            (str(images.file[0]) for images in images_by_split.values() if len(images)), "none"
-        )
-        problem = f"none of its images is in a split: it names {shorten(pairs[0][1])}, a split has {shorten(ours)}"
+        example = "none"
+        for images in images_by_split.values():
+            if len(images):
+                example = str(images.file[0])
+                break
+        names = f"it names {shorten(pairs[0][1])}, a split has {shorten(example)}"
+        problem = f"none of its images is in a split: {names}"
         raise DataError(problem, file=rows.path, field=IMAGE[0])
 
     scores_by_split = {}
@@ -277,7 +285,7 @@ def _remarks_on_sign(
     id_split: str,
     ood_splits: Sequence[str],
 ) -> list[str]:
-    """A remark where OOD scores are more like ID than those of the ID validation split: AUROC below 0.5."""
+    """A remark where OOD scores are more like ID than those of ID validation: AUROC below 0.5."""
     unknown = [scores_by_split[split].score for split in ood_splits if split in scores_by_split]
     if id_split not in scores_by_split or not unknown:
         return []
@@ -289,11 +297,12 @@ def _remarks_on_sign(
     value = auroc(id_scores, ood_scores)
     if not value < WRONG_SIGN:
         return []
-    other = "id" if method.higher == "ood" else "ood"
-    return [
-        f"AUROC of split {id_split!r} against {', '.join(ood_splits)} is {value:.3f}, below {WRONG_SIGN}: "
-        f"are its higher scores {other.upper()}? Then write `higher: {other}`"
-    ]
+    opposite = "ood"
+    if method.higher == "ood":
+        opposite = "id"
+    splits = f"split {id_split!r} against {', '.join(ood_splits)}"
+    question = f"are its higher scores {opposite.upper()}? Then write `higher: {opposite}`"
+    return [f"AUROC of {splits} is {value:.3f}, below {WRONG_SIGN}: {question}"]
 
 
 def _refuse_repeated(method: ImportedScores, split: str, scores: SplitScores) -> None:
@@ -305,5 +314,6 @@ def _refuse_repeated(method: ImportedScores, split: str, scores: SplitScores) ->
     file = method.file
     if not isinstance(file, str):
         file = file.get(split, split)
-    problem = f"{len(repeated):,} images of split {split!r} have several scores, such as {str(repeated[0])!r}"
+    images = f"{len(repeated):,} images of split {split!r}"
+    problem = f"{images} have several scores, such as {str(repeated[0])!r}"
     raise DataError(problem, file=file, field=IMAGE[0])

@@ -1,4 +1,7 @@
-"""What methods are fitted on: settings, and the regions of a run at or above its operating threshold t*."""
+"""The regions that methods are fitted on, and settings.
+
+Of a run, at or above its operating threshold t*.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class FitSettings:
 
 @dataclass(config=STRICT, kw_only=True)
 class TauSettings:
-    """How the threshold τ of each method is taken: section `fit` of params.yaml, without what methods are fitted on.
+    """The threshold τ of each method: section `fit` without what methods are fitted on.
 
     Args:
         calibration_split: Name of the in-distribution split whose scores it is taken from.
@@ -121,7 +124,7 @@ class RunRegions:
     )
 
     def on(self, entry: MethodEntry) -> RunRegions:
-        """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
+        """The regions of an entry of params.yaml: the run's own, or those of one of its passes.
 
         Raises:
             FitError: the run has no such pass, or it is of crops that t* or `fit_on` do not fit.
@@ -129,41 +132,48 @@ class RunRegions:
                 are reported on.
         """
         if entry.fit_split is not None:
-            known = {file.parent.name for file in listed(self.folder, "*/regions.json")}.difference(
-                self.test_splits
-            )
+            splits = {file.parent.name for file in listed(self.folder, "*/regions.json")}
+            known = splits.difference(self.test_splits)
             choose(f"split in methods.{entry.name}.fit_on", entry.fit_split, known)
             settings = dataclasses.replace(self.settings, split=entry.fit_split)
-            return dataclasses.replace(self, settings=settings).on(
-                dataclasses.replace(entry, fit_on="pass")
-            )
+            of_split = dataclasses.replace(self, settings=settings)
+            return of_split.on(dataclasses.replace(entry, fit_on="pass"))
         if entry.pass_name is None:
             return self
-        found = self._of_pass(entry.pass_name)
-        found.check_crops(entry)
-        return dataclasses.replace(
-            found, fit_folder=self.folder if entry.fit_on == "detections" else None
-        )
+        of_pass = self._of_pass(entry.pass_name)
+        of_pass.check_crops(entry)
+        if entry.fit_on == "detections":
+            return dataclasses.replace(of_pass, fit_folder=self.folder)
+        return of_pass
 
     def check_crops(self, entry: MethodEntry) -> None:
-        """Refuses crops with `min_score` above t*, and methods that would learn from the detector's features.
+        """Refuses what cannot be learned from crops.
+
+        Crops with `min_score` above t*, and methods that would learn from the detector's features.
 
         Raises:
             FitError: see above; says what to write.
         """
-        made = self.above(self.settings.calibration_split).header.detector.get("pass", {})
-        if made.get("kind") != "crops":
+        header = self.above(self.settings.calibration_split).header
+        pass_params = header.detector.get("pass", {})
+        if pass_params.get("kind") != "crops":
             return
         if entry.fit_on == "detections":
             raise FitError(
                 f"the pass {entry.pass_name!r} has features of crops: leave `fit_on` out"
             )
-        if made["min_score"] > self.operating:
-            problem = f"crops only of detections from {made['min_score']:g} on, and t* is {self.operating:.4g}"
-            raise FitError(f"the pass {entry.pass_name!r} has {problem}: lower its `min_score`")
+        min_score = pass_params["min_score"]
+        if min_score > self.operating:
+            problem = f"crops only of detections from {min_score:g} on"
+            raise FitError(
+                f"the pass {entry.pass_name!r} has {problem}, and t* is {self.operating:.4g}: "
+                "lower its `min_score`"
+            )
 
     def fit(self, method: Method) -> None:
-        """Fits a method in place to the training regions, and to those of the pass or the OOD split that it wants.
+        """Fits a method in place.
+
+        To the training regions, and to those of the pass or the OOD split that it wants.
 
         Raises:
             FitError: the method cannot be fitted, or the run has no such pass.
@@ -171,10 +181,12 @@ class RunRegions:
         """
         if method.wants_split is not None:
             self.refuse_test_split(method.wants_split)
-        others = None if method.wants_pass is None else self._of_pass(method.wants_pass).training
+        pass_regions = None
+        if method.wants_pass is not None:
+            pass_regions = self._of_pass(method.wants_pass).training
         method.fit(self.training_of(method))
-        if others is not None:
-            method.learn_pass(self.training, others)
+        if pass_regions is not None:
+            method.learn_pass(self.training, pass_regions)
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
         if isinstance(method, ImportedScores):
@@ -191,9 +203,8 @@ class RunRegions:
         """
         if self.splits is None:
             raise FitError("the images of the splits are needed, and were not given")
-        return {
-            file.parent.name: Images.read(file) for file in listed(self.splits, "*/images.parquet")
-        }
+        files = listed(self.splits, "*/images.parquet")
+        return {file.parent.name: Images.read(file) for file in files}
 
     def refuse_test_split(self, ood_split: str) -> None:
         """Refuses an OOD split that parameters must not be chosen on.
@@ -203,8 +214,9 @@ class RunRegions:
         """
         if ood_split in {"test", *self.test_splits}:
             raise ParameterError(
-                f"ood_split: results are reported on {ood_split!r}, so parameters must not be chosen on it. "
-                "Make an OOD validation split, or search on it and call it what it is: `oracle`"
+                f"ood_split: results are reported on {ood_split!r}, so parameters must not be "
+                "chosen on it. Make an OOD validation split, or search on it and call it what it "
+                "is: `oracle`"
             )
         if ood_split in (self.settings.split, self.settings.calibration_split):
             raise ParameterError(
@@ -212,7 +224,9 @@ class RunRegions:
             )
 
     def _of_pass(self, name: str) -> RunRegions:
-        folder = None if self.passes is None else inside(self.passes, name)
+        folder = None
+        if self.passes is not None:
+            folder = inside(self.passes, name)
         if folder is None or not folder.is_dir():
             raise FitError(
                 f"the run has no pass {name!r}; list it in `passes` of its entry in params.yaml"
@@ -221,7 +235,9 @@ class RunRegions:
 
     @cached_property
     def training(self) -> RegionsLike:
-        """Those that methods learn from: of the training split, or a sample of them; see `labelled_known`.
+        """Those that methods learn from: of the training split, or a sample of them.
+
+        See `labelled_known`.
 
         Raises:
             FitError: they are those of a pass that leaves the training split out.
@@ -242,7 +258,9 @@ class RunRegions:
         return HeldRegions(regions)
 
     def training_of(self, method: Method) -> RegionsLike:
-        """What a method learns from: `training`, by annotated classes where the settings and the method say so.
+        """The training regions of a method.
+
+        By annotated classes where the settings and the method say so, else `training`.
 
         Raises:
             FitError: no region has an annotated class.
@@ -254,28 +272,32 @@ class RunRegions:
         if method.annotation == "correct":
             annotated = np.where(annotated == predicted, annotated, -1)
         if not (annotated >= 0).any():
-            problem = f"no region of split {self.settings.split!r} matches an annotated object that it learns from"
+            regions = f"no region of split {self.settings.split!r}"
+            problem = f"{regions} matches an annotated object that it learns from"
             raise FitError(f"{method.name}: {problem}; write `fit.labels: predicted`")
         return _WithClasses(self.training, annotated)
 
     @cached_property
     def _classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted and annotated class of each region of `training`, ndarrays of shape (N,); −1 for none."""
-        batches = [
-            batch.with_frame(batch.frame.drop("logits")) for batch in self.training.batches([])
-        ]
-        regions = Regions.concatenate(batches) if batches else Regions.empty(self.training.header)
-        shown = true_classes(Objects.read(self._objects(self.settings.split)), regions).frame[
-            "category"
-        ]
-        known = {
-            name: k
-            for k, name in enumerate(regions.classes)
-            if name in regions.header.known_classes
-        }
-        return regions.label, shown.replace_strict(
-            known, default=-1, return_dtype=pl.Int16
-        ).to_numpy()
+        """Predicted and annotated class of each region of `training`, ndarrays of shape (N,).
+
+        −1 for none.
+        """
+        regions = Regions.empty(self.training.header)
+        batches = []
+        for batch in self.training.batches([]):
+            batches.append(batch.with_frame(batch.frame.drop("logits")))
+        if batches:
+            regions = Regions.concatenate(batches)
+
+        column_of_class = {}
+        for k, name in enumerate(regions.classes):
+            if name in regions.header.known_classes:
+                column_of_class[name] = k
+        objects = Objects.read(self._objects(self.settings.split))
+        categories = true_classes(objects, regions).frame["category"]
+        annotated = categories.replace_strict(column_of_class, default=-1, return_dtype=pl.Int16)
+        return regions.label, annotated.to_numpy()
 
     def _objects(self, split: str) -> Path:
         """The table of the annotated objects of a split.
@@ -303,8 +325,10 @@ class RunRegions:
         """
         folder = self.folder / split
         if self._is_left_out(folder):
-            problem = f"the pass {self.folder.name!r} has no split {split!r}, which τ or parameters are chosen on"
-            raise FitError(f"{problem}: take it out of the pass's `skip`")
+            problem = f"the pass {self.folder.name!r} has no split {split!r}"
+            raise FitError(
+                f"{problem}, which τ or parameters are chosen on: take it out of the pass's `skip`"
+            )
         return RegionsFolder(folder).above(self.operating)
 
     def _is_left_out(self, folder: Path) -> bool:
@@ -313,7 +337,7 @@ class RunRegions:
         )
 
     def digests_for(self, entry: MethodEntry) -> dict[str, str]:
-        """Content digest of each folder of stored regions that an entry is fitted from, by its path in the run.
+        """Content digest of each folder that an entry is fitted from, by its path in the run.
 
         Folders that do not exist count as absent.
         """
@@ -349,7 +373,10 @@ class RunRegions:
 
 
 def labelled_known(regions: RegionsLike) -> RegionsLike:
-    """The regions without those that the detector itself labels as unknown, which methods do not decide about."""
+    """The regions without those that the detector itself labels as unknown.
+
+    Methods do not decide about those.
+    """
     return _LabelledKnown(regions) if regions.header.unknown_columns else regions
 
 
@@ -379,7 +406,10 @@ class _LabelledKnown(_View):
 
 
 class _WithClasses(_View):
-    """Regions with classes in place of the predicted ones, shape (N,); those of class −1 are left out."""
+    """Regions with classes in place of the predicted ones, shape (N,).
+
+    Those of class −1 are left out.
+    """
 
     def __init__(self, regions: RegionsLike, classes: np.ndarray):
         super().__init__(regions)
@@ -394,7 +424,9 @@ class _WithClasses(_View):
 
 
 class HeldRegions(_View):
-    """Regions whose columns stay in memory once they were read, as long as they fit; see `RegionsLike`.
+    """Regions whose columns stay in memory once they were read, as long as they fit.
+
+    See `RegionsLike`.
 
     Args:
         regions: The rows.
@@ -436,7 +468,9 @@ class HeldRegions(_View):
 
 
 class RegionsSample(_View):
-    """Rows of a regions table drawn at random without replacement, in stored order; see `RegionsLike`.
+    """Rows of a regions table drawn at random without replacement, in stored order.
+
+    See `RegionsLike`.
 
     Args:
         regions: The rows to draw from.

@@ -144,7 +144,10 @@ def _score_tables(
     not_scored: list[str],
     made_on: Mapping[str, str],
 ) -> list[ScoreTable]:
-    """The tables that a run shall have, by split and method: the run's own regions first, then those of passes."""
+    """The tables that a run shall have, by split and method.
+
+    The run's own regions come first, then those of passes.
+    """
     digests: dict[Path, str] = {}
     tables = []
     for entry in methods:
@@ -174,7 +177,10 @@ def _score_split(
     summary: ScoreSummary,
     device: str | None,
 ) -> None:
-    """Scores a split by several methods; those whose extension fails are noted, and the others scored."""
+    """Scores a split by several methods.
+
+    Those whose extension fails are noted, and the others scored.
+    """
     while True:
         remaining = [table for table in wanted if table.method not in summary.failed]
         if not remaining:
@@ -295,7 +301,10 @@ def _score_batch(batch: Regions, scorers: list[Scorer], source: Path) -> list[np
 
 
 def _parts(batch: Regions) -> list[Regions]:
-    """The rows in as many parts as there are cores, fewer where parts would have less than `PART` rows."""
+    """The rows in as many parts as there are cores.
+
+    Fewer where parts would have less than `PART` rows.
+    """
     count = max(1, min(count_cores(), len(batch) // PART))
     ends = [len(batch) * k // count for k in range(count + 1)]
     return [batch[first:end] for first, end in pairwise(ends)]

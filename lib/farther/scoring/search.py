@@ -1,4 +1,4 @@
-"""Parameters chosen without looking at what the method will be tested on, or, labelled an oracle, with looking."""
+"""Parameters chosen without looking at the test splits, or by an oracle that is called so."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Search:
 def search(
     grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle: bool = False
 ) -> Search:
-    """The methods and parameters that best tell ID validation regions from those of an OOD split, by AUROC.
+    """The method and parameters with the best AUROC of ID validation against an OOD split.
 
     Every combination of the grids is fitted on the training split. An `oracle` chooses on the test
     data, as the "best of" of published tables does: FMIYC's LaRD is the best by AUROC on the OOD

@@ -20,7 +20,11 @@ UNLABELLED = "unlabelled"
 def label_of(category: str, *, is_crowd: bool) -> str:
     """Text at the box of an object.
 
-    >>> label_of("fox", is_crowd=False), label_of("fox", is_crowd=True), label_of(UNLABELLED, is_crowd=True)
+    >>> (
+    ...     label_of("fox", is_crowd=False),
+    ...     label_of("fox", is_crowd=True),
+    ...     label_of(UNLABELLED, is_crowd=True),
+    ... )
     ('fox', 'fox (group)', 'not annotated')
     """
     if is_crowd and category == UNLABELLED:

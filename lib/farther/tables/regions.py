@@ -389,11 +389,22 @@ def scan_regions(
 
     Example:
         >>> from tempfile import mkdtemp
-        >>> folder, boxes, logits = mkdtemp(), [[0, 0, 2, 2], [1, 1, 3, 3]], [[2.0, 0.0], [0.0, 2.0]]
+        >>> folder, boxes, logits = (
+        ...     mkdtemp(),
+        ...     [[0, 0, 2, 2], [1, 1, 3, 3]],
+        ...     [[2.0, 0.0], [0.0, 2.0]],
+        ... )
         >>> Regions(
-        ...     image_id=["a", "a"], region_id=[0, 1], box=boxes, score=[0.2, 0.9], label=[0, 1], logits=logits
+        ...     image_id=["a", "a"],
+        ...     region_id=[0, 1],
+        ...     box=boxes,
+        ...     score=[0.2, 0.9],
+        ...     label=[0, 1],
+        ...     logits=logits,
         ... ).write(f"{folder}/near")
-        >>> scan_regions(f"{folder}/near", min_score=0.3).select("image_id", "label").collect().rows()
+        >>> scan_regions(f"{folder}/near", min_score=0.3).select(
+        ...     "image_id", "label"
+        ... ).collect().rows()
         [('a', 1)]
     """
     folder = RegionsFolder(path, min_score)

@@ -15,7 +15,13 @@ def whole_number(value: Any) -> int | None:
     Args:
         value: A number, or a text.
 
-    >>> whole_number(6), whole_number(6.0), whole_number(" 6.0"), whole_number(6.5), whole_number("six")
+    >>> (
+    ...     whole_number(6),
+    ...     whole_number(6.0),
+    ...     whole_number(" 6.0"),
+    ...     whole_number(6.5),
+    ...     whole_number("six"),
+    ... )
     (6, 6, 6, None, None)
     """
     if isinstance(value, bool):

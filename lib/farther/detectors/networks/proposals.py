@@ -61,7 +61,10 @@ def ambiguity(scores: Tensor) -> Tensor:
     Args:
         scores: Shape (P, K), 0 to 1.
 
-    >>> [round(value, 2) for value in ambiguity(torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])).tolist()]
+    >>> [
+    ...     round(value, 2)
+    ...     for value in ambiguity(torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])).tolist()
+    ... ]
     [0.0, 0.0, 0.55]
     """
     total = scores.sum(dim=1, keepdim=True)

@@ -66,8 +66,15 @@ def evaluate(
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
-    >>> regions = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 10, 8]], score=[0.9], label=[0], logits=[[2.0]],
-    ...                   classes=("cat",))
+    >>> regions = Regions(
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 10, 8]],
+    ...     score=[0.9],
+    ...     label=[0],
+    ...     logits=[[2.0]],
+    ...     classes=("cat",),
+    ... )
     >>> found = evaluate(objects, regions)  # an IoU of 0.8 is enough at 7 of the 10 thresholds
     >>> found["ap50"], round(found["ap"], 6)
     (1.0, 0.7)

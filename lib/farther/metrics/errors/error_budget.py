@@ -213,7 +213,9 @@ def known_gains(
     >>> from farther.tables import Objects, Regions
     >>> fox, hen = [0, 0, 10, 10], [50, 0, 60, 10]
     >>> objects = Objects.from_dicts([{"boxes": [fox, hen], "labels": ["fox", "hen"]}])
-    >>> regions = Regions.from_dicts([{"boxes": [fox, hen], "scores": [0.9, 0.8], "labels": ["fox", "fox"]}])
+    >>> regions = Regions.from_dicts(
+    ...     [{"boxes": [fox, hen], "scores": [0.9, 0.8], "labels": ["fox", "fox"]}]
+    ... )
     >>> found = known_gains(ClosedSet.of(objects, regions, ["fox", "hen"]))
     >>> found["ap"].item(), found["classification"].item()
     (0.5, 0.5)

@@ -161,8 +161,15 @@ def metrics(
         ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the
             image's bin (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 
-    >>> found = metrics(Classified(np.array(["a", "b"], dtype=object), np.array([True, False]),
-    ...                            np.array([0.9, 0.6]), np.array([0.1, 1.0]), np.array([1.0, 1.0])))
+    >>> found = metrics(
+    ...     Classified(
+    ...         np.array(["a", "b"], dtype=object),
+    ...         np.array([True, False]),
+    ...         np.array([0.9, 0.6]),
+    ...         np.array([0.1, 1.0]),
+    ...         np.array([1.0, 1.0]),
+    ...     )
+    ... )
     >>> found["accuracy"].item(), round(found["nll"].item(), 3), round(found["ece"].item(), 3)
     (0.5, 0.55, 0.35)
     >>> found["accuracy_top5"].item()
@@ -228,7 +235,9 @@ def macro_auroc(
     Raises:
         DataError: a score is NaN.
 
-    >>> macro_auroc(np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), np.array(["fox", "fox", "owl"]))
+    >>> macro_auroc(
+    ...     np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), np.array(["fox", "fox", "owl"])
+    ... )
     0.75
     """
     each = []

@@ -61,7 +61,10 @@ def evaluate(
         DataError: a score is NaN.
 
     >>> found = evaluate(np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, False, True, True]))
-    >>> round(found["aurc"], 4), round(found["e_aurc"], 4)  # (0 + 1/2 + 1/3 + 1/4) / 4, less (1/4) / 4
+    >>> (
+    ...     round(found["aurc"], 4),
+    ...     round(found["e_aurc"], 4),
+    ... )  # (0 + 1/2 + 1/3 + 1/4) / 4, less (1/4) / 4
     (0.2708, 0.2083)
     """
     correct = np.asarray(correct, dtype=bool)

@@ -74,7 +74,9 @@ def evaluate(
     >>> from farther.tables import Objects, Regions
     >>> fox, bear = [0, 0, 10, 10], [20, 0, 30, 10]
     >>> objects = Objects.from_dicts([{"boxes": [fox, bear], "labels": ["fox", "bear"]}])
-    >>> regions = Regions.from_dicts([{"boxes": [fox, bear], "scores": [0.9, 0.8], "labels": ["cat", "cat"]}])
+    >>> regions = Regions.from_dicts(
+    ...     [{"boxes": [fox, bear], "scores": [0.9, 0.8], "labels": ["cat", "cat"]}]
+    ... )
     >>> found = evaluate(objects, regions, is_unknown=[True, False])
     >>> found["r_u"], found["nose"], found["fn_missed"]
     (0.5, 0.5, 0)

@@ -33,7 +33,11 @@ def base_images(
     Raises:
         DataError: two images without the object have the same part.
 
-    >>> base_images({"1": "b1c6-dog.png", "2": "b1c6-boar.png", "3": "77aa-dog.png"}, {"x": "b1c6"}, "^([0-9a-f]{4})")
+    >>> base_images(
+    ...     {"1": "b1c6-dog.png", "2": "b1c6-boar.png", "3": "77aa-dog.png"},
+    ...     {"x": "b1c6"},
+    ...     "^([0-9a-f]{4})",
+    ... )
     {'1': 'x', '2': 'x'}
     """
     pattern, by_part = re.compile(name), dict[str, str]()

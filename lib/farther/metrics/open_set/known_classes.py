@@ -57,11 +57,22 @@ def metrics(
     >>> from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
     >>> from farther.tables import Objects
     >>> cat, fox = [0, 0, 10, 10], [20, 0, 30, 10]
-    >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"])
-    >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[cat, fox], score=[0.8, 0.9], label=[0, 0],
-    ...                   logits=[[1.0], [1.0]], classes=("cat",))
+    >>> objects = Objects(
+    ...     image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
+    ... )
+    >>> regions = Regions(
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[cat, fox],
+    ...     score=[0.8, 0.9],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [1.0]],
+    ...     classes=("cat",),
+    ... )
     >>> split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=["cat"]))
-    >>> found = metrics(split.match(np.array([False, False])), regions)  # the fox is detected as a cat
+    >>> found = metrics(
+    ...     split.match(np.array([False, False])), regions
+    ... )  # the fox is detected as a cat
     >>> found["ap_k"], found["p_k"], found["wi"]
     (0.5, 0.5, 1.0)
     """

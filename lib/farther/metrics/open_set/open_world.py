@@ -153,11 +153,22 @@ class MixedImages:
 
         >>> from farther.tables import Objects, Regions
         >>> cat, fox = [0, 0, 10, 10], [0, 0, 10, 10]
-        >>> objects = Objects(image_id=["id", "ood"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"])
-        >>> regions = Regions(image_id=["id", "ood"], region_id=[0, 0], box=[cat, fox], score=[0.8, 0.9],
-        ...                   label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",))
+        >>> objects = Objects(
+        ...     image_id=["id", "ood"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
+        ... )
+        >>> regions = Regions(
+        ...     image_id=["id", "ood"],
+        ...     region_id=[0, 0],
+        ...     box=[cat, fox],
+        ...     score=[0.8, 0.9],
+        ...     label=[0, 0],
+        ...     logits=[[1.0], [1.0]],
+        ...     classes=("cat",),
+        ... )
         >>> mixed = MixedImages.of(objects, regions, ["cat"])
-        >>> found = mixed.metrics(mixed.match(np.array([False, False])))  # the fox is detected as a cat
+        >>> found = mixed.metrics(
+        ...     mixed.match(np.array([False, False]))
+        ... )  # the fox is detected as a cat
         >>> found["a_ose"], found["wi"], found["ap_k"], found["task"]
         (1, 1.0, 0.5, 'T2')
         >>> found = mixed.metrics(mixed.match(np.array([False, True])))

@@ -75,11 +75,24 @@ def evaluate(
         ParameterError: the IoU is not above 0 and below 1.
 
     >>> from farther.tables import Objects, Regions
-    >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[[0, 0, 9, 9], [20, 0, 29, 9]],
-    ...                   category=["cat", "cat"])
-    >>> regions = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[0], logits=[[1.0]],
-    ...                   classes=("cat",))
-    >>> found = evaluate(objects, regions)  # one of two objects is found, with IoU 1 at confidence 0.75
+    >>> objects = Objects(
+    ...     image_id=["a", "a"],
+    ...     object_id=[0, 1],
+    ...     box=[[0, 0, 9, 9], [20, 0, 29, 9]],
+    ...     category=["cat", "cat"],
+    ... )
+    >>> regions = Regions(
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 9, 9]],
+    ...     score=[0.75],
+    ...     label=[0],
+    ...     logits=[[1.0]],
+    ...     classes=("cat",),
+    ... )
+    >>> found = evaluate(
+    ...     objects, regions
+    ... )  # one of two objects is found, with IoU 1 at confidence 0.75
     >>> found["lrp"], found["laece"]
     (0.5, 0.25)
     """

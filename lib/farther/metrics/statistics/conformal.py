@@ -26,7 +26,9 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
         losses: Each loss, 0 or more, ndarray of shape (N,).
         limit: Of the sum; below 0 no threshold is within it, which gives −∞.
 
-    >>> largest_within(np.array([3.0, 1.0, 2.0, 4.0]), np.full(4, 0.25), limit=0.5)  # 1 and 2 are below 3, not 3
+    >>> largest_within(
+    ...     np.array([3.0, 1.0, 2.0, 4.0]), np.full(4, 0.25), limit=0.5
+    ... )  # 1 and 2 are below 3, not 3
     3.0
     """
     if limit < -ROUNDING:

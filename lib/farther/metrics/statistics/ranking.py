@@ -46,7 +46,9 @@ def mean_ranks(
         ParameterError: there are fewer than two methods or measurements, or a value is not a
             number.
 
-    >>> found = mean_ranks(np.array([[0.9, 0.8, 0.7], [0.6, 0.7, 0.5], [0.9, 0.8, 0.6], [0.9, 0.5, 0.5]]))
+    >>> found = mean_ranks(
+    ...     np.array([[0.9, 0.8, 0.7], [0.6, 0.7, 0.5], [0.9, 0.8, 0.6], [0.9, 0.5, 0.5]])
+    ... )
     >>> found.ranks.tolist(), round(found.critical_difference, 3)
     ([1.25, 1.875, 2.875], 1.657)
     """

@@ -80,7 +80,9 @@ def evaluate(
     >>> box = [[0, 0, 10, 10]]
     >>> cat = {"region_id": [0], "box": box, "label": [0], "logits": [[1.0]], "classes": ("cat",)}
     >>> closed = Regions(image_id=["a"], score=[0.9], **cat)
-    >>> wild = Regions(image_id=["b"], score=[0.95], **cat)  # more confident than the detection of the cat
+    >>> wild = Regions(
+    ...     image_id=["b"], score=[0.95], **cat
+    ... )  # more confident than the detection of the cat
     >>> objects = Objects(image_id=["a"], object_id=[0], box=box, category=["cat"])
     >>> evaluate(objects, closed, ["a"], wild, ["b"])["at_recall"]["0.5"]["impact"][-1]
     1.0
