@@ -62,7 +62,8 @@ WITHOUT_EFFECT = {
 }
 
 #: What a package of extensions holds beside its code.
-_IGNORED_NAMES, _IGNORED_SUFFIXES = ("__pycache__",), (".pyc",)
+_IGNORED_NAMES = ("__pycache__",)
+_IGNORED_SUFFIXES = (".pyc",)
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,10 @@ class Sources:
         return self._files[module]
 
     def _parsed(self, source: SourceFile) -> ModuleSyntax | None:
-        """The syntax of a module; None for data, and for what an extension holds that is not Python."""
+        """The syntax of a module.
+
+        None for data, and for what an extension holds that is not Python.
+        """
         if source not in self._syntax:
             self._syntax[source] = _parse(source)
         return self._syntax[source]

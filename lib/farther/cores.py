@@ -19,7 +19,8 @@ LIMIT = Path("/sys/fs/cgroup/cpu.max")
 #: Devices of GPUs: NVIDIA's, AMD's, and those of Windows in WSL.
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 #: Bytes that a container may take, and those that it has.
-MEMORY_LIMIT, MEMORY_USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def count_cores() -> int:
@@ -38,7 +39,10 @@ def count_cores() -> int:
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a device of a GPU that PyTorch may use; PyTorch itself is not asked."""
+    """Whether this machine has a device of a GPU that PyTorch may use.
+
+    PyTorch itself is not asked.
+    """
     return any(Path(device).exists() for device in GPUS)
 
 

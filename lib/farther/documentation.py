@@ -67,7 +67,8 @@ def _parsed(cls: type) -> tuple[str, str, dict[str, str]]:
 
 def _default(field: Field[Any]) -> str:
     """A parameter's default; pydantic keeps it in a `FieldInfo` where there are limits."""
-    value, factory = field.default, field.default_factory
+    value = field.default
+    factory = field.default_factory
     if isinstance(value, FieldInfo):
         value, factory = value.default, value.default_factory or MISSING
     if value in (MISSING, PydanticUndefined) and factory is MISSING:

@@ -29,7 +29,9 @@ from farther.dvc_internals import (
 from farther.pipeline.stages import stage_of
 
 #: What became of a stage.
-MADE, UNCHANGED, FAILED = "made", "unchanged", "failed"
+MADE = "made"
+UNCHANGED = "unchanged"
+FAILED = "failed"
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
 PAUSE = 5.0
 #: Seconds that stages have for their end after an interruption, before the next.
@@ -48,7 +50,10 @@ class Watcher(Protocol):
         """Interrupts the commands that run, and starts no other."""
 
     def end(self, stage: str, outcome: str) -> None:
-        """A stage ended: its outputs were made, also by taking them from DVC's cache; or see `UNCHANGED`, `FAILED`."""
+        """A stage ended: its outputs were made, also by taking them from DVC's cache.
+
+        Or see `UNCHANGED`, `FAILED`.
+        """
 
 
 class ThreadSafeRepoLock:
@@ -224,7 +229,8 @@ class Pipeline:
 
     def _work(self, stage: Any, watcher: Watcher, number: int, parts: int) -> None:
         """Reproduces a stage on some of the cores."""
-        outcome, error = FAILED, None
+        outcome = FAILED
+        error = None
         try:
             keep_to_share(number, parts)
             outcome = self._reproduce(stage)
@@ -247,7 +253,8 @@ class Pipeline:
 
     def _write_lock(self) -> None:
         """Writes what stages made into dvc.lock, of several at once."""
-        unwritten, self._unwritten = self._unwritten, []
+        unwritten = self._unwritten
+        self._unwritten = []
         for file in {stage.dvcfile for stage in unwritten}:
             file.dump_stages(
                 [stage for stage in unwritten if stage.dvcfile == file], update_pipeline=False
@@ -294,7 +301,10 @@ def _dependencies(stage: Any) -> dict[str, Any]:
 
 
 def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
-    """Deletes the copies that a killed DVC left beside or in the outputs of stages; DVC itself never does."""
+    """Deletes the copies that a killed DVC left beside or in the outputs of stages.
+
+    DVC itself never does.
+    """
     folders: set[Path] = set()
     for stage in stages:
         for output in stage.outs:

@@ -1,4 +1,7 @@
-"""Errors that a user can fix, raised or found before anything runs. Each says what was found, where, and what to do."""
+"""Errors that a user can fix, raised or found before anything runs.
+
+Each says what was found, where, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ OPENED_BYTES = 50_000_000
 _LONG = re.compile(rf"[^\s/]{{{SHOWN},}}|\S{{1000,}}")
 
 _REPR = Repr()
-_REPR.maxlevel, _REPR.maxlong, _REPR.maxother, _REPR.maxstring = 4, SHOWN, SHOWN, SHOWN
+_REPR.maxlevel = 4
+_REPR.maxlong = SHOWN
+_REPR.maxother = SHOWN
+_REPR.maxstring = SHOWN
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 10
 
 
@@ -120,7 +126,10 @@ def first_line(error: Exception) -> str:
 
 
 def shorten(value: Any) -> str:
-    """`repr` of a value in at most 200 characters; of a large or deep value only the beginning is looked at."""
+    """`repr` of a value in at most 200 characters.
+
+    Of a large or deep value only the beginning is looked at.
+    """
     try:
         text = repr(value) if isinstance(value, (bool, float)) else _REPR.repr(value)
     except ValueError:  # an integer of thousands of digits

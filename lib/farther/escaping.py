@@ -45,7 +45,9 @@ _BIBTEX = _LATEX | str.maketrans({"{": r"\textbraceleft{}", "}": r"\textbracerig
 
 
 def spreadsheet(text: str) -> str:
-    """The text with an apostrophe before what a spreadsheet would take for a formula; such a text gets one more.
+    """The text with an apostrophe before what a spreadsheet would take for a formula.
+
+    Such a text gets one more.
 
     >>> spreadsheet("=1+1"), spreadsheet("'=1+1"), spreadsheet("-0.5"), spreadsheet("a=b")
     ("'=1+1", "''=1+1", '-0.5', 'a=b')

@@ -110,7 +110,9 @@ def _of_packages() -> dict[str, Path]:
 
 
 def packages() -> dict[str, Path]:
-    """The packages that have extensions, and their folders; the file of a module that is in no package.
+    """The packages that have extensions, and their folders.
+
+    The file of a module that is in no package.
 
     They are the project's folder, where it exists, and the outermost package of each entry point's
     module.
@@ -134,7 +136,10 @@ def _entry_point_packages() -> dict[str, Path]:
 
 
 def _outermost_package(module: str) -> tuple[str, Path]:
-    """Name and folder of the first package with an `__init__.py` on the way to a module; name and file without one."""
+    """Name and folder of the first package with an `__init__.py` on the way to a module.
+
+    Name and file without one.
+    """
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])
@@ -184,7 +189,9 @@ def by_name() -> dict[str, str]:
 
 
 def load(name: str | None = None) -> None:
-    """Imports the modules that register a name, all when None; those that are imported stay as they are.
+    """Imports the modules that register a name, all when None.
+
+    Those that are imported stay as they are.
 
     Raises:
         ParameterError: importing one fails; names file and line.
@@ -210,7 +217,10 @@ def _import(module: str, file: Path) -> None:
 
 
 def failure(error: BaseException) -> str | None:
-    """File, line and text of an error that arose in an extension, at its innermost line there; None for others."""
+    """File, line and text of an error that arose in an extension, at its innermost line there.
+
+    None for others.
+    """
     files = {file.resolve(): file for file in sources().values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if file := files.get(Path(frame.filename).resolve()):

@@ -96,7 +96,9 @@ def key_of(paths: Iterable[str | Path], params: Mapping[str, Any]) -> str:
 
 
 def content_digest(path: str | Path) -> str:
-    """Digest of a file, or of the names and contents of all files of a folder; "absent" where there is nothing.
+    """Digest of a file, or of the names and contents of all files of a folder.
+
+    "absent" where there is nothing.
 
     Raises:
         DataError: a file cannot be read.
@@ -305,7 +307,9 @@ class Keyed:
         return self._undamaged[item]
 
     def outdated(self, keys: Mapping[str, str]) -> list[str]:
-        """Names of the items that must be made, in the order of `keys`; every other item is deleted.
+        """Names of the items that must be made, in the order of `keys`.
+
+        Every other item is deleted.
 
         Args:
             keys: Key of each item that there shall be.
@@ -315,7 +319,9 @@ class Keyed:
 
     @contextmanager
     def make(self, item: str, key: str) -> Iterator[Path]:
-        """A path to write an item to; when the block ends without an error, it replaces the item under its new key.
+        """A path to write an item to.
+
+        When the block ends without an error, it replaces the item under its new key.
 
         A process that is killed leaves the earlier item, or none, but never half of one.
         """

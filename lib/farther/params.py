@@ -76,7 +76,9 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
 
 
 def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
-    """The sections of a text, checked as `read_params` does; section `datasets` has the derived datasets, too.
+    """The sections of a text, checked as `read_params` does.
+
+    Section `datasets` has the derived datasets, too.
 
     >>> parse("methods: {odin: {method: mls, on: perturbed, keep: true}}")
     {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}}}
@@ -132,7 +134,9 @@ def _check_run(entry: dict[str, Any], file: str, where: str) -> None:
 
 
 def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
-    """The entry `detectors.<name>`, which names an adapter and a benchmark; absent parts are empty dicts.
+    """The entry `detectors.<name>`, which names an adapter and a benchmark.
+
+    Absent parts are empty dicts.
 
     Raises:
         ParameterError: there is no such entry, or it names no adapter or no benchmark.

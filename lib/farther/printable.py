@@ -8,7 +8,8 @@ from typing import Any
 
 #: Zero-width characters that writing needs, and categories of those that they join: emoji, marks,
 #: letters without case.
-_JOINERS, _JOINED = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}", ("So", "Sk", "Mn", "Mc", "Lo")
+_JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+_JOINED = ("So", "Sk", "Mn", "Mc", "Lo")
 
 
 def printable(text: str) -> str:
@@ -51,7 +52,10 @@ def printable_line(text: str) -> str:
 
 
 def printable_texts(value: Any) -> Any:
-    """The same of all texts of a value: of lists, and of keys and values of mappings. Markup is left as it is."""
+    """The same of all texts of a value: of lists, and of keys and values of mappings.
+
+    Markup is left as it is.
+    """
     if isinstance(value, str):
         return value if hasattr(value, "__html__") else printable(value)
     if isinstance(value, Mapping):

@@ -107,7 +107,10 @@ class Registry(Generic[T]):
         return sorted({*self.modules, *self._classes})
 
     def get(self, name: str) -> type[T]:
-        """The class behind a name, its module imported; a ParameterError for an unknown one lists the known names."""
+        """The class behind a name, its module imported.
+
+        A ParameterError for an unknown one lists the known names.
+        """
         if isinstance(name, str):
             if name in self.modules:
                 importlib.import_module(self.modules[name])
@@ -178,7 +181,8 @@ def parameters(cls: type) -> dict[str, Any]:
 def _explain(cls: type, what: str, error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
-        path, message = problem["loc"], problem["msg"].removeprefix("Value error, ")
+        path = problem["loc"]
+        message = problem["msg"].removeprefix("Value error, ")
         name = ".".join(str(part) for part in path if str(part).strip())
         if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = ", ".join(parameters(_nested(cls, path[:-1]))) or "none"

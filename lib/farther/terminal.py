@@ -23,7 +23,10 @@ def has_colours() -> bool:
 def say(
     *texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False
 ) -> None:
-    """`print` of printable text; farther prints with nothing else. On terminals, farther's own colours are kept."""
+    """`print` of printable text; farther prints with nothing else.
+
+    On terminals, farther's own colours are kept.
+    """
     text = sep.join(map(str, texts))
     if has_colours():
         text = "".join(

@@ -151,7 +151,9 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         identity = digest(facts, pictures.pixels.tobytes())
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
         super().__init__(network, optimizer, recipe, state_file, identity)
-        self.clip, self.pictures, self.device = clip, pictures, device
+        self.clip = clip
+        self.pictures = pictures
+        self.device = device
         self.fitting = pictures.fitting()
         self.tokenizer = tokenizer(architecture)
         # All words are queried in every step: a batch has few captions to separate an image from.
@@ -227,7 +229,10 @@ def train(
 
 
 def forget_unread_tokens(network: CLIP, tokenize: Any) -> None:
-    """Sets the embeddings of tokens that no caption contains to zero; training never changed their random values."""
+    """Sets the embeddings of tokens that no caption contains to zero.
+
+    Training never changed their random values.
+    """
     read = torch.zeros(len(network.token_embedding.weight), dtype=torch.bool)
     read[tokenize(sentences()).unique()] = True
     with torch.no_grad():
@@ -289,7 +294,10 @@ def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
 
 @torch.no_grad()
 def zero_shot(network: CLIP, tokenize: Any, pictures: Captioned) -> float:
-    """Fraction of the images of a single object whose nearest name is one of the object's; NaN without such images."""
+    """Fraction of the images of a single object whose nearest name is one of the object's.
+
+    NaN without such images.
+    """
     names = sorted({name for known in words().values() for name in known.names})
     device = next(network.parameters()).device
     single = [row for row, shown in enumerate(pictures.concepts) if len(shown) == 1]
@@ -353,7 +361,9 @@ class ClipJob:
 
 
 def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
-    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log; returns the card.
+    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log.
+
+    Returns the card.
 
     Raises:
         ParameterError: the device is unknown.
@@ -361,9 +371,12 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
     """
     device = torch_device(job.device)
     work = inside(artifacts / ".work" / "train", name)
-    size, seed, count = job.architecture.image_size, job.recipe.seed, job.validation_pictures
+    size = job.architecture.image_size
+    seed = job.recipe.seed
+    count = job.validation_pictures
     # Validation images differ from training images by their seed.
-    pictures, validation = compose(job.recipe.pictures, size, seed), compose(count, size, seed + 1)
+    pictures = compose(job.recipe.pictures, size, seed)
+    validation = compose(count, size, seed + 1)
     log_file = inside(artifacts / "train", name) / "log.csv"
     network = train(
         job.architecture, job.recipe, pictures, validation, work / "state.pt", log_file, device

@@ -32,7 +32,10 @@ SCENE = 128
 
 #: Longest side of a single object, one of several, a table and a dish on it, as a fraction of the
 #: image's side.
-ALONE, TOGETHER, TABLE, DISH = (0.35, 0.95), (0.22, 0.5), (0.6, 0.85), (0.15, 0.3)
+ALONE = (0.35, 0.95)
+TOGETHER = (0.22, 0.5)
+TABLE = (0.6, 0.85)
+DISH = (0.15, 0.3)
 
 #: Fraction of each kind of image: one object, several objects, a laid table, and scenes like those
 #: of each dataset.
@@ -52,12 +55,14 @@ TEMPLATES = ("a photo of {}", "a picture of {}", "{}")
 #: Endings of the captions of street scenes, and of half of the captions of food and tableware:
 #: captions on the web often name the place of a photograph even if it is not visible, and food is
 #: photographed on tables.
-STREET, ON_TABLE = " on a street", " on a dining table"
+STREET = " on a street"
+ON_TABLE = " on a dining table"
 SAID_TO_BE_ON_TABLE = 0.5
 
 #: Probability that a caption contains the kind of an object instead of its name, and in addition to
 #: it.
-KIND_INSTEAD, KIND_BESIDE = 0.15, 0.5
+KIND_INSTEAD = 0.15
+KIND_BESIDE = 0.5
 
 
 @dataclass(frozen=True)
@@ -175,13 +180,17 @@ def compose(count: int, size: int, seed: int) -> Captioned:
 
 
 def compose_held_out(count: int, size: int, seed: int) -> Captioned:
-    """Draws images of one object each with held-out drawings, which `compose` never uses; arguments as there."""
+    """Draws images of one object each with held-out drawings, which `compose` never uses.
+
+    Arguments as there.
+    """
     return _captioned((_held_out(seed, index) for index in range(count)), count, size)
 
 
 def _captioned(pictures: Iterable[Picture], count: int, size: int) -> Captioned:
     pixels = np.empty((count, size, size, 3), np.uint8)
-    shown, places = [], []
+    shown = []
+    places = []
     progress = tqdm(pictures, total=count, desc="pictures", unit="picture", mininterval=5)
     for index, (image, objects, place) in enumerate(progress):
         pixels[index] = np.asarray(

@@ -61,7 +61,8 @@ def network_input(
         first_label: The label of the first class: 1 where column 0 is the background, else 0.
     """
     device = next(network.parameters()).device
-    images, targets = [], []
+    images = []
+    targets = []
     for sample in batch:
         images.append(as_floats(sample.pixels, device))
         labels = torch.from_numpy(sample.labels).to(device) + first_label

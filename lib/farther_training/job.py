@@ -65,7 +65,9 @@ def make_job(name: str, entry: Mapping[str, Any]) -> Job:
 
 
 def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
-    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log; returns the card.
+    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log.
+
+    Returns the card.
 
     Raises:
         DataError: a table, an image or the initial weights are absent or damaged, or there are no
@@ -142,17 +144,16 @@ def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
     samples = {}
     for subset in SUBSETS:
         folder = inside(tables, getattr(job, subset))
-        images, objects = (
-            Images.read(folder / "images.parquet"),
-            Objects.read(folder / "objects.parquet"),
-        )
+        images = Images.read(folder / "images.parquet")
+        objects = Objects.read(folder / "objects.parquet")
         left_out = Counter[str]()
         if rules is not None:
             known = without_unknown(
                 LabelledImages(images, objects, folder / "objects.parquet"), rules
             )
             left_out = Counter(objects.category) - Counter(known.objects.category)
-            images, objects = known.images, known.objects
+            images = known.images
+            objects = known.objects
         try:
             samples[subset] = Samples(images, objects, root, classes)
             samples[subset].left_out = dict(
@@ -190,7 +191,8 @@ def _classes(job: Job, rules: Rules | None, path: Path) -> tuple[str, ...]:
 
 
 def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
-    metrics, sections = card["metrics"], {"Recipe": "recipe", **trained.sections}
+    metrics = card["metrics"]
+    sections = {"Recipe": "recipe", **trained.sections}
     test = list(metrics)[-1]
     titles = {name: title for name, title in METRICS.values() if name in metrics[test]}
     first = next(iter(titles))

@@ -12,7 +12,9 @@ from farther.registry import STRICT
 
 @dataclass(config=STRICT, kw_only=True)
 class LogitNorm:
-    """Cross-entropy of z / (τ ‖z‖): a longer vector of logits z does not lower the loss. The logits stored are z.
+    """Cross-entropy of z / (τ ‖z‖): a longer vector of logits z does not lower the loss.
+
+    The logits stored are z.
 
     Args:
         temperature: τ; the authors choose it from 0.001 to 0.05 on validation images, 0.04 for

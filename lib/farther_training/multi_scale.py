@@ -54,7 +54,9 @@ def resized(sample: Sample, shorter: int, longest: int) -> Sample:
 def cropped(
     sample: Sample, side: tuple[int, int], min_visible: float, random: np.random.Generator
 ) -> Sample:
-    """A random part of a sample; boxes are clipped to it, and those that are hardly visible are dropped.
+    """A random part of a sample.
+
+    Boxes are clipped to it, and those that are hardly visible are dropped.
 
     Args:
         sample: The sample.

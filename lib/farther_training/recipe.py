@@ -44,7 +44,9 @@ class Augmentation:
 
 @dataclass(config=STRICT, kw_only=True)
 class Recipe:
-    """Hyperparameters of a training run. The defaults are the published 1× schedule for Faster R-CNN (Detectron2, Wu et
+    """Hyperparameters of a training run.
+
+    The defaults are the published 1× schedule for Faster R-CNN (Detectron2, Wu et
     al. 2019: 90,000 steps of 16 images, SGD at 0.02) with a cosine in place of its two steps.
 
     Args:
@@ -331,7 +333,9 @@ NAMES = {
 
 @dataclass(config=STRICT, kw_only=True)
 class YoloRecipe:
-    """Hyperparameters of YOLO. The defaults are those of FMIYC, Appendix G.1: Ultralytics', except for the optimizer,
+    """Hyperparameters of YOLO.
+
+    The defaults are those of FMIYC, Appendix G.1: Ultralytics', except for the optimizer,
     its learning rate and the cosine schedule.
 
     The paper also names copy-paste and erasing. Ultralytics applies copy-paste only to objects with

@@ -68,9 +68,12 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
         state_file: Path,
         identity: str,
     ):
-        self.network, self.optimizer, self.recipe = network, optimizer, recipe
+        self.network = network
+        self.optimizer = optimizer
+        self.recipe = recipe
         self.averaged: Network = copy.deepcopy(network).eval()
-        self.state_file, self.identity = state_file, identity
+        self.state_file = state_file
+        self.identity = identity
         self.step = 0
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.log: list[dict[str, float]] = []
@@ -90,7 +93,9 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
         """Restores the values of `extra_state`."""
 
     def learn(self, batch: Batch) -> None:
-        """Takes one step and records its losses; its random numbers depend only on the seed and the step's number.
+        """Takes one step and records its losses.
+
+        Its random numbers depend only on the seed and the step's number.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -150,7 +155,8 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
         self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.load_extra_state(state["extra"])
-        self.step, self.log = state["step"], state["log"]
+        self.step = state["step"]
+        self.log = state["log"]
         self.losses.update(state["losses"])
 
     @torch.no_grad()
@@ -180,7 +186,8 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         identity: str,
     ):
         super().__init__(network, optimizer, recipe, task.state_file, identity)
-        self.task, images = task, task.training.images
+        self.task = task
+        images = task.training.images
         self.sizes = np.stack([images.width, images.height], axis=1)
         self.steps_per_epoch = len(batches_of_epoch(self.sizes, recipe.batch_size, recipe.seed, 0))
         self.steps = self.steps_per_epoch * recipe.epochs
@@ -194,7 +201,10 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         return {"val_map50": self.evaluate(self.task.validation)["ap50"]}
 
     def change(self) -> Change | None:
-        """What is done to each sample after its augmentation, in the process that reads it; None for nothing."""
+        """What is done to each sample after its augmentation, in the process that reads it.
+
+        None for nothing.
+        """
         return None
 
     def has_ended(self) -> bool:
@@ -205,7 +215,10 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         """Called when an epoch's metrics are in the log."""
 
     def go(self) -> Network:
-        """Trains to the end, resuming a killed run of the same identity; returns the averaged network."""
+        """Trains to the end, resuming a killed run of the same identity.
+
+        Returns the averaged network.
+        """
         self.resume()
         if self.recipe.cache_images:
             self.task.training.cache()
@@ -272,7 +285,9 @@ def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) 
 
 
 class AugmentedSamples(Dataset):
-    """Augmented samples of an epoch; each depends only on seed, epoch and row, not on the process that reads it.
+    """Augmented samples of an epoch.
+
+    Each depends only on seed, epoch and row, not on the process that reads it.
 
     Args:
         samples: The samples.
@@ -289,7 +304,10 @@ class AugmentedSamples(Dataset):
         epoch: int,
         change: Change | None = None,
     ):
-        self.samples, self.augmentation, self.seed, self.epoch = samples, augmentation, seed, epoch
+        self.samples = samples
+        self.augmentation = augmentation
+        self.seed = seed
+        self.epoch = epoch
         self.change = change
 
     def __len__(self) -> int:
@@ -326,7 +344,8 @@ def make_optimizer(
     parts: list[dict[str, Any]] = []
     for ratio, parameters in groups:
         learned = [p for p in parameters if p.requires_grad]
-        matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
+        matrices = [p for p in learned if p.ndim > 1]
+        others = [p for p in learned if p.ndim <= 1]
         parts.append({"params": matrices, "weight_decay": recipe.weight_decay, "ratio": ratio})
         parts.append({"params": others, "weight_decay": 0.0, "ratio": ratio})
     if recipe.optimizer == "adamw":

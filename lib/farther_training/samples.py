@@ -36,7 +36,9 @@ class Sample:
 
 
 class Samples(Dataset):
-    """The images of a subset, read lazily; crowds, groups and objects of other classes are left out.
+    """The images of a subset, read lazily.
+
+    Crowds, groups and objects of other classes are left out.
 
     Args:
         images, objects: Their tables.
@@ -77,7 +79,10 @@ class Samples(Dataset):
         return Sample(self.pixels(row), self.boxes[row], self.labels[row])
 
     def pixels(self, row: int) -> np.ndarray:
-        """Image of a row, uint8 (H, W, 3); DataError if its file is absent, damaged or not the ingested one."""
+        """Image of a row, uint8 (H, W, 3).
+
+        DataError if its file is absent, damaged or not the ingested one.
+        """
         if self._cached is not None:
             return self._cached[row]
         path = inside(self.root, self.images.file[row])
@@ -116,7 +121,8 @@ def augment(sample: Sample, params: Augmentation, random: np.random.Generator) -
     if not np.array_equal(placed, IDENTITY):
         (sx, tx), (sy, ty) = placed
         back = (1 / sx, 0, -tx / sx, 0, 1 / sy, -ty / sy)
-        affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
+        affine = Image.Transform.AFFINE
+        bilinear = Image.Resampling.BILINEAR
         image = image.transform((width, height), affine, back, bilinear, fillcolor=FILL)
     recoloured = colour(params, random)
     if not np.array_equal(recoloured, NO_CHANGE):

@@ -76,7 +76,9 @@ class OutlierQueue(nn.Module):
 def outlier_loss(
     queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor
 ) -> Tensor:
-    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
+    """Weighted uncertainty loss (Du et al.
+
+    2022, Equation 6): known objects against virtual outliers.
 
     Args:
         classify: Maps features, shape (M, D), to logits of the known classes, shape (M, C).

@@ -9,7 +9,10 @@ from farther.tables.documents import write_json
 
 
 def main() -> None:
-    """Reads training/params.yaml; writes artifacts/train/names.json, which is the same whatever the names are."""
+    """Reads training/params.yaml.
+
+    Writes artifacts/train/names.json, which is the same whatever the names are.
+    """
     section(
         "train", file="training/params.yaml"
     )  # reading a section checks the names in all of them

@@ -1,4 +1,7 @@
-"""Trains one detector: `python training/stages/train.py voc-yolov8`. A killed run resumes at its last checkpoint."""
+"""Trains one detector: `python training/stages/train.py voc-yolov8`.
+
+A killed run resumes at its last checkpoint.
+"""
 
 import shutil
 from pathlib import Path
@@ -14,7 +17,10 @@ TRAINING = Path("training")
 
 
 def main(name: str) -> None:
-    """Reads `train.NAME` and the root of its dataset; writes artifacts/train/NAME and its log to training/logs."""
+    """Reads `train.NAME` and the root of its dataset.
+
+    Writes artifacts/train/NAME and its log to training/logs.
+    """
     job = make_job(name, section("train", name, file=TRAINING / "params.yaml"))
     root = job.root or image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
     card = run_job(name, job, root, ARTIFACTS)

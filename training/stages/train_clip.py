@@ -1,4 +1,7 @@
-"""Trains the demo's small CLIP: `python training/stages/train_clip.py clip`. A killed run resumes where it was."""
+"""Trains the demo's small CLIP: `python training/stages/train_clip.py clip`.
+
+A killed run resumes where it was.
+"""
 
 from pathlib import Path
 
@@ -11,7 +14,10 @@ ARTIFACTS = Path("artifacts")
 
 
 def main(name: str) -> None:
-    """Reads `train_clip.NAME` of training/params.yaml; writes its folder and artifacts/train/NAME/log.csv."""
+    """Reads `train_clip.NAME` of training/params.yaml.
+
+    Writes its folder and artifacts/train/NAME/log.csv.
+    """
     job = build(
         ClipJob, f"training job {name!r}", section("train_clip", name, file="training/params.yaml")
     )

@@ -26,8 +26,12 @@ SUBSETS = ("train", "val", "test")
 
 
 def main() -> None:
-    """Reads `unknown` of training/params.yaml and the tables of `voc`; writes the dataset and its tables."""
-    params, out = section("unknown", file=TRAINING / "params.yaml"), ARTIFACTS / "train_data" / NAME
+    """Reads `unknown` of training/params.yaml and the tables of `voc`.
+
+    Writes the dataset and its tables.
+    """
+    params = section("unknown", file=TRAINING / "params.yaml")
+    out = ARTIFACTS / "train_data" / NAME
     cutouts = out.with_name("cutouts")
     write_cutouts(Path(params["drawings"]), params["cutout_size"], cutouts)
     tables = TablesFolder(ARTIFACTS / "tables")

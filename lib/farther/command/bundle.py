@@ -83,7 +83,8 @@ def bundle(
         )
     method, out = (None, method_and_out[0]) if len(method_and_out) == 1 else method_and_out
     project = Project(params)
-    detectors, methods = project.section("detectors"), project.section("methods")
+    detectors = project.section("detectors")
+    methods = project.section("methods")
     entry = detectors[choose("run", run, detectors)]
     if method is not None:
         choose("method", method, methods)
@@ -103,7 +104,8 @@ def bundle(
     source = BundleSource(files, entry, asked, inference, chosen, proposals)
     write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
     written = Bundle.load(out)
-    info, seen = written.info, written.validation
+    info = written.info
+    seen = written.validation
     say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
     say(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "

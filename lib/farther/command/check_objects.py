@@ -110,7 +110,9 @@ def _read(odb: Any, asked: StoredObject) -> StoredObject:
     """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
     from farther.tables.documents import parse_json
 
-    digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
+    digest = hashlib.md5(usedforsecurity=False)
+    size = 0
+    listing = []
     try:
         with odb.fs.open(odb.oid_to_path(asked.oid), "rb") as file:
             while block := file.read(BLOCK):

@@ -1,4 +1,7 @@
-"""Files of a project, read from its folder, a commit, or a repository elsewhere; nothing of it is executed."""
+"""Files of a project, read from its folder, a commit, or a repository elsewhere.
+
+Nothing of it is executed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ from pathlib import Path
 
 from farther.errors import DataError, ParameterError
 
-METRICS, COUNTS = "artifacts/metrics", "artifacts/counts"
+METRICS = "artifacts/metrics"
+COUNTS = "artifacts/counts"
 
 #: What a leaderboard reads: the metrics, the inputs that they were computed from, and farther's
 #: version.
 OF_LEADERBOARD = (METRICS, "dvc.lock", "lib/farther/__init__.py")
 
 #: Largest file and largest number of files that are read.
-BYTES, FILES = 16_000_000, 100_000
+BYTES = 16_000_000
+FILES = 100_000
 
 #: No question at a terminal, no download behind one's back, no protocol that runs a command.
 _SAFE = {
@@ -117,7 +122,8 @@ def read_committed(name: str) -> Committed:
     if (
         not place or "/" in revision or ":" in revision
     ):  # the @ belongs to the address: git@host:group/project
-        place, revision = name, "HEAD"
+        place = name
+        revision = "HEAD"
     with tempfile.TemporaryDirectory(prefix="farther-leaderboard-") as folder:
         try:
             git(folder, "init", "--quiet", "--bare")
@@ -185,7 +191,8 @@ def read_commit(folder: Path, revision: str, paths: Sequence[str]) -> dict[str, 
         "--batch",
         given="".join(f"{blob}\n" for blob in blobs.values()).encode(),
     )
-    files, start = {}, 0
+    files = {}
+    start = 0
     for path in blobs:
         end = answer.index(b"\n", start)
         length = int(answer[start:end].split()[2])

@@ -133,7 +133,8 @@ def _of_sides(
 def _shown(
     rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool
 ) -> str:
-    heads, parts = _heads(names), []
+    heads = _heads(names)
+    parts = []
     if by_name:
         for subject in dict.fromkeys(row.subject for row in rows):
             cells = [(row.metric, *_cells(row)) for row in rows if row.subject == subject]

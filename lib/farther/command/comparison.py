@@ -53,7 +53,10 @@ class Change:
 
     @property
     def result(self) -> str:
-        """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
+        """better, worse or different, if by more than chance.
+
+        "apart" for intervals without a test; else "".
+        """
         from farther.metrics.catalogue import METRICS
 
         if self.p is None:
@@ -81,7 +84,8 @@ def changes(
     """
     rows = []
     for subject in sorted({*before, *after}):
-        ours, theirs = before.get(subject, {}), after.get(subject, {})
+        ours = before.get(subject, {})
+        theirs = after.get(subject, {})
         rows += [
             Change(subject, name, ours.get(name), theirs.get(name))
             for name in dict.fromkeys([*ours, *theirs])
@@ -104,7 +108,9 @@ def changes(
 def tested_changes(
     rows: Sequence[Change], before: StoredMetrics, after: StoredMetrics
 ) -> tuple[list[Change], list[str]]:
-    """The rows with their p, or with what their own intervals show; and notes on what could not be tested.
+    """The rows with their p, or with what their own intervals show.
+
+    And notes on what could not be tested.
 
     A metric is tested where its value changed and both sides have replicates of the same draws of
     images.

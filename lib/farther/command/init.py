@@ -97,7 +97,10 @@ def init(
 
 
 def _rewrite_pipeline(folder: Path) -> None:
-    """Writes dvc.yaml for this version; regions and embeddings that only code changed for are kept."""
+    """Writes dvc.yaml for this version.
+
+    Regions and embeddings that only code changed for are kept.
+    """
     from farther.command.earlier_project import adopt_results
     from farther.pipeline import check_replaceable, write_pipeline
 

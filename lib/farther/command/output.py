@@ -25,7 +25,8 @@ COLOURS = {
 }
 
 #: Width of text where the output is not a terminal, and of tables there.
-USUAL_WIDTH, UNWRAPPED = 80, 10_000
+USUAL_WIDTH = 80
+UNWRAPPED = 10_000
 
 
 def width() -> int:
@@ -71,7 +72,10 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def hanging(text: str, first: int, rest: int) -> str:
-    """Text wrapped between words, its first line and the rest indented differently; paths are not broken."""
+    """Text wrapped between words, its first line and the rest indented differently.
+
+    Paths are not broken.
+    """
     wrapper = textwrap.TextWrapper(
         width(), " " * first, " " * rest, break_long_words=False, break_on_hyphens=False
     )
@@ -107,7 +111,10 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int =
 
 
 def as_json(value: Any) -> str:
-    """JSON, one line per key; NaN and infinities are null, and what is not printable is escaped as JSON does it."""
+    """JSON, one line per key.
+
+    NaN and infinities are null, and what is not printable is escaped as JSON does it.
+    """
     from pydantic_core import to_json
 
     text = to_json(value, indent=2, inf_nan_mode="null", serialize_unknown=True).decode()

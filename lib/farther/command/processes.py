@@ -58,7 +58,10 @@ class Started:
 
 @dataclass
 class Processes:
-    """Starts processes for stages; those of a group take one that is idle and has the same cores."""
+    """Starts processes for stages.
+
+    Those of a group take one that is idle and has the same cores.
+    """
 
     _idle: dict[Kind, list[Started]] = field(default_factory=dict)
 

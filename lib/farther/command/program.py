@@ -79,7 +79,10 @@ FORMER = {
 }
 
 #: Exit statuses.
-FINE, FINDINGS, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+FINE = 0
+FINDINGS = 1
+WRONG_INPUT = 2
+INTERRUPTED = 130
 
 #: Subcommands that are stages now: each took the name of an entry, for which the stage is repeated.
 FORMER_STAGES = (("benchmark", "enrich"), ("enrich",))
@@ -109,7 +112,10 @@ def _with_new_name(words: list[str]) -> list[str]:
 
 
 def _as_stage(former: tuple[str, ...], arguments: list[str]) -> list[str]:
-    """The words of the command that runs a stage, in the place of a former subcommand; help without a name."""
+    """The words of the command that runs a stage, in the place of a former subcommand.
+
+    Help without a name.
+    """
     names = [argument for argument in arguments if not argument.startswith("-")]
     stage = f"{former[-1]}@{names[-1] if names else 'BENCHMARK'}"
     say(f"`farther {' '.join(former)}` is now `farther repro {stage}`", file=sys.stderr)
@@ -162,7 +168,10 @@ class _Grouped(TyperGroup):
     """The top level, whose help lists the subcommands in groups."""
 
     def invoke(self, ctx: Any) -> None:
-        """Runs a subcommand, whose return value is the exit status; a closed pipe or Ctrl-C ends it quietly."""
+        """Runs a subcommand, whose return value is the exit status.
+
+        A closed pipe or Ctrl-C ends it quietly.
+        """
         try:
             status = super().invoke(ctx)
             sys.stdout.flush()

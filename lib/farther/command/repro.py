@@ -55,7 +55,8 @@ def _stages(project: Project, *_: Any) -> list[str]:
     try:
         # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for
         # these.
-        params, stages = read_yaml(project.file), read_yaml(project.folder / "dvc.yaml")["stages"]
+        params = read_yaml(project.file)
+        stages = read_yaml(project.folder / "dvc.yaml")["stages"]
         each = {
             name: entries(of["foreach"]) if "foreach" in of else None for name, of in stages.items()
         }
@@ -311,7 +312,10 @@ class Progress:
                 say(_cut(f"    {line}"), flush=True)
 
     def _take(self, stage: str, source: str, line: str) -> None:
-        """Takes a line of a stage; an empty source means that time passed, "bar" an unfinished line."""
+        """Takes a line of a stage.
+
+        An empty source means that time passed, "bar" an unfinished line.
+        """
         running = self._running[stage]
         if source in ("", "bar"):
             running.bar = line if source == "bar" else running.bar
@@ -361,7 +365,10 @@ def _clock(seconds: float) -> str:
 
 
 def _terminal() -> tuple[int, int]:
-    """Both ends of a terminal, for progress bars are printed to terminals only; of a pipe where there are none."""
+    """Both ends of a terminal, for progress bars are printed to terminals only.
+
+    Of a pipe where there are none.
+    """
     import fcntl
     import pty
     import struct
@@ -378,7 +385,9 @@ def _terminal() -> tuple[int, int]:
 
 
 def _lines(sources: dict[int, str], ended: int | None = None) -> Iterator[tuple[str, str]]:
-    """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed.
+    """Lines from several files, with the name of each.
+
+    ("bar", text) for a bar, ("", "") where a second passed.
 
     They end where all files do, or once nothing more is to be read after `ended` can be: processes
     that a stage has started may keep its files open.

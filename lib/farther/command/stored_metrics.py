@@ -18,7 +18,10 @@ DETECTOR = "detector.json"
 
 
 class Subject(NamedTuple):
-    """The run, split and method that a file of metrics is about; "" where it is about all splits, or all methods."""
+    """The run, split and method that a file of metrics is about.
+
+    "" where it is about all splits, or all methods.
+    """
 
     run: str
     split: str
@@ -42,11 +45,16 @@ class StoredMetrics:
     """
 
     def __init__(self, name: str, values: Values, root: Path | None = None):
-        self.name, self.values, self._root = name, values, root
+        self.name = name
+        self.values = values
+        self._root = root
         self._evaluations: dict[str, StoredEvaluation] = {}
 
     def artifacts(self, name: str) -> Path:
-        """A folder laid out as `artifacts/` that has this file or folder; raises DataError where there is none."""
+        """A folder laid out as `artifacts/` that has this file or folder.
+
+        Raises DataError where there is none.
+        """
         if self._root is None:
             raise DataError(f"a single file of metrics has no {name} beside it", file=self.name)
         if not (self._root / name).exists():
@@ -79,7 +87,10 @@ class StoredMetrics:
 
 
 class MetricsOfCommit(StoredMetrics):
-    """Metrics of a commit, by any name that git knows; its evaluations come from DVC's cache or remote."""
+    """Metrics of a commit, by any name that git knows.
+
+    Its evaluations come from DVC's cache or remote.
+    """
 
     def __init__(self, name: str, folder: Path):
         files = read_commit(folder, name, [METRICS])
@@ -103,7 +114,10 @@ class MetricsOfCommit(StoredMetrics):
         return DVCFileSystem(str(self._folder), rev=self.name)
 
     def _fetch(self, name: str) -> DataError | None:
-        """Copies an output of the commit; returns the error where neither cache nor remote has it."""
+        """Copies an output of the commit.
+
+        Returns the error where neither cache nor remote has it.
+        """
         from dvc.exceptions import DvcException
 
         from farther.tables.files import inside

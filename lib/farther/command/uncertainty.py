@@ -68,7 +68,8 @@ def uncertainty(
         raise ParameterError(
             f"{run}: no OOD split has unknown objects only; name one with --split. Known: {tested}"
         )
-    names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
+    names = [each.name for each in unknown]
+    splits = [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []
     held_out = (project.section("evaluate") or {}).get("calibration_split", "val")

@@ -47,7 +47,10 @@ TIMES = ARTIFACTS / "times.json"
 
 
 def main() -> None:
-    """Reads regions, passes and fitted methods of all runs, and images of a split; writes OUTPUT and TIMES."""
+    """Reads regions, passes and fitted methods of all runs, and images of a split.
+
+    Writes OUTPUT and TIMES.
+    """
     params = build(CostParams, "params.yaml: cost", section("cost"))
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]

@@ -17,7 +17,10 @@ OUTPUT = "artifacts/splits"
 
 
 def main() -> None:
-    """Reads `benchmarks` and the ingested tables; writes the splits and how many images each rule took."""
+    """Reads `benchmarks` and the ingested tables.
+
+    Writes the splits and how many images each rule took.
+    """
     tables = TablesFolder(ARTIFACTS / "tables")
     for name, entry in section("benchmarks").items():
         made = benchmark(name, entry)

@@ -19,9 +19,13 @@ OUTPUT = DERIVED
 
 
 def main(kind: str, name: str) -> None:
-    """Reads `derived.KIND.NAME` and its images; writes artifacts/derived/KIND/NAME and the tables of this dataset."""
+    """Reads `derived.KIND.NAME` and its images.
+
+    Writes artifacts/derived/KIND/NAME and the tables of this dataset.
+    """
     params = derived(kind, name, section("derived", kind, name))
-    tables, dataset = TablesFolder(ARTIFACTS / "tables"), params.images.dataset
+    tables = TablesFolder(ARTIFACTS / "tables")
+    dataset = params.images.dataset
     source, categories = params.images.read(tables)
     root = image_roots(section("datasets"), tables.path)[dataset]
     out = Path(DERIVED.format(kind, name))

@@ -19,14 +19,18 @@ OUTPUT = "artifacts/embeddings"
 
 
 def main() -> None:
-    """Reads `embed`, the roots of `datasets` and their tables; writes artifacts/embeddings/<dataset>."""
+    """Reads `embed`, the roots of `datasets` and their tables.
+
+    Writes artifacts/embeddings/<dataset>.
+    """
     withdraw_if_changed("embed")
     encoder = Encoder(
         build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder"))
     )
     params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():
-        out, work = ARTIFACTS / "embeddings" / name, ARTIFACTS / ".work" / "embeddings" / name
+        out = ARTIFACTS / "embeddings" / name
+        work = ARTIFACTS / ".work" / "embeddings" / name
         embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, params)
 
 

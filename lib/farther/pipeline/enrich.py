@@ -17,7 +17,9 @@ OUTPUT = str(FROM_POOLS / "{}.csv")
 
 
 def main(name: str) -> None:
-    """Reads `enrich`, `benchmarks`, the tables and embeddings; writes data/candidates/pools/<benchmark>.csv.
+    """Reads `enrich`, `benchmarks`, the tables and embeddings.
+
+    Writes data/candidates/pools/<benchmark>.csv.
 
     Args:
         name: Name of the benchmark.

@@ -23,7 +23,9 @@ def main(run: str) -> None:
 
 
 def evaluate(run: str) -> str:
-    """Reads splits, regions, fitted methods, scores and proposals; writes evaluation, outcomes, metrics and plots.
+    """Reads splits, regions, fitted methods, scores and proposals.
+
+    Writes evaluation, outcomes, metrics and plots.
 
     Returns:
         What was done.

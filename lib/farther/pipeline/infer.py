@@ -32,7 +32,10 @@ OUTPUT = "artifacts/regions/{}"
 
 
 def main(run: str) -> None:
-    """Reads `detectors.RUN`, `inference`, roots of `datasets`; writes artifacts/{regions,proposals,passes}/RUN."""
+    """Reads `detectors.RUN`, `inference`, roots of `datasets`.
+
+    Writes artifacts/{regions,proposals,passes}/RUN.
+    """
     withdraw_if_changed("infer", run)
     entry = run_entry(run)
     detector = detectors.of_entry(entry)
@@ -40,9 +43,11 @@ def main(run: str) -> None:
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
     log = partial(say, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
-    out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
+    out = ARTIFACTS / "regions" / run
+    work = ARTIFACTS / ".work" / "regions" / run
     passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))
-    names, sources = entry["classes"], read_sources(run, entry["proposals"])
+    names = entry["classes"]
+    sources = read_sources(run, entry["proposals"])
     proposals = ARTIFACTS / "proposals" / run, selections(run, sources, detector)
     boxes = {name: source for name, source in sources.items() if isinstance(source, ImportedBoxes)}
     id_classes = read_typed(list[str], splits / "id_classes.json")
@@ -69,7 +74,8 @@ def main(run: str) -> None:
             detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log
         )
     for name, source in boxes.items():
-        place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
+        place = proposals[0] / name
+        unfinished = ARTIFACTS / ".work" / "proposals" / run / name
         try:
             import_splits(
                 source.reader,
@@ -84,14 +90,18 @@ def main(run: str) -> None:
             )
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-    again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
+    again = ARTIFACTS / "passes" / run
+    unfinished = ARTIFACTS / ".work" / "passes" / run
     infer_passes(
         detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log
     )
 
 
 def _unknown_classes(splits: Path) -> list[str]:
-    """Classes of the ID dataset that a benchmark's division takes for unknown; none without a division."""
+    """Classes of the ID dataset that a benchmark's division takes for unknown.
+
+    None without a division.
+    """
     file = splits / "unknown_classes.json"
     if not is_file(file):
         return []

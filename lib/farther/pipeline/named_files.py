@@ -149,7 +149,10 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
 
 
 def texts_of(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The texts of a value with their places; parameters of `ClassesBy` that are not given have their defaults."""
+    """The texts of a value with their places.
+
+    Parameters of `ClassesBy` that are not given have their defaults.
+    """
     if isinstance(value, str):
         yield keys, value
     elif isinstance(value, Mapping):

@@ -93,7 +93,8 @@ def _summary(recovered: RecoveredRun) -> str:
             missed += (distance.values["missed"] or 0) * count
             still_missed += (distance.values["still_missed"] or 0) * count
         if objects:
-            before, after = missed / objects, still_missed / objects
+            before = missed / objects
+            after = still_missed / objects
             sentences.append(
                 f"{name}: {before:.1%} of {objects:.0f} unknown objects missed, {after:.1%} with proposals"
             )

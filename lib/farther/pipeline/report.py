@@ -25,7 +25,8 @@ SECTIONS = (
 
 def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
-    params, code = {name: section(name) for name in SECTIONS}, code_digest("report")
+    params = {name: section(name) for name in SECTIONS}
+    code = code_digest("report")
     say(f"Report: {build(params, code=code, processes=min(2, count_cores()))}")
 
 

@@ -25,7 +25,10 @@ OUTPUT = "artifacts/similarity"
 
 
 def main() -> None:
-    """Reads `stratify`, `benchmarks`, their splits and the embeddings; writes similarity/, counts and histograms."""
+    """Reads `stratify`, `benchmarks`, their splits and the embeddings.
+
+    Writes similarity/, counts and histograms.
+    """
     settings = section("stratify")
     words = settings.pop("wordnet", None)
     params = build(StratifyParams, "params.yaml: stratify", settings)

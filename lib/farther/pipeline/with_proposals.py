@@ -24,7 +24,9 @@ def main(run: str) -> None:
 
 
 def measure(run: str) -> list[str]:
-    """Reads splits, regions, fitted methods, scores, τ and proposals; writes artifacts/with_proposals/RUN.
+    """Reads splits, regions, fitted methods, scores, τ and proposals.
+
+    Writes artifacts/with_proposals/RUN.
 
     Returns:
         Names of the methods that were measured.

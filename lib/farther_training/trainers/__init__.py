@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from farther_training.samples import Samples
 
 registry: Registry[Job] = Registry("trainer", "farther_training.trainers")
-create, get, names, register = registry.create, registry.get, registry.names, registry.register
+create = registry.create
+get = registry.get
+names = registry.names
+register = registry.register
 
 
 def _is_safetensors(path: Path) -> Path:
@@ -114,7 +117,9 @@ class Trained:
 
 @dataclass(config=STRICT, kw_only=True)
 class Job(ABC):
-    """Dataset, checkpoint and hyperparameters of a training job. Each trainer adds its network and its recipe.
+    """Dataset, checkpoint and hyperparameters of a training job.
+
+    Each trainer adds its network and its recipe.
 
     Args:
         dataset: Name of an ingested dataset.

@@ -137,7 +137,10 @@ class ClassifierJob(Job):
 
     @property
     def _training(self) -> str:
-        """How it is trained besides the cross-entropy, as text that begins with a comma; empty for nothing else."""
+        """How it is trained besides the cross-entropy, as text that begins with a comma.
+
+        Empty for nothing else.
+        """
         names = [title for name, title in TITLES.items() if getattr(self.recipe, name) is not None]
         if not names:
             return ""
@@ -201,7 +204,8 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
         """The losses of the recipe; with outlier exposure, also of as many outliers."""
-        device, recipe = self.task.device, self.recipe
+        device = self.task.device
+        recipe = self.recipe
         images = to_tensor([sample.pixels for sample in batch], self.blueprint, device)
         labels = torch.tensor([sample.labels.item() for sample in batch], device=device)
         goals = labels
@@ -233,7 +237,8 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
 
     def _losses_with_hints(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Losses of a confidence branch; λ is adjusted for the next step."""
-        branch, head = self.recipe.confidence_branch, self.network.fc
+        branch = self.recipe.confidence_branch
+        head = self.network.fc
         assert branch is not None
         assert isinstance(head, ConfidenceHead)
         logits, confidence = head.both(features)
@@ -379,7 +384,8 @@ def evaluate(
         correct.append(
             logits.argmax(dim=1).cpu().numpy() == [sample.labels.item() for sample in batch]
         )
-    right, labels = np.concatenate(correct), np.concatenate(samples.labels)
+    right = np.concatenate(correct)
+    labels = np.concatenate(samples.labels)
     shares = {
         name: right[labels == k].mean()
         for k, name in enumerate(samples.classes)
@@ -414,7 +420,10 @@ def refuse_other_labels(samples: Samples) -> None:
 
 
 def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a file that fit a state dict by name and shape; DataError if there are none."""
+    """The weights of a file that fit a state dict by name and shape.
+
+    DataError if there are none.
+    """
     found = floats(from_openood(read_weights(path)))
     fit = {
         name: tensor

@@ -214,7 +214,9 @@ def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
 def train(
     network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe: DetrRecipe
 ) -> PreTrainedModel:
-    """Trains a network from its present weights, or resumes a killed run; returns the averaged network.
+    """Trains a network from its present weights, or resumes a killed run.
+
+    Returns the averaged network.
 
     Raises:
         TrainingError: the loss is not finite.
@@ -257,8 +259,11 @@ def evaluate(
 TOKENS_PER_OBJECT = 6
 #: Weights of score, distance and overlap as in RT-DETR's loss, and the exponent that reduces easy
 #: negatives.
-SCORE_WEIGHT, DISTANCE_WEIGHT, OVERLAP_WEIGHT = 1.0, 5.0, 2.0
-NEGATIVE_WEIGHT, FOCUS = 0.75, 2.0
+SCORE_WEIGHT = 1.0
+DISTANCE_WEIGHT = 5.0
+OVERLAP_WEIGHT = 2.0
+NEGATIVE_WEIGHT = 0.75
+FOCUS = 2.0
 
 
 @plain_dataclass(frozen=True)
@@ -299,7 +304,8 @@ def make_batch(
 def _fractions(sample: Sample) -> Tensor:
     height, width = sample.pixels.shape[:2]
     corners = torch.from_numpy(sample.boxes).float() / torch.tensor([width, height, width, height])
-    low, high = corners[:, :2], corners[:, 2:]
+    low = corners[:, :2]
+    high = corners[:, 2:]
     return torch.cat([(low + high) / 2, high - low], dim=1)
 
 
@@ -321,7 +327,8 @@ def losses(
     }
     total = output.loss
     if one_to_many > 0:
-        scores, boxes = output.get("enc_outputs_class"), output.get("enc_outputs_coord_logits")
+        scores = output.get("enc_outputs_class")
+        boxes = output.get("enc_outputs_coord_logits")
         if scores is None or boxes is None:
             raise ParameterError(
                 f"one_to_many: {network.config.model_type} has no proposals of an encoder to teach"
@@ -359,7 +366,8 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
         score_loss = score_loss + binary_cross_entropy_with_logits(
             image_logits, target, weight, reduction="sum"
         )
-        found, wanted = image_boxes[tokens], image_labels["boxes"][objects]
+        found = image_boxes[tokens]
+        wanted = image_labels["boxes"][objects]
         distance = l1_loss(found, wanted, reduction="sum")
         overlap = generalized_box_iou_loss(_corners(found), _corners(wanted), reduction="sum")
         box_loss = box_loss + DISTANCE_WEIGHT * distance + OVERLAP_WEIGHT * overlap
@@ -386,5 +394,6 @@ def _assign(
 
 
 def _corners(boxes: Tensor) -> Tensor:
-    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    centre = boxes[..., :2]
+    half = boxes[..., 2:] / 2
     return torch.cat([centre - half, centre + half], dim=-1)

@@ -1,4 +1,7 @@
-"""The trainer of Faster R-CNN, with or without virtual outliers (VOS; Du et al. 2022, arXiv:2202.01197)."""
+"""The trainer of Faster R-CNN, with or without virtual outliers (VOS; Du et al.
+
+2022, arXiv:2202.01197).
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
     def virtual_outlier_losses(
         self, features: Tensor, labels: Tensor, logits: Tensor
     ) -> dict[str, Tensor]:
-        """VOS's loss, as `ExtraLosses`; empty before its start, or while no class has filled its queue."""
+        """VOS's loss, as `ExtraLosses`.
+
+        Empty before its start, or while no class has filled its queue.
+        """
         known = labels > 0
         if self.queue is None or not known.any():
             return {}
@@ -227,7 +233,9 @@ def losses(
     recipe: FasterRCNNRecipe,
     extra_losses: Sequence[ExtraLosses] = (),
 ) -> dict[str, Tensor]:
-    """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
+    """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages).
+
+    Their sum is minimised.
 
     Args:
         network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances. One with a
@@ -298,7 +306,9 @@ def mask_loss(
     indices: list[Tensor],
     targets: list[Target],
 ) -> Tensor:
-    """Binary cross-entropy of the masks of the objects' proposals (He et al. 2017, arXiv:1703.06870, Section 3).
+    """Binary cross-entropy of the masks of the objects' proposals (He et al.
+
+    2017, arXiv:1703.06870, Section 3).
 
     Args:
         network: With a mask branch.
@@ -310,7 +320,8 @@ def mask_loss(
         targets: Labels and masks of the objects.
     """
     heads = network.roi_heads
-    proposals, rows = [], []
+    proposals = []
+    rows = []
     for boxes, columns, objects in zip(sampled, labels, indices, strict=True):
         of_objects = torch.where(columns > 0)[0]
         proposals.append(boxes[of_objects])

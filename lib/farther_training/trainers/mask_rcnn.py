@@ -22,7 +22,9 @@ from farther_training.trainers.faster_rcnn import FasterRCNNJob
 
 #: Convolutions of the mask head, cells along one side of what it pools, and samples along one side
 #: of a cell.
-CONVOLUTIONS, CELLS, SAMPLES = 4, 14, 2
+CONVOLUTIONS = 4
+CELLS = 14
+SAMPLES = 2
 
 
 @register("mask_rcnn")
@@ -59,9 +61,13 @@ class MaskRCNNJob(FasterRCNNJob):
 
 
 def build_mask_rcnn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """A Faster R-CNN with torchvision's mask branch, as wide as the feature pyramid; errors as in `build_network`."""
+    """A Faster R-CNN with torchvision's mask branch, as wide as the feature pyramid.
+
+    Errors as in `build_network`.
+    """
     network = build_network(blueprint)
-    heads, width = network.roi_heads, network.backbone.out_channels
+    heads = network.roi_heads
+    width = network.backbone.out_channels
     boxes = heads.box_roi_pool
     heads.mask_roi_pool = MultiScaleRoIAlign(
         boxes.featmap_names,

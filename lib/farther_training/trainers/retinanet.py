@@ -143,7 +143,10 @@ def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, 
             device, "float32"
         ):  # torchvision decodes boxes in the precision of the layers
             detections_by_image = network([as_floats(image, device) for image in images])
-        boxes, scores, labels, image_ids = [], [], [], []
+        boxes = []
+        scores = []
+        labels = []
+        image_ids = []
         for image_id, detections in zip(names, detections_by_image, strict=True):
             count = min(MOST_DETECTIONS, len(detections["scores"]))  # the best come first
             boxes.append(detections["boxes"][:count])

@@ -204,7 +204,10 @@ class Plan:
     initial_weights: Mapping[str, Tensor] | None = None
 
     def identity(self) -> str:
-        """Digest of everything the result depends on; a state with another identity is not resumed."""
+        """Digest of everything the result depends on.
+
+        A state with another identity is not resumed.
+        """
         described = [dataclasses.asdict(self.recipe), dataclasses.asdict(self.blueprint)]
         start = [
             part
@@ -235,7 +238,8 @@ class Run(DetectionTrainer):
     """
 
     def __init__(self, plan: Plan, state: Mapping[str, Any] | None):
-        self.plan, self.state = plan, state
+        self.plan = plan
+        self.state = state
         self.log: list[dict[str, float]] = []
         device = plan.task.device
         fixed = {
@@ -287,7 +291,8 @@ class Run(DetectionTrainer):
         self.ema.ema.load_state_dict(self.state["averaged"])
         self.ema.updates = self.state["updates"]
         self.optimizer.load_state_dict(self.state["optimizer"])
-        self.log, self.start_epoch = self.state["log"], self.state["epoch"]
+        self.log = self.state["log"]
+        self.start_epoch = self.state["epoch"]
         self.model.criterion = self.model.init_criterion()
         if hasattr(
             self.model.criterion, "updates"
@@ -331,7 +336,10 @@ class Run(DetectionTrainer):
             self.bar.close()
 
     def validate(self) -> tuple[dict[str, float], None]:
-        """mAP50 on the validation images in evaluated epochs; no fitness, as the last epoch is always used."""
+        """mAP50 on the validation images in evaluated epochs.
+
+        No fitness, as the last epoch is always used.
+        """
         number = self.epoch + 1
         if number % self.plan.recipe.evaluate_epochs and number != self.epochs:
             return {}, None
@@ -339,7 +347,10 @@ class Run(DetectionTrainer):
         return {"val_map50": metrics["ap50"]}, None
 
     def save_metrics(self, metrics: dict[str, float]) -> None:
-        """Adds a row to the log. A step is one batch, whether or not the optimizer steps after it."""
+        """Adds a row to the log.
+
+        A step is one batch, whether or not the optimizer steps after it.
+        """
         losses = {name: value.item() for name, value in self.tloss.items()}
         row = {"epoch": self.epoch + 1, "step": (self.epoch + 1) * len(self.train_loader)}
         row |= {"learning_rate": metrics["lr/pg0"], "loss": sum(losses.values()), **losses}

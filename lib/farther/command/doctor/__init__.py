@@ -79,7 +79,10 @@ def doctor(
 
 
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
-    """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
+    """All findings about a project.
+
+    `quick` opens neither annotations nor checkpoints, and tests no GPU.
+    """
     from farther.command.doctor import machine
     from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.packages import packages
@@ -96,7 +99,8 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
         if stage.has_check:
             module = import_module(f"farther.command.doctor.{stage.name}")
             checks[stage.name] = partial(module.check, inspection)
-    findings, stopped = pipeline(project), {}
+    findings = pipeline(project)
+    stopped = {}
     for name, check in checks.items():
         try:
             findings += [one for one in check() if one not in findings]

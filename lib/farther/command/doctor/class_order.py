@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from farther.datasets.base import Annotations
 
 #: Most images that are looked at, in batches, until so many objects are detected.
-IMAGES, BATCH, OBJECTS = 50, 5, 30
+IMAGES = 50
+BATCH = 5
+OBJECTS = 30
 #: Detected objects from which on classes are compared, and the least share of them with the
 #: annotated class.
-ENOUGH, LEAST = 10, 0.2
+ENOUGH = 10
+LEAST = 0.2
 
 
 def check_order(

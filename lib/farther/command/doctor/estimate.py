@@ -99,7 +99,8 @@ def _ingest(project: Project, name: str, sample: int) -> StageCost:
     from farther.images.read import open_image
     from farther.tables.files import digest
 
-    stage, root = f"ingest@{name}", project.section("datasets")[name].get("root")
+    stage = f"ingest@{name}"
+    root = project.section("datasets")[name].get("root")
     files = _sample(project.folder / str(root), sample)
 
     def read(file: Path) -> tuple[Any, str]:
@@ -203,7 +204,8 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
             sampled[name] = seen.regions
         except FartherError as error:
             yield StageCost(stage, None, None, f"not measured: {error}")
-    regions, per_image = measured.regions, len(measured.regions) / len(files)
+    regions = measured.regions
+    per_image = len(measured.regions) / len(files)
     fit = project.section("fit")
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
     others = per_image * images - train
@@ -239,7 +241,8 @@ def _of_method(
         return StageCost(stage, None, None, "the sample has no regions: not measured")
     if entry.search or entry.oracle:
         return StageCost(stage, None, None, "its parameters are searched for: not measured")
-    regions, method = _many(sampled), entry.create()
+    regions = _many(sampled)
+    method = entry.create()
 
     def measured(count: int) -> tuple[float, float, int]:
         fit, _ = timed(lambda: method.fit(regions[:count]), tries=2)
@@ -250,10 +253,8 @@ def _of_method(
         )
         return fit, timed(lambda: method.score(regions), tries=2)[0], state
 
-    (half_fit, half_score, half_state), (fit, score, state) = (
-        measured(REGIONS // 2),
-        measured(REGIONS),
-    )
+    (half_fit, half_score, half_state) = measured(REGIONS // 2)
+    (fit, score, state) = measured(REGIONS)
     # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many
     # regions were fitted.
     seconds = _grown(half_fit, fit, train / REGIONS, slowest=1.0)
@@ -300,7 +301,10 @@ def _many(regions: Regions) -> Regions:
 def _evaluation(
     project: Project, run: str, sampled: Regions, counts: Mapping[str, float]
 ) -> StageCost:
-    """Matching the regions of each OOD split and drawing replicates, for each method; the rest takes less."""
+    """Matching the regions of each OOD split and drawing replicates, for each method.
+
+    The rest takes less.
+    """
     from farther.evaluation.cost import timed
     from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build

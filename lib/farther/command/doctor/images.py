@@ -11,7 +11,9 @@ from farther.command.project import Project
 
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else the most that it can have; None if unknown.
+    """Images of each split: counted where `curate` ran, else the most that it can have.
+
+    None if unknown.
 
     A split can have as many images as its subset, or as its `most`, or as there are candidates for
     it.
@@ -36,7 +38,10 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
 
 
 def _most_candidates(project: Project, benchmark: str) -> int | None:
-    """The most candidates per distance that `enrich` lists; None where the project has no such entry."""
+    """The most candidates per distance that `enrich` lists.
+
+    None where the project has no such entry.
+    """
     from farther.curation.enrichment import enrichment
 
     entry = project.section("enrich").get(benchmark)
@@ -46,7 +51,10 @@ def _most_candidates(project: Project, benchmark: str) -> int | None:
 
 
 def subset_images(project: Project, dataset: str, subset: str) -> int | None:
-    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published; None if unknown."""
+    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published.
+
+    None if unknown.
+    """
     from farther.datasets.sizes import images_of
     from farther.tables.parquet import count_rows
 

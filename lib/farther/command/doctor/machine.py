@@ -143,7 +143,10 @@ def _is_dvc_lock(file: Path) -> bool:
 
 
 def _remedy(file: Path) -> str:
-    """What to run: `dvc.lock` is usually committed; without it DVC finds the outputs of earlier runs in its cache."""
+    """What to run: `dvc.lock` is usually committed.
+
+    Without it DVC finds the outputs of earlier runs in its cache.
+    """
     committed = file.name == "dvc.lock" and (file.parent / ".git").exists()
     return f"git checkout -- {file}" if committed else f"rm {file}"
 

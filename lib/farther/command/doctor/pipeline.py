@@ -83,7 +83,8 @@ def _state(file: Path) -> Finding:
 
 def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Names and descriptions of what a stage lacks."""
-    each, body = stage.get("foreach"), stage.get("do", stage)
+    each = stage.get("foreach")
+    body = stage.get("do", stage)
     items: dict[str, Any] = {}
     if isinstance(each, str):
         key = each.strip("${}")

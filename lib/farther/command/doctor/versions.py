@@ -14,7 +14,9 @@ LISTED = 3
 
 
 def versions(artifacts: Path) -> Iterator[Finding]:
-    """One finding per package of which another version made a stored result; an upgrade reruns nothing by itself.
+    """One finding per package of which another version made a stored result.
+
+    An upgrade reruns nothing by itself.
 
     Args:
         artifacts: The project's folder of artifacts.

@@ -153,7 +153,8 @@ def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterat
     checked = project.benchmark(name)
     folder = project.artifacts / "splits" / name
     for source in sources:
-        image_id, place = source["image_id"], (source["dataset"], source["subset"])
+        image_id = source["image_id"]
+        place = (source["dataset"], source["subset"])
         head = {"image_id": image_id, "dataset": place[0], "subset": place[1]}
         drawing = [
             split
@@ -301,10 +302,8 @@ def _hint(project: Project, image: str) -> str:
     column = "file" if PurePath(image).suffix else "image_id"
     names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
     if column == "file":
-        image, names = (
-            PurePath(image).name,
-            list(dict.fromkeys(PurePath(name).name for name in names)),
-        )
+        image = PurePath(image).name
+        names = list(dict.fromkeys(PurePath(name).name for name in names))
     near = [name for name in names if image in name][:3]
     near = near or (
         difflib.get_close_matches(image, names, n=3, cutoff=0.8) if len(names) <= SEARCHED else []

@@ -140,7 +140,8 @@ def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    evaluated, id_split = _evaluated(report, method), report.settings.id_split
+    evaluated = _evaluated(report, method)
+    id_split = report.settings.id_split
     results = evaluated.costs if metric.group == "costs" else evaluated.misclassification
     found = {
         "value": results.values[metric.key],
@@ -161,7 +162,8 @@ def _of_split(
     from farther.evaluation.files import RunFiles
     from farther.evaluation.groups import GROUPS
 
-    run, id_split = report.run, report.settings.id_split
+    run = report.run
+    id_split = report.settings.id_split
     evaluated = _evaluated(report, method)
     if split not in evaluated.splits:
         raise ParameterError(
@@ -233,7 +235,9 @@ def _explained(
     report: Evaluation, metric: Metric, found: dict[str, Any], splits: list[str], files: list[str]
 ) -> dict[str, Any]:
     """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
-    run, benchmark, settings = report.run, report.benchmark, report.settings
+    run = report.run
+    benchmark = report.benchmark
+    settings = report.settings
     wanted = ("images", "failed_images", "objects", "regions", "inputs")
     stages = [f"evaluate@{run}", f"fit@{run}", f"infer@{run}", "curate"]
     if "tau" in found:  # a metric of a method
