@@ -249,7 +249,10 @@ def _frame_contents(video: Path, every: float) -> Iterator[bytes]:
 
 
 def _numbers_of_frames(capture: Any, every: float) -> Iterator[int]:
-    """Numbers, from 1, of the frames every so many seconds; each is grabbed before it is yielded."""
+    """Numbers, from 1, of one frame every `every` seconds.
+
+    A frame is grabbed when its number is yielded, so that `capture.retrieve()` decodes it.
+    """
     import cv2
 
     frames_per_second = capture.get(cv2.CAP_PROP_FPS) or USUAL_FPS
