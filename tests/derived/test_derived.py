@@ -204,7 +204,7 @@ def box(x: int, y: int, w: int, h: int) -> dict:
 def test_a_polygon_is_cut_out_along_its_outline(tmp_path):
     triangle = {"bbox": [10, 5, 16, 16], "segmentation": [[10, 5, 26, 5, 10, 21]]}
     found = create(**coco(tmp_path, [triangle])).read()
-    picture = np.asarray(trimmed(found.picture(found.found[0])))
+    picture = np.asarray(trimmed(found.picture(found.entries[0])))
     assert picture[..., 3].sum() / 255 == pytest.approx(128, rel=0.05)
     assert picture[2, 2].tolist() == [255, 0, 0, 255]
     assert picture[1, 12].tolist() == [0, 0, 255, 255]
@@ -221,7 +221,7 @@ def test_run_lengths_are_cut_out_pixel_by_pixel(tmp_path, compressed):
         counts = pycocotools.mask.encode(np.asfortranarray(mask))["counts"].decode()
     annotation = {"bbox": [5, 6, 10, 6], "segmentation": {"size": [30, 40], "counts": counts}}
     found = create(**coco(tmp_path, [annotation])).read()
-    alpha = np.asarray(trimmed(found.picture(found.found[0])).getchannel("A"))
+    alpha = np.asarray(trimmed(found.picture(found.entries[0])).getchannel("A"))
     assert np.array_equal(alpha > 0, mask[6:12, 5:15] > 0)
 
 
@@ -237,11 +237,11 @@ def test_an_outline_on_stored_pixels_is_cut_out_as_it_is_displayed(tmp_path, out
         "segmentation": polygon if outline == "polygon" else {"counts": runs},
     }
     source = {**coco(tmp_path, [annotation]), "orientation": "stored"}
-    upright = np.asarray(trimmed((found := create(**source).read()).picture(found.found[0])))
+    upright = np.asarray(trimmed((found := create(**source).read()).picture(found.entries[0])))
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.open(tmp_path / "1.png").save(tmp_path / "1.png", exif=exif)
-    shown = np.asarray(trimmed(found.picture(found.found[0])))
+    shown = np.asarray(trimmed(found.picture(found.entries[0])))
     expected = np.asarray(turned(Image.fromarray(upright), orientation))
     np.testing.assert_array_equal(shown, expected)
 
@@ -258,17 +258,17 @@ def sideways(folder: Path, *annotations: dict) -> dict:
 def test_an_outline_that_fits_one_picture_proves_it_and_others_are_asked_for(tmp_path):
     high = box(20, 5, 8, 34)  # ends at y = 39, where 30 are stored
     displayed = create(**sideways(tmp_path / "high", box(5, 5, 8, 12), high)).read()
-    assert displayed.picture(displayed.found[0]).size == (10, 14)
+    assert displayed.picture(displayed.entries[0]).size == (10, 14)
     both = sideways(tmp_path / "both", box(5, 5, 8, 12))
     asked = create(**both).read()
     with pytest.raises(
         DataError,
         match=r"1.png is displayed as 30×40 and stored as 40×30 .*Write orientation: displayed",
     ):
-        asked.picture(asked.found[0])
+        asked.picture(asked.entries[0])
     for answer, size in {"displayed": (10, 14), "stored": (14, 10)}.items():
         answered = create(**both, orientation=answer).read()
-        assert answered.picture(answered.found[0]).size == size
+        assert answered.picture(answered.entries[0]).size == size
 
 
 def test_annotations_of_images_that_the_file_does_not_list_are_refused(tmp_path):
@@ -290,9 +290,9 @@ def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):
         box(26, 2, 8, 8),
     ]
     source = coco(tmp_path, annotations)
-    assert [one.name for one in create(**source).read().found] == ["1.png, object 0"]
+    assert [one.name for one in create(**source).read().entries] == ["1.png, object 0"]
     more = create(**{**source, "covered": 0.25}).read()
-    assert [one.row for one in more.found] == [0, 4, 5]
+    assert [one.row for one in more.entries] == [0, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):
 def test_a_damaged_outline_is_named(tmp_path, segmentation, problem):
     found = create(**coco(tmp_path, [{**box(2, 2, 8, 8), "segmentation": segmentation}])).read()
     with pytest.raises(DataError, match=problem) as error:
-        found.picture(found.found[0])
+        found.picture(found.entries[0])
     assert "annotations[0]" in str(error.value)
 
 
@@ -334,7 +334,7 @@ def test_a_folder_gives_a_category_a_sub_folder(tmp_path):
         sprite(30, 30).save(tmp_path / name / "1.png")
     sprite(5, 30).save(tmp_path / "Lynx" / "small.png")
     found = create(source="folder", root=tmp_path).read()
-    assert [(one.category, one.name) for one in found.found] == [
+    assert [(one.category, one.name) for one in found.entries] == [
         ("Kite", "Kite/1.png"),
         ("Lynx", "Lynx/1.png"),
     ]
