@@ -34,7 +34,7 @@ def test_every_class_of_the_two_id_datasets_and_of_coco_is_there():
     assert {name for by_dataset in written.values() for name in by_dataset.get("coco", ())} <= known
 
 
-def test_a_class_without_a_name_elsewhere_has_none_and_one_that_the_file_does_not_know_is_an_error():
+def test_a_class_without_a_name_elsewhere_has_none_and_an_unknown_class_is_an_error():
     assert ClassNames(FILE).same("rider", "bdd", "coco") == ()
     with pytest.raises(DataError, match=r"classes.yaml: voc has no class called 'unicorn'; add it"):
         ClassNames(FILE).same("unicorn", "voc", "coco")

@@ -29,10 +29,10 @@ def instances():
             {"id": 13, "name": "stop sign"},
         ],
         "annotations": [
-            {"id": 1768, "image_id": 632, "category_id": 90, "bbox": [10.5, 20, 30.25, 40], "iscrowd": 0, "area": 700.5,
-             "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]]},
-            {"id": 900100000139, "image_id": 139, "category_id": 1, "bbox": [0, 0, 640, 426], "iscrowd": 1, "area": 9,
-             "segmentation": {"counts": [9, 1], "size": [426, 640]}},
+            {"id": 1768, "image_id": 632, "category_id": 90, "bbox": [10.5, 20, 30.25, 40],
+             "iscrowd": 0, "area": 700.5, "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]]},
+            {"id": 900100000139, "image_id": 139, "category_id": 1, "bbox": [0, 0, 640, 426],
+             "iscrowd": 1, "area": 9, "segmentation": {"counts": [9, 1], "size": [426, 640]}},
             {"id": 3, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4]},
         ],
     }  # fmt: skip
@@ -273,7 +273,8 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
     [
         (
             json.dumps(instances())[:-200],
-            r"row images\[3\] or later: not JSON: parse error: premature EOF.* Is the file complete\?",
+            r"row images\[3\] or later: not JSON: parse error: premature EOF.*"
+            r" Is the file complete\?",
         ),
         ("", "expected an object, found '' at its start"),
         (

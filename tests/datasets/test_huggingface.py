@@ -1,4 +1,4 @@
-"""Folders as the library `datasets` writes them; its Parquet schema carries the features as JSON."""
+"""Folders as the library `datasets` writes them; its Parquet schema has the features as JSON."""
 
 import io
 import json
@@ -149,9 +149,21 @@ def test_columns_may_be_called_otherwise(lay):
 
 def test_class_labels_are_found_in_the_card_too(lay):
     card = (
-        "---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    - name: bbox\n      sequence: float32\n"
-        "    - name: category\n      dtype:\n        class_label:\n          names:\n            '0': cat\n"
-        "            '1': guide dog\n---\n# Pets\n"
+        "---\n"
+        "dataset_info:\n"
+        "  features:\n"
+        "  - name: objects\n"
+        "    sequence:\n"
+        "    - name: bbox\n"
+        "      sequence: float32\n"
+        "    - name: category\n"
+        "      dtype:\n"
+        "        class_label:\n"
+        "          names:\n"
+        "            '0': cat\n"
+        "            '1': guide dog\n"
+        "---\n"
+        "# Pets\n"
     )
     annotations = read(lay({SHARD: parquet([row(LISTS)]), "README.md": card}))
     assert annotations.categories == NAMES
@@ -160,10 +172,14 @@ def test_class_labels_are_found_in_the_card_too(lay):
 
 def test_class_labels_are_those_of_the_configuration_that_is_read(lay):
     label = "{{class_label: {{names: {{'0': {1}, '1': {2}}}}}}}"
-    one = "- config_name: {0}\n  features:\n  - name: category\n    dtype: " + label + "\n"
-    configs = "configs:\n- {config_name: pets, data_files: data/*}\n- {config_name: zoo, default: true, data_files: data/*}\n"
-    infos = (
-        "dataset_info:\n" + one.format("pets", "cat", "dog") + one.format("zoo", "lion", "zebra")
+    info = "- config_name: {0}\n  features:\n  - name: category\n    dtype: " + label + "\n"
+    pets = info.format("pets", "cat", "dog")
+    zoo = info.format("zoo", "lion", "zebra")
+    infos = f"dataset_info:\n{pets}{zoo}"
+    configs = (
+        "configs:\n"
+        "- {config_name: pets, data_files: data/*}\n"
+        "- {config_name: zoo, default: true, data_files: data/*}\n"
     )
     root = lay({SHARD: parquet([row(LISTS)]), "README.md": f"---\n{infos}{configs}---\n"})
     assert named(read(root)) == ["zebra", "lion"]
@@ -402,7 +418,13 @@ def test_two_images_of_one_name_are_an_error(lay, tmp_path):
 
 
 def test_a_split_that_was_not_downloaded_is_left_out_unless_it_is_asked_for(lay):
-    card = "---\nconfigs:\n- config_name: default\n  data_files: {train: data/train-*, test: data/test-*}\n---\n"
+    card = (
+        "---\n"
+        "configs:\n"
+        "- config_name: default\n"
+        "  data_files: {train: data/train-*, test: data/test-*}\n"
+        "---\n"
+    )
     root = lay({SHARD: parquet([row(LISTS)], labelled()), "README.md": card})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     with pytest.raises(DataError, match="no files of the split 'test'; there are: train"):

@@ -16,25 +16,28 @@ FILE = "annotations/instances_val2017.json"
 
 
 def coco(*boxes, images=((1, 100, 80), (2, 50, 60))):
-    """Boxes (image, x, y, width, height) of cats."""
+    """COCO annotations of cats: boxes (image, x, y, width, height), images (id, width, height)."""
+    image_records = []
+    for image_id, width, height in images:
+        file = f"{image_id}.png"
+        image_records.append({"id": image_id, "file_name": file, "width": width, "height": height})
+    annotations = []
+    for object_id, (image_id, *box) in enumerate(boxes, start=10):
+        annotations.append({"id": object_id, "image_id": image_id, "category_id": 5, "bbox": box})
     return {
-        "images": [
-            {"id": i, "file_name": f"{i}.png", "width": w, "height": h} for i, w, h in images
-        ],
+        "images": image_records,
         "categories": [{"id": 5, "name": "cat"}, {"id": 6, "name": "dog"}],
-        "annotations": [
-            {"id": 10 + k, "image_id": image, "category_id": 5, "bbox": box}
-            for k, (image, *box) in enumerate(boxes)
-        ],
+        "annotations": annotations,
     }
 
 
-def pictures(**others):
-    return {"val2017/1.png": (100, 80), "val2017/2.png": (50, 60)} | others
+def pictures(**files):
+    """The two images of `coco`, and further files."""
+    return {"val2017/1.png": (100, 80), "val2017/2.png": (50, 60)} | files
 
 
 def run(root, tmp_path, **params):
-    """Ingests with every warning allowed unless the test says otherwise."""
+    """Ingests with every warning allowed by default; returns summary and warnings."""
     reader = datasets.create("coco", root=root, **{"max_warnings": 1.0, **params})
     summary = ingest(reader, "pets", tmp_path / "out")
     warnings = json.loads((tmp_path / "out/warnings.json").read_text())
@@ -249,7 +252,9 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
     root = lay(
         {
             "validation/a.jpg": (40, 20),
-            "validation-annotations-bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n",
+            "validation-annotations-bbox.csv": (
+                "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n"
+            ),
             "class-descriptions-boxable.csv": "/m/1,Cat\n/m/0,Animal\n",
             "bbox_labels_600_hierarchy.json": {
                 "LabelName": "/m/0",

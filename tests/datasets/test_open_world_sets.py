@@ -1,4 +1,4 @@
-"""Sets with known and unknown objects in the same images, and road hazards: in miniature, as the profiles have them."""
+"""Profiles of sets with known and unknown objects in the same images, and of road hazards."""
 
 from pathlib import Path
 

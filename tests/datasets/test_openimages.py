@@ -13,13 +13,21 @@ CLASSES = "class-descriptions-boxable.csv"
 EDGES = "XMin, YMin, XMax, YMax"
 HIERARCHY = "bbox_labels_600_hierarchy.json"
 
-V4 = """ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
+V4 = """\
+ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,\
+IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
 0001eeaf4aed83f9,xclick,/m/0bt9lr,1,0.25,0.75,0.125,0.5,0,0,0,0,0
 000595fe6fee6369,xclick,/m/01g317,1,0,1,0,1,-1,-1,1,-1,-1
 0001eeaf4aed83f9,activemil,/m/0dzct,1,0.5,0.625,0.25,1,-1,-1,-1,-1,-1
 """
 
-DESCRIPTIONS = '/m/01g317,Person\n/m/0dzct,Human face\n/m/0bt9lr,Dog\n/m/0jbk,Animal\n/m/0l515,"Sandwich, open"\n'
+DESCRIPTIONS = """\
+/m/01g317,Person
+/m/0dzct,Human face
+/m/0bt9lr,Dog
+/m/0jbk,Animal
+/m/0l515,"Sandwich, open"
+"""
 
 TREE = {
     "LabelName": "/m/0bl9f",

@@ -1,4 +1,4 @@
-"""Files of annotations and images that belong together: found where only the spelling differs, else counted."""
+"""Annotation files and images that belong together, matched where only the spelling differs."""
 
 import json
 import re
@@ -136,8 +136,11 @@ def test_a_list_written_on_windows_leads_to_the_images_and_their_labels(lay, tmp
 
 def test_pixels_in_a_label_file_are_said_to_be_no_fractions(lay, tmp_path):
     reader = yolo(lay, {"labels/a.txt": "0 20 10 20 10\n"})
-    found = r"edges 10, 5, 30, 15 in widths and heights of the image \(this format has fractions; are these pixels\?"
-    with pytest.raises(DataError, match=found):
+    problem = (
+        r"edges 10, 5, 30, 15 in widths and heights of the image "
+        r"\(this format has fractions; are these pixels\?"
+    )
+    with pytest.raises(DataError, match=problem):
         ingest(reader, "pets", tmp_path / "out")
 
 

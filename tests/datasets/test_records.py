@@ -5,10 +5,11 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 
 
-def test_fields_that_nobody_needs_are_dropped_wherever_they_stand(tmp_path):
+def test_named_fields_are_dropped_at_any_depth(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(
-        '{"outline": [1], "items": [{"id": 1, "outline": [[2, 3]]}, {"at": {"outline": null, "x": 4}}]}'
+        '{"outline": [1], "items": '
+        '[{"id": 1, "outline": [[2, 3]]}, {"at": {"outline": null, "x": 4}}]}'
     )
     assert read_json(path, without=["outline"]) == {"items": [{"id": 1}, {"at": {"x": 4}}]}
 

@@ -94,7 +94,8 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
     }
     boxes = [f"{one},/m/{label},0.1,0.5,0.1,0.5,0" for one, label in zip(ids, "phk", strict=True)]
     table = ["ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf", *boxes, "9999,/m/p,0,1,0,1,0"]
-    xml = "<annotation><object><name>person</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    xml = f"<annotation><object><name>person</name>{box}</object></annotation>"
     voc = {f"VOC2007/ImageSets/Main/{name}.txt": "000001\n" for name in ("trainval", "test")}
     root = lay(
         {
@@ -110,7 +111,7 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
             **{f"val2017/{number:012d}.jpg": (20, 10) for number in (1, 2)},
             **voc,
             "VOC2012/ImageSets/Main/trainval.txt": "",
-            "VOC2007/Annotations/000001.xml": f"{xml}</bndbox></object></annotation>",
+            "VOC2007/Annotations/000001.xml": xml,
             "VOC2007/JPEGImages/000001.jpg": (20, 10),
         }
     )

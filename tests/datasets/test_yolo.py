@@ -11,7 +11,15 @@ from farther.errors import DataError
 from farther.projects import recognise
 from farther.tables import Objects
 
-YAML = "path: ../datasets/pets\ntrain: images/train\nval: images/val\ntest:\nnames:\n  0: cat\n  1: guide dog\n"
+YAML = """\
+path: ../datasets/pets
+train: images/train
+val: images/val
+test:
+names:
+  0: cat
+  1: guide dog
+"""
 
 
 def files(rows="1 0.5 0.5 0.25 0.5\n", text=YAML, **others):
@@ -38,7 +46,7 @@ def test_an_outline_is_the_smallest_box_around_it(lay):
     np.testing.assert_allclose(objects.box, [[0.1, 0.2, 0.3, 0.9], [0.5, 0.5, 0.7, 0.6]])
 
 
-def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_other_files_are_not_images(
+def test_images_without_labels_have_no_objects_and_other_files_are_not_images(
     lay,
 ):
     images = dict.fromkeys(("images/val/b.png", "images/val/c.jpg", "images/val/x/d.JPEG"), (4, 4))
