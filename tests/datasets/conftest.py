@@ -1,6 +1,7 @@
 """Datasets in miniature, and the images that `ingest` writes."""
 
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from farther import datasets
 from farther.datasets import Reader
 from farther.datasets.ingest import ingest
 from farther.datasets.presence import EXTRACTED
@@ -67,3 +69,34 @@ def extracted(tmp_path: Path) -> Callable[[Reader, str], tuple[list[np.ndarray],
         return pixels, objects.category.tolist()
 
     return run
+
+
+def tables(reader: Reader, out: Path, subset: str) -> tuple[Images, Objects, dict[str, str]]:
+    """Images, objects, and the text of warnings by kind, after `ingest`."""
+    ingest(reader, "pets", out)
+    images = Images.read(out / subset / "images.parquet")
+    objects = Objects.read(out / subset / "objects.parquet")
+    warnings = json.loads((out / "warnings.json").read_text())["warnings"]
+    return images, objects, {warning["kind"]: warning["found"] for warning in warnings}
+
+
+def coco_reader(lay, names, files, annotations=None, **params):
+    """A reader of images with these names in the annotations, one box each, and these files."""
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    if annotations is None:
+        annotations = [
+            {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 2, 8, 6]}
+            for number in range(len(names))
+        ]
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "fox"}],
+    }
+    root = lay({"a.json": content, **dict.fromkeys(files, (40, 20))})
+    return datasets.create("coco", root=root, layout={"train": ("a.json", ".")}, **params)
+
+
+#: A name, and the same in the form that a Mac writes: the accent is a character of its own.
+ACCENT = "caf\u00e9 1"
+DECOMPOSED = unicodedata.normalize("NFD", ACCENT)

@@ -276,18 +276,18 @@ def test_riders_are_assigned_so_that_the_sum_of_overlaps_is_largest(lay):
     # other.
     bikes = [("bicycle", 0, 0, 19, 19), ("bicycle", 10, 0, 29, 19)]
     riders = [("rider", 4, 0, 23, 19), ("rider", 0, 0, 11, 19)]
-    found = ridden(lay, [*bikes, *riders])
-    assert found.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
+    annotations = ridden(lay, [*bikes, *riders])
+    assert annotations.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
 
 
 @pytest.mark.parametrize(
     "vehicle", [[], [("bicycle", 50, 50, 69, 69)], [("bicycle", 10, 0, 109, 9)]]
 )
 def test_an_image_whose_rider_rides_nothing_is_left_out_and_listed(lay, vehicle):
-    found = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
-    assert found.images.image_id.tolist() == ["1.jpg"]
-    assert found.objects.image.tolist() == [0]
-    (warning,) = found.warnings
+    annotations = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
+    assert annotations.images.image_id.tolist() == ["1.jpg"]
+    assert annotations.objects.image.tolist() == [0]
+    (warning,) = annotations.warnings
     assert (warning.row, warning.field, warning.action) == ("0.jpg", "box2d", "image dropped")
 
 

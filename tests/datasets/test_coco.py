@@ -300,17 +300,17 @@ def test_a_file_of_a_program_of_windows_is_read_as_any_other(lay, encoding):
     content = instances()
     content["categories"][0]["name"] = "Bär"
     plain = read(lay({FILE: content}))
-    other = read(lay({FILE: json.dumps(content, ensure_ascii=False).encode(encoding)}))
-    assert other.categories == plain.categories
-    assert "Bär" in other.categories
-    np.testing.assert_array_equal(other.objects.box, plain.objects.box)
+    respelled = read(lay({FILE: json.dumps(content, ensure_ascii=False).encode(encoding)}))
+    assert respelled.categories == plain.categories
+    assert "Bär" in respelled.categories
+    np.testing.assert_array_equal(respelled.objects.box, plain.objects.box)
 
 
 def test_a_file_is_read_as_a_stream_in_little_memory(lay):
     outline = [[0.5] * 2000]
     content = instances()
-    drawn = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}
-    content["annotations"] = [{"id": k, **drawn} for k in range(1200)]
+    outlined = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}
+    content["annotations"] = [{"id": k, **outlined} for k in range(1200)]
     root = lay({FILE: content})
     tracemalloc.start()
     assert len(read(root).objects) == 1200

@@ -99,7 +99,7 @@ def test_the_boxes_of_inaturalist_2017_are_read(lay):
         "inaturalist", root=lay({"val_2017_bboxes.json": content, name: (80, 60)})
     )
     assert reader.subsets() == ["val"]
-    found = reader.read("val")
-    assert found.images.file.tolist() == [name]
-    assert found.categories == ["Ardea alba"]
-    assert found.objects.box.tolist() == [[10, 5, 30, 35]]
+    annotations = reader.read("val")
+    assert annotations.images.file.tolist() == [name]
+    assert annotations.categories == ["Ardea alba"]
+    assert annotations.objects.box.tolist() == [[10, 5, 30, 35]]

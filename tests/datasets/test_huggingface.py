@@ -201,8 +201,8 @@ configs:
 ---
 """
     content = parquet([row(LISTS)], labelled())
-    others = {"small/part-0.parquet": content, "small/v.parquet": content, "all.parquet": content}
-    root = lay({"README.md": card, **others})
+    files = {"small/part-0.parquet": content, "small/v.parquet": content, "all.parquet": content}
+    root = lay({"README.md": card, **files})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert datasets.create("huggingface", root=root, config="small").subsets() == ["train", "val"]
     assert read(root, "val", config="small").files == ["small/v.parquet"]
@@ -223,17 +223,14 @@ def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
 
 
 def test_what_save_to_disk_wrote_is_read(lay):
-    info = {"features": labelled()}
-    others = {
+    files = {
         "dataset_dict.json": {"splits": ["train"]},
         "train/state.json": {},
         "train/cache-1f.arrow": b"",
-    }
-    arrow = {
         "train/data-00000-of-00001.arrow": stream([row(LISTS)]),
-        "train/dataset_info.json": info,
+        "train/dataset_info.json": {"features": labelled()},
     }
-    root = lay({**others, **arrow})
+    root = lay(files)
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert named(read(root)) == ["guide dog", "cat"]
 
@@ -404,14 +401,14 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, files, problem):
 
 
 def test_two_images_of_one_name_are_an_error(lay, tmp_path):
-    other = {
+    blue = {
         "image": {"bytes": picture(colour="blue"), "path": None},
         "objects": LISTS,
         "file_name": "a.png",
     }
     shards = {
         SHARD: parquet([row(LISTS, file_name="a.png")], labelled()),
-        SHARD.replace("train", "val"): parquet([other], labelled()),
+        SHARD.replace("train", "val"): parquet([blue], labelled()),
     }
     with pytest.raises(DataError, match=r"val-00000.*two images are called 'a.png'"):
         ingest(datasets.create("huggingface", root=lay(shards)), "pets", tmp_path / "out")

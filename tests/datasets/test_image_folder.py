@@ -16,11 +16,11 @@ def test_class_folders_are_read_as_torchvision_reads_them(lay, tmp_path):
     })  # fmt: skip
     reader = datasets.create("image_folder", root=root)
     assert reader.subsets() == ["test", "train"]
-    found = reader.read("train")
-    theirs = torchvision.ImageFolder(root / "train")
-    assert found.categories == theirs.classes
-    paths = [str(root / file) for file in found.images.file]
-    assert list(zip(paths, found.objects.category.tolist(), strict=True)) == theirs.samples
+    annotations = reader.read("train")
+    expected = torchvision.ImageFolder(root / "train")
+    assert annotations.categories == expected.classes
+    paths = [str(root / file) for file in annotations.images.file]
+    assert list(zip(paths, annotations.objects.category.tolist(), strict=True)) == expected.samples
     counts = {"images": 3, "objects": 3, "categories": 2, "warnings": 0}
     assert ingest(reader, "pets", tmp_path / "out")["train"] == counts
 
@@ -39,10 +39,10 @@ def test_a_set_of_images_without_classes_has_one_category(lay):
     reader = datasets.create(
         "image_folder", root=root, folders={"all": "images"}, category="texture"
     )
-    found = reader.read("all")
+    annotations = reader.read("all")
     assert reader.subsets() == ["all"]
-    assert found.categories == ["texture"]
-    assert sorted(found.images.file) == ["images/2.jpg", "images/banded/1.jpg"]
+    assert annotations.categories == ["texture"]
+    assert sorted(annotations.images.file) == ["images/2.jpg", "images/banded/1.jpg"]
     flat = datasets.create(
         "image_folder", root=root / "images/banded", folders={"test": "."}, category="texture"
     )
@@ -58,16 +58,16 @@ def test_class_folders_may_be_renamed_and_merged(lay):
         }
     )
     names = {"n02123045": "cat", "n02123159": "cat"}
-    found = datasets.create("image_folder", root=root, renamed=names).read("val")
-    assert found.categories == ["n02084071", "cat"]
-    assert found.objects.category.tolist() == [0, 1, 1]
+    annotations = datasets.create("image_folder", root=root, renamed=names).read("val")
+    assert annotations.categories == ["n02084071", "cat"]
+    assert annotations.objects.category.tolist() == [0, 1, 1]
 
 
 def test_images_beside_class_folders_are_listed(lay):
-    found = datasets.create(
+    annotations = datasets.create(
         "image_folder", root=lay({"val/cat/1.png": (4, 4), "val/2.png": (4, 4)})
     ).read("val")
-    assert [(w.kind, w.file, w.found) for w in found.warnings] == [
+    assert [(w.kind, w.file, w.found) for w in annotations.warnings] == [
         ("images without a class", "val", "1 images")
     ]
 
@@ -86,3 +86,12 @@ def test_images_beside_class_folders_are_listed(lay):
 def test_a_folder_without_images_of_classes_is_named(lay, files, message):
     with pytest.raises(DataError, match=message):
         datasets.create("image_folder", root=lay(files)).read("val")
+
+
+def test_names_to_rename_that_no_folder_has_are_listed(lay):
+    root = lay({"train/cat/a.jpg": (4, 4)})
+    reader = datasets.create(
+        "image_folder", root=root, folders={"train": "train"}, renamed={"dog": "hound"}
+    )
+    (warning,) = reader.read("train").warnings
+    assert warning.found == "none called 'dog'"

@@ -30,13 +30,13 @@ def imglist(root, **params):
 def test_lists_of_openood_are_read_from_its_folders(lay, tmp_path):
     reader = imglist(lay(OPENOOD), categories=["airplane", "automobile", "cat"])
     assert reader.subsets() == ["test_cifar10", "test_texture", "test_tin"]
-    found = reader.read("test_cifar10")
-    assert found.images.image_id.tolist() == [
+    annotations = reader.read("test_cifar10")
+    assert annotations.images.image_id.tolist() == [
         "cifar10/test/airplane/0298.png",
         "cifar10/test/cat/1.png",
     ]
-    assert found.images.file[0] == "images_classic/cifar10/test/airplane/0298.png"
-    assert [found.categories[c] for c in found.objects.category] == ["airplane", "cat"]
+    assert annotations.images.file[0] == "images_classic/cifar10/test/airplane/0298.png"
+    assert [annotations.categories[c] for c in annotations.objects.category] == ["airplane", "cat"]
     texture = imglist(reader.root, subset_names=["test_texture"])
     assert ingest(texture, "ood", tmp_path)["test_texture"] == {
         "images": 1,
@@ -57,8 +57,8 @@ def test_lists_of_openood_are_read_from_its_folders(lay, tmp_path):
     ids=["-1 is unknown", "labels are ignored", "labels are names"],
 )
 def test_labels_are_classes_unless_a_category_is_given(lay, params, subset, classes):
-    found = imglist(lay(OPENOOD), **params).read(subset)
-    assert [found.categories[c] for c in found.objects.category] == classes
+    annotations = imglist(lay(OPENOOD), **params).read(subset)
+    assert [annotations.categories[c] for c in annotations.objects.category] == classes
 
 
 def test_the_folders_of_a_list_are_expected(lay):

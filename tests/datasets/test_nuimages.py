@@ -38,12 +38,15 @@ def test_key_frames_of_nuimages_are_read_with_the_ten_classes_of_detection(lay, 
     root = lay({**nuimages(), "samples/CAM_FRONT/k.jpg": (160, 90)})
     reader = datasets.create("nuimages", root=root)
     assert reader.subsets() == ["mini"]
-    found = reader.read("mini")
-    assert found.images.image_id.tolist() == ["k"]
-    assert found.images.file.tolist() == ["samples/CAM_FRONT/k.jpg"]
-    assert found.categories == ["pedestrian", "car", "animal"]
-    assert [found.categories[c] for c in found.objects.category] == ["car", "pedestrian"]
-    assert found.objects.box.tolist() == [[10, 20, 60, 70], [80, 5, 99, 50]]
+    annotations = reader.read("mini")
+    assert annotations.images.image_id.tolist() == ["k"]
+    assert annotations.images.file.tolist() == ["samples/CAM_FRONT/k.jpg"]
+    assert annotations.categories == ["pedestrian", "car", "animal"]
+    assert [annotations.categories[c] for c in annotations.objects.category] == [
+        "car",
+        "pedestrian",
+    ]
+    assert annotations.objects.box.tolist() == [[10, 20, 60, 70], [80, 5, 99, 50]]
     assert ingest(reader, "nu", tmp_path / "out")["mini"]["objects"] == 2
 
 
@@ -53,9 +56,9 @@ def test_categories_of_nuimages_may_be_grouped_otherwise(lay):
         "vehicle.car": "vehicle",
         "animal": "vehicle",
     }
-    found = datasets.create("nuimages", root=lay(nuimages()), renamed=renamed).read("mini")
-    assert found.categories == ["pedestrian", "vehicle"]
-    assert found.objects.category.tolist() == [1, 0]
+    annotations = datasets.create("nuimages", root=lay(nuimages()), renamed=renamed).read("mini")
+    assert annotations.categories == ["pedestrian", "vehicle"]
+    assert annotations.objects.category.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def test_a_long_or_deep_value_is_cut_in_messages():
     for _ in range(5000):
         value.append([])
         value = value[0]
-    for one in ("a" * 1000, ["a" * 100] * 1000, nested, {n: [n] * 99 for n in range(99)}, 10**5000):
-        assert len(shorten(one)) <= 200
+    for value in (
+        "a" * 1000,
+        ["a" * 100] * 1000,
+        nested,
+        {n: [n] * 99 for n in range(99)},
+        10**5000,
+    ):
+        assert len(shorten(value)) <= 200
     assert shorten([1, {"b": 2, "a": "x"}]) == "[1, {'a': 'x', 'b': 2}]"

@@ -57,10 +57,10 @@ def test_digits_of_svhn_are_read_from_matlab_s_file(lay, tmp_path):
     )
     reader = datasets.create("svhn", root=root)
     assert reader.subsets() == ["train"]
-    found = reader.read("train")
-    assert found.images.file.tolist() == ["train/1.png", "train/2.png"]
-    assert [found.categories[c] for c in found.objects.category] == ["1", "0", "9"]
-    assert found.objects.box.tolist() == [[3, 4, 13, 24], [15, 4, 24, 24], [5, 6, 12, 14]]
+    annotations = reader.read("train")
+    assert annotations.images.file.tolist() == ["train/1.png", "train/2.png"]
+    assert [annotations.categories[c] for c in annotations.objects.category] == ["1", "0", "9"]
+    assert annotations.objects.box.tolist() == [[3, 4, 13, 24], [15, 4, 24, 24], [5, 6, 12, 14]]
     ingest(reader, "svhn", tmp_path / "out")
     assert Objects.read(tmp_path / "out/train/objects.parquet").category.tolist() == ["1", "0", "9"]
 
