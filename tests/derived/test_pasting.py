@@ -82,11 +82,11 @@ def test_an_object_without_room_is_left_out():
 
 
 def test_a_shape_has_the_longest_side_asked_for_and_turning_keeps_its_area():
-    picture = Shape(side=20).of(sprite(4, 8))
+    picture = Shape(side=20).transform(sprite(4, 8))
     assert picture.size == (10, 20)
-    turned = np.asarray(Shape(side=20, degrees=90).of(sprite(4, 8)).getchannel("A")) >= 128
+    turned = np.asarray(Shape(side=20, degrees=90).transform(sprite(4, 8)).getchannel("A")) >= 128
     assert turned.shape == (10, 20)
-    slanted = np.asarray(Shape(side=20, degrees=30).of(sprite(4, 8)).getchannel("A")) >= 128
+    slanted = np.asarray(Shape(side=20, degrees=30).transform(sprite(4, 8)).getchannel("A")) >= 128
     assert slanted.sum() == pytest.approx(200, rel=0.05)
 
 
@@ -94,7 +94,7 @@ def test_a_feathered_edge_fades_inwards_only():
     hole = sprite(30, 30)
     hole.paste(sprite(10, 10, alpha=0), (10, 10))
     before = np.asarray(hole.getchannel("A"))
-    after = np.asarray(Shape(side=30, feather=2).of(hole).getchannel("A"))
+    after = np.asarray(Shape(side=30, feather=2).transform(hole).getchannel("A"))
     inner = after[: before.shape[0], : before.shape[1]]
     assert after.shape == before.shape
     assert (inner <= before).all()
@@ -103,7 +103,7 @@ def test_a_feathered_edge_fades_inwards_only():
 
 
 def test_what_feathering_leaves_nothing_of_is_no_cut_out():
-    assert Shape(side=3, feather=10).of(sprite(3, 3)) is None
+    assert Shape(side=3, feather=10).transform(sprite(3, 3)) is None
     assert trimmed(sprite(5, 5, alpha=20)) is None
 
 

@@ -125,19 +125,19 @@ class COCO(Reader):
 
         licence_by_id = {}
         for licence in stream(path, "licenses", required=False):
-            licence_by_id[identity(licence, "id")] = licence
+            licence_by_id[id_text(licence, "id")] = licence
 
         for image in stream(path, "images"):
             licence_of_image = None
             if image.has("license"):
-                licence_of_image = licence_by_id.get(identity(image, "license"))
+                licence_of_image = licence_by_id.get(id_text(image, "license"))
             credit = Credit(
                 license=_first_text(licence_of_image, "name"),
                 license_url=_first_text(licence_of_image, "url"),
                 author=_first_text(image, "author"),
                 source_url=_first_text(image, "source_url", "flickr_url", "coco_url"),
             )
-            yield identity(image, "id"), credit
+            yield id_text(image, "id"), credit
 
     def _file(self, subset: str) -> str:
         """The annotation file of a subset, within the root."""
@@ -171,7 +171,7 @@ class COCO(Reader):
         for image in stream(path, "images"):
             name = image_name(image.text("file_name"))
             file = image_file(self.root, folder, name, image.location("file_name"))
-            collector.add_image(identity(image, "id"), file, image.location("id"), **image.sides())
+            collector.add_image(id_text(image, "id"), file, image.location("id"), **image.sides())
 
     def _categories(self, collector: Collector, path: Path) -> _Categories:
         """The categories of a file; warns about repeated names, and about unused new names."""
@@ -179,7 +179,7 @@ class COCO(Reader):
         index_by_name: dict[str, int] = {}
         name_counts = Counter[str]()
         for record in stream(path, "categories"):
-            category_id = identity(record, "id")
+            category_id = id_text(record, "id")
             name = record.text("name").strip()  # Objects365 has "Table Tennis "
             if category_id in index_by_id:
                 raise record.error(f"id {record.values['id']!r} occurs twice", "id")
@@ -225,8 +225,8 @@ def add_objects(
         x, y, width, height = record.numbers("bbox", 4)
         is_crowd = record.flag("iscrowd")
         is_difficult = record.flag("is_difficult")
-        image_id = identity(record, "image_id")
-        category_id = identity(record, "category_id")
+        image_id = id_text(record, "image_id")
+        category_id = id_text(record, "category_id")
         if image_id not in collector.rows:
             _warn_unknown(collector, record, "image")
         elif category_id not in categories:
@@ -255,7 +255,7 @@ def _warn_unknown(collector: Collector, record: Record, kind: str) -> None:
     )
 
 
-def identity(record: Record, field: str) -> str:
+def id_text(record: Record, field: str) -> str:
     """An id as text.
 
     COCO's numbers are padded as in its file names; files of other tools may have text.

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import Collector, Expected, SecondFile, register
-from farther.datasets.coco import COCO, add_objects, identity
+from farther.datasets.coco import COCO, add_objects, id_text
 from farther.datasets.records import stream
 from farther.registry import STRICT
 from farther.tables.files import inside, is_folder
@@ -184,7 +184,7 @@ class UnSniffer(COCO):
         categories.append(UNKNOWN_CATEGORY)
         index_by_id = {}
         for record in stream(path, "categories"):
-            index_by_id[identity(record, "id")] = unknown_index
+            index_by_id[id_text(record, "id")] = unknown_index
         add_objects(collector, path, index_by_id, FIRST_UNKNOWN)
         return second_file
 

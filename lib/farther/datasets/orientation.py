@@ -66,7 +66,7 @@ class TurnedImages:
     extent: np.ndarray
 
     @classmethod
-    def of(
+    def from_annotations(
         cls, annotations: Annotations, displayed: np.ndarray, orientation: np.ndarray
     ) -> TurnedImages:
         """The turned images of annotations; for the arguments see `as_displayed`."""
@@ -189,7 +189,7 @@ def as_displayed(
     """
     if (orientation == UPRIGHT).all():
         return annotations
-    turned = TurnedImages.of(annotations, displayed, orientation)
+    turned = TurnedImages.from_annotations(annotations, displayed, orientation)
     picture_by_row: dict[int, AnnotatedOn]
     if on == "auto":
         refuse_undecided(turned, annotations)

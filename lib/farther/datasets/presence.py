@@ -209,7 +209,7 @@ def turned_images(annotations: Annotations) -> TurnedImages:
                 continue
             displayed[row] = width, height
             orientation[row] = exif_orientation
-    return TurnedImages.of(annotations, displayed, orientation)
+    return TurnedImages.from_annotations(annotations, displayed, orientation)
 
 
 def refuse_fractions(annotations: Annotations) -> None:

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
 from farther.datasets.base import AnnotatedOn, Edges, image_file
-from farther.datasets.coco import identity
+from farther.datasets.coco import id_text
 from farther.datasets.orientation import ADVICE, TurnedImages
 from farther.datasets.records import Record, read_record
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
@@ -63,7 +63,7 @@ class MaskCutOuts(AnnotatedSource):
         name_by_id: dict[int, str] = {}
         for record in content.records("categories"):
             name_by_id[record.integer("id")] = record.text("name")
-        image_by_id = {identity(record, "id"): record for record in content.records("images")}
+        image_by_id = {id_text(record, "id"): record for record in content.records("images")}
         annotations = list(content.records("annotations"))
         _refuse_unknown(annotations, image_by_id, name_by_id)
 
@@ -227,7 +227,7 @@ def _outlined(
     record: Record, image_by_id: Mapping[str, Record], name_by_id: Mapping[int, str]
 ) -> _Outlined | None:
     """The object of an annotation; None without an outline, or of an unknown image or category."""
-    image = image_by_id.get(identity(record, "image_id"))
+    image = image_by_id.get(id_text(record, "image_id"))
     category = name_by_id.get(record.integer("category_id"))
     if image is None or category is None or not record.has("segmentation"):
         return None
@@ -262,7 +262,7 @@ def _refuse_unknown(
     """
     unknown = []
     for record in annotations:
-        has_image = identity(record, "image_id") in image_by_id
+        has_image = id_text(record, "image_id") in image_by_id
         if not has_image or record.integer("category_id") not in name_by_id:
             unknown.append(record)
     if len(unknown) > UNKNOWN * len(annotations):

@@ -82,7 +82,7 @@ class Shape:
     degrees: float = 0.0
     feather: float = 0.0
 
-    def of(self, picture: Image.Image) -> Image.Image | None:
+    def transform(self, picture: Image.Image) -> Image.Image | None:
         """The transformed RGBA cut-out, without empty margins.
 
         Returns:
@@ -214,7 +214,7 @@ def place(
     degrees = float(rng.uniform(-params.rotate, params.rotate))
     for size_factor in SIZE_FACTORS:
         shape = Shape(side * size_factor, is_mirrored, degrees, params.feather)
-        shaped = shape.of(picture)
+        shaped = shape.transform(picture)
         if shaped is None or shaped.width > width or shaped.height > height:
             continue
         if params.match_colours:
