@@ -220,14 +220,14 @@ def file_by_id(split) -> dict[str, str]:
 
 def test_lost_cargo_has_one_category_and_no_known_objects(lay, tmp_path, monkeypatch):
     name = "02_Hanns_Klemm_Str_44_000007_000140"
-    labels = {
+    content = {
         "images": [{"id": name, "file_name": f"{name}.png", "width": 20, "height": 10}],
         "categories": [{"id": 1, "name": "anomaly"}],
         "annotations": [
             {"id": 1, "image_id": name, "category_id": 1, "bbox": [3, 3, 4, 4], "iscrowd": 0}
         ],
     }
-    files = {"labels/fishyscapes_label.json": labels, f"images/fishyscapes/{name}.png": (20, 10)}
+    files = {"labels/fishyscapes_label.json": content, f"images/fishyscapes/{name}.png": (20, 10)}
     root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", "b1c9c847-3bda4659")})
     curation = curated(
         profile("oodis", root, "bdd", "oodis"), "bdd", tmp_path / "tables", monkeypatch
