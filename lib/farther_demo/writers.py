@@ -31,18 +31,28 @@ _COCO_LICENCE = {
     "url": "https://creativecommons.org/licenses/by-sa/4.0/",
 }
 
+#: Columns of OpenImages' table of boxes.
 BOX_FIELDS = (
-    *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),
-    *("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction", "IsInside"),
-)
+    "ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax",
+    "IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction", "IsInside",
+)  # fmt: skip
+
+#: Name of the root of OpenImages' hierarchy.
 _ROOT = "Entity"
 
 
 class Writer:
-    """Writes the annotation files of a dataset, one scene at a time; this one none, for image labels in folders."""
+    """Writes the annotation files of a dataset, one scene at a time.
+
+    This base class writes none: it is for image labels by folder.
+
+    Args:
+        folder: The dataset's folder.
+        subsets: Names of its subsets.
+    """
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
-        """`folder` is the dataset's; subclasses make their files there."""
+        """Subclasses create their files here."""
 
     def add(self, record: Record) -> None:
         """Writes the annotations of a scene."""
@@ -63,9 +73,9 @@ class VocWriter(Writer):
         self._annotations.mkdir(parents=True)
         lists = folder / "VOC2012" / "ImageSets" / "Main"
         lists.mkdir(parents=True)
-        self._lists = {
-            subset: (lists / f"{subset}.txt").open("w", encoding="utf-8") for subset in subsets
-        }
+        self._lists = {}
+        for subset in subsets:
+            self._lists[subset] = (lists / f"{subset}.txt").open("w", encoding="utf-8")
 
     def add(self, record: Record) -> None:
         """Writes the annotations of a scene."""
@@ -74,22 +84,21 @@ class VocWriter(Writer):
         _texts(root, folder="VOC2012", filename=f"{name}.jpg")
         source = ElementTree.SubElement(root, "source")
         _texts(source, database="farther demo world", annotation="exact", image="OpenMoji")
-        _texts(
-            ElementTree.SubElement(root, "size"), width=record.width, height=record.height, depth=3
-        )
+        size = ElementTree.SubElement(root, "size")
+        _texts(size, width=record.width, height=record.height, depth=3)
         _texts(root, segmented=0)
-        for one in record.annotations:
+        for annotated in record.annotations:
             element = ElementTree.SubElement(root, "object")
-            flags = {"truncated": int(one.truncated), "difficult": int(one.visible < _DIFFICULT)}
-            _texts(element, name=one.category, pose="Unspecified", **flags)
-            xmin, ymin, xmax, ymax = one.box
             _texts(
-                ElementTree.SubElement(element, "bndbox"),
-                xmin=xmin + 1,
-                ymin=ymin + 1,
-                xmax=xmax,
-                ymax=ymax,
+                element,
+                name=annotated.category,
+                pose="Unspecified",
+                truncated=int(annotated.truncated),
+                difficult=int(annotated.visible < _DIFFICULT),
             )
+            xmin, ymin, xmax, ymax = annotated.box
+            box = ElementTree.SubElement(element, "bndbox")
+            _texts(box, xmin=xmin + 1, ymin=ymin + 1, xmax=xmax, ymax=ymax)
         ElementTree.indent(root)
         text = ElementTree.tostring(root, encoding="unicode")
         (self._annotations / f"{name}.xml").write_text(text + "\n", encoding="utf-8")
@@ -117,17 +126,17 @@ class BddWriter(Writer):
     def add(self, record: Record) -> None:
         """Adds the labels of a scene."""
         labels: list[dict[str, Any]] = []
-        for one in record.annotations:
-            xmin, ymin, xmax, ymax = map(float, one.box)
+        for annotated in record.annotations:
+            xmin, ymin, xmax, ymax = (float(edge) for edge in annotated.box)
             labels.append(
                 {
                     "id": f"{self._next_id:010d}",
                     "attributes": {
-                        "occluded": one.occluded,
-                        "truncated": one.truncated,
+                        "occluded": annotated.occluded,
+                        "truncated": annotated.truncated,
                         "trafficLightColor": "NA",
                     },
-                    "category": one.category,
+                    "category": annotated.category,
                     "box2d": {"x1": xmin, "y1": ymin, "x2": xmax - 1, "y2": ymax - 1},
                 }
             )
@@ -144,13 +153,15 @@ class BddWriter(Writer):
     def close(self) -> None:
         """Writes the lists."""
         for subset, frames in self._frames.items():
-            (self._folder / f"det_{subset}.json").write_text(
-                _listed(frames) + "\n", encoding="utf-8"
-            )
+            path = self._folder / f"det_{subset}.json"
+            path.write_text(_json_list(frames) + "\n", encoding="utf-8")
 
 
 class CocoWriter(Writer):
-    """COCO's instances: one JSON file. Boxes are x, y, width, height; a crowd has `iscrowd` 1 and run lengths."""
+    """COCO's instances: one JSON file.
+
+    Boxes are x, y, width, height; a crowd has `iscrowd` 1 and run lengths.
+    """
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
         (subset,) = subsets
@@ -160,62 +171,69 @@ class CocoWriter(Writer):
 
     def add(self, record: Record) -> None:
         """Adds the annotations of a scene."""
-        number = coco_id(record.index)
-        file = Path(coco_file(record.subset, record.index)).name
-        size = {"width": record.width, "height": record.height}
-        self._images.append({"id": number, "file_name": file, **size, "license": 1})
-        for one in record.annotations:
-            category = coco_category_ids()[one.category]
-            row = {"id": len(self._annotations) + 1, "image_id": number, "category_id": category}
-            self._annotations.append(row | _coco_shape(one, record))
+        image_id = coco_id(record.index)
+        image = {
+            "id": image_id,
+            "file_name": Path(coco_file(record.subset, record.index)).name,
+            "width": record.width,
+            "height": record.height,
+            "license": _COCO_LICENCE["id"],
+        }
+        self._images.append(image)
+        for annotated in record.annotations:
+            annotation = {
+                "id": len(self._annotations) + 1,
+                "image_id": image_id,
+                "category_id": coco_category_ids()[annotated.category],
+                **_coco_shape(annotated, record),
+            }
+            self._annotations.append(annotation)
 
     def close(self) -> None:
         """Writes the file."""
         info = {"description": "farther demo world, playing COCO", "year": 2017}
-        lists = {"images": self._images, "annotations": self._annotations}
         write_coco(
-            self._file, info, licenses=[_COCO_LICENCE], categories=_coco_categories(), **lists
+            self._file,
+            info,
+            licenses=[_COCO_LICENCE],
+            categories=_coco_categories(),
+            images=self._images,
+            annotations=self._annotations,
         )
 
 
 class OpenImagesWriter(Writer):
-    """OpenImages: a table of boxes, whose edges are fractions of the image's size; class names and hierarchy."""
+    """OpenImages: a table of boxes, the names of the classes, and their hierarchy.
+
+    Edges of boxes are fractions of the image's width and height.
+    """
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
         (subset,) = subsets
-        table = _open_images()
-        with (folder / "class-descriptions-boxable.csv").open(
-            "w", encoding="utf-8", newline=""
-        ) as file:
-            names = sorted((label, name) for name, label in table["ids"].items() if name != _ROOT)
-            csv.writer(file, lineterminator="\n").writerows(names)
-        hierarchy = _node(_ROOT, table["hierarchy"], table)
-        (folder / "bbox_labels_600_hierarchy.json").write_text(
-            json.dumps(hierarchy, indent=1) + "\n", encoding="utf-8"
-        )
-        self._file = (folder / f"{subset}-annotations-bbox.csv").open(
-            "w", encoding="utf-8", newline=""
-        )
+        _write_class_names(folder / "class-descriptions-boxable.csv")
+        _write_hierarchy(folder / "bbox_labels_600_hierarchy.json")
+        path = folder / f"{subset}-annotations-bbox.csv"
+        self._file = path.open("w", encoding="utf-8", newline="")
         self._rows = csv.DictWriter(self._file, BOX_FIELDS, restval=0, lineterminator="\n")
         self._rows.writeheader()
 
     def add(self, record: Record) -> None:
         """Writes the boxes of a scene."""
-        for one in record.annotations:
-            xmin, ymin, xmax, ymax = one.box
+        for annotated in record.annotations:
+            xmin, ymin, xmax, ymax = annotated.box
             self._rows.writerow(
                 {
                     "ImageID": open_images_id(record.subset, record.index),
                     "Source": "xclick",
-                    "LabelName": _open_images()["ids"][one.category],
+                    "LabelName": _open_images()["ids"][annotated.category],
                     "Confidence": 1,
                     "XMin": f"{xmin / record.width:.6f}",
                     "XMax": f"{xmax / record.width:.6f}",
                     "YMin": f"{ymin / record.height:.6f}",
                     "YMax": f"{ymax / record.height:.6f}",
-                    "IsOccluded": int(one.occluded),
-                    "IsTruncated": int(one.truncated),
-                    "IsGroupOf": int(one.is_group),
+                    "IsOccluded": int(annotated.occluded),
+                    "IsTruncated": int(annotated.truncated),
+                    "IsGroupOf": int(annotated.is_group),
                 }
             )
 
@@ -224,13 +242,28 @@ class OpenImagesWriter(Writer):
         self._file.close()
 
 
+def _write_class_names(path: Path) -> None:
+    """Writes OpenImages' table of labels and names."""
+    label_by_name = _open_images()["ids"]
+    rows = [(label, name) for name, label in label_by_name.items() if name != _ROOT]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(sorted(rows))
+
+
+def _write_hierarchy(path: Path) -> None:
+    """Writes OpenImages' class hierarchy."""
+    table = _open_images()
+    hierarchy = _node(_ROOT, table["hierarchy"], table)
+    path.write_text(json.dumps(hierarchy, indent=1) + "\n", encoding="utf-8")
+
+
 def crop_file(subset: str, index: int) -> str:
     """Path of an image in the folder of its class."""
     return f"{subset}/{crop_class(subset, index)}/{index:06d}.jpg"
 
 
 def voc_file(subset: str, index: int) -> str:
-    """Path of an image; the year tells the subsets apart."""
+    """Path of an image; the year depends on the subset."""
     return f"VOC2012/JPEGImages/{_VOC_YEAR[subset]}_{index:06d}.jpg"
 
 
@@ -262,9 +295,12 @@ def open_images_file(subset: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """Files of a dataset: the path of an image by subset and number, the writer of annotations, and an image's name.
+    """Files of a dataset.
 
-    `image_id` is the name of the image with this path in the tables that `ingest` makes.
+    Args:
+        image_file: Path of an image by subset and number.
+        writer: The writer of annotations.
+        image_id: The image's id in the tables that `ingest` writes, by its path.
     """
 
     image_file: Callable[[str, int], str]
@@ -272,12 +308,17 @@ class Format:
     image_id: Callable[[Path], str] = attrgetter("stem")
 
 
+def _path_in_subset(file: Path) -> str:
+    """The path of an image without the folder of its subset."""
+    return "/".join(file.parts[1:])
+
+
 FORMATS: Mapping[str, Format] = {
     "voc": Format(voc_file, VocWriter),
     "bdd": Format(bdd_file, BddWriter, attrgetter("name")),
     "coco": Format(coco_file, CocoWriter),
     "openimages": Format(open_images_file, OpenImagesWriter),
-    CROPS: Format(crop_file, Writer, lambda file: "/".join(file.parts[1:])),
+    CROPS: Format(crop_file, Writer, _path_in_subset),
 }
 
 
@@ -288,35 +329,43 @@ def coco_category_ids() -> dict[str, int]:
 
 
 def _texts(parent: ElementTree.Element, **values: str | int) -> None:
+    """Adds one tag per value."""
     for tag, value in values.items():
         ElementTree.SubElement(parent, tag).text = str(value)
 
 
-def _listed(items: Sequence[str]) -> str:
+def _json_list(items: Sequence[str]) -> str:
     """A JSON list with one encoded item per line."""
-    return "[" + ",".join(f"\n{item}" for item in items) + "\n]"
+    lines = ",".join(f"\n{item}" for item in items)
+    return f"[{lines}\n]"
 
 
-def _coco_shape(one: SceneObject, record: Record) -> dict[str, Any]:
-    xmin, ymin, xmax, ymax = one.box
-    runs = {"size": [record.height, record.width], "counts": list(one.segments)}
+def _coco_shape(annotated: SceneObject, record: Record) -> dict[str, Any]:
+    """Fields of an annotation that describe box and outline."""
+    xmin, ymin, xmax, ymax = annotated.box
+    segments = list(annotated.segments)
+    segmentation: Any = [segments]
+    if annotated.is_group:
+        segmentation = {"size": [record.height, record.width], "counts": segments}
     return {
         "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
-        "area": one.area,
-        "iscrowd": int(one.is_group),
-        "segmentation": runs if one.is_group else [list(one.segments)],
+        "area": annotated.area,
+        "iscrowd": int(annotated.is_group),
+        "segmentation": segmentation,
     }
 
 
 def _coco_categories() -> list[dict[str, Any]]:
-    return [
-        {"id": number, "name": name, "supercategory": group}
-        for group, members in demo_table("coco_categories.yaml").items()
-        for number, name in members.items()
-    ]
+    """COCO's 80 categories."""
+    categories = []
+    for group, members in demo_table("coco_categories.yaml").items():
+        for category_id, name in members.items():
+            categories.append({"id": category_id, "name": name, "supercategory": group})
+    return categories
 
 
 def _open_images() -> dict[str, Any]:
+    """Ids, hierarchy and parts of OpenImages' categories."""
     return demo_table("openimages_categories.yaml")
 
 

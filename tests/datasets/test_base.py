@@ -73,21 +73,23 @@ def test_no_subset_name_leads_out_of_the_root(name, tmp_path):
 
 
 def test_boxes_that_no_image_can_hold_are_refused_before_any_image_is_opened():
-    found = datasets.base.Collector(datasets.base.Path("."))
-    image = found.add_image("a", "a.jpg", datasets.base.Location(datasets.base.Path("labels.json")))
-    found.add_object(image, (1.0, 2.0, 3.0, float("inf")), 0, 7)
+    collector = datasets.base.Collector(datasets.base.Path("."))
+    image = collector.add_image(
+        "a", "a.jpg", datasets.base.Location(datasets.base.Path("labels.json"))
+    )
+    collector.add_object(image, (1.0, 2.0, 3.0, float("inf")), 0, 7)
     with pytest.raises(
         DataError,
         match=r"labels.json: row items\[7\]: field 'box': expected finite numbers.*1, 2, 3, inf",
     ):
-        found.annotations(
+        collector.annotations(
             categories=["cat"], files=["labels.json"], row="items[{row}]", box_field="box"
         )
 
 
 def test_a_subset_without_objects_has_columns_of_no_rows():
-    found = datasets.base.Collector(datasets.base.Path("."))
-    objects = found.annotations(categories=[], files=[], row="{row}", box_field="box").objects
+    collector = datasets.base.Collector(datasets.base.Path("."))
+    objects = collector.annotations(categories=[], files=[], row="{row}", box_field="box").objects
     assert len(objects) == 0
     assert objects.box.shape == (0, 4)
     assert objects.is_crowd.dtype == np.bool_

@@ -247,34 +247,28 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_frame(lay, file, conte
 
 def ridden(lay, *images: list[tuple], join: bool = True):
     """Images with (class, x1, y1, x2, y2), whose last pixels belong to the box."""
-    frames = [
-        {
-            "name": f"{n}.jpg",
-            "labels": [{"category": name, "box2d": box(*edges)} for name, *edges in labels],
-        }
-        for n, labels in enumerate(images)
-    ]
+    frames = []
+    for number, objects in enumerate(images):
+        labels = [{"category": name, "box2d": box(*edges)} for name, *edges in objects]
+        frames.append({"name": f"{number}.jpg", "labels": labels})
     return datasets.create("bdd", root=lay({FILE: frames}), join_riders=join).read("val")
 
 
 def test_a_rider_is_joined_with_what_it_rides(lay):
-    bike, rider, other, car = (
-        ("bicycle", 10, 20, 29, 39),
-        ("rider", 12, 5, 27, 34),
-        ("motorcycle", 60, 20, 89, 39),
-        ("car", 0, 0, 5, 5),
-    )
-    found = ridden(lay, [car, other, bike, rider])
-    assert "rider" not in found.categories
-    assert [found.categories[c] for c in found.objects.category] == ["car", "motorcycle", "bicycle"]
-    assert found.objects.box.tolist() == [[0, 0, 6, 6], [60, 20, 90, 40], [10, 5, 30, 40]]
-    apart = ridden(lay, [car, other, bike, rider], join=False)
-    assert [apart.categories[c] for c in apart.objects.category] == [
-        "car",
-        "motorcycle",
-        "bicycle",
-        "rider",
-    ]
+    car = ("car", 0, 0, 5, 5)
+    motorcycle = ("motorcycle", 60, 20, 89, 39)
+    bicycle = ("bicycle", 10, 20, 29, 39)
+    rider = ("rider", 12, 5, 27, 34)
+    objects = [car, motorcycle, bicycle, rider]
+    joined = ridden(lay, objects)
+    assert "rider" not in joined.categories
+    categories = [joined.categories[index] for index in joined.objects.category]
+    assert categories == ["car", "motorcycle", "bicycle"]
+    assert joined.objects.box.tolist() == [[0, 0, 6, 6], [60, 20, 90, 40], [10, 5, 30, 40]]
+
+    separate = ridden(lay, objects, join=False)
+    categories = [separate.categories[index] for index in separate.objects.category]
+    assert categories == ["car", "motorcycle", "bicycle", "rider"]
 
 
 def test_riders_are_assigned_so_that_the_sum_of_overlaps_is_largest(lay):
@@ -282,18 +276,18 @@ def test_riders_are_assigned_so_that_the_sum_of_overlaps_is_largest(lay):
     # other.
     bikes = [("bicycle", 0, 0, 19, 19), ("bicycle", 10, 0, 29, 19)]
     riders = [("rider", 4, 0, 23, 19), ("rider", 0, 0, 11, 19)]
-    found = ridden(lay, [*bikes, *riders])
-    assert found.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
+    annotations = ridden(lay, [*bikes, *riders])
+    assert annotations.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
 
 
 @pytest.mark.parametrize(
     "vehicle", [[], [("bicycle", 50, 50, 69, 69)], [("bicycle", 10, 0, 109, 9)]]
 )
 def test_an_image_whose_rider_rides_nothing_is_left_out_and_listed(lay, vehicle):
-    found = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
-    assert found.images.image_id.tolist() == ["1.jpg"]
-    assert found.objects.image.tolist() == [0]
-    (warning,) = found.warnings
+    annotations = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
+    assert annotations.images.image_id.tolist() == ["1.jpg"]
+    assert annotations.objects.image.tolist() == [0]
+    (warning,) = annotations.warnings
     assert (warning.row, warning.field, warning.action) == ("0.jpg", "box2d", "image dropped")
 
 

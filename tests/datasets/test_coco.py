@@ -29,10 +29,10 @@ def instances():
             {"id": 13, "name": "stop sign"},
         ],
         "annotations": [
-            {"id": 1768, "image_id": 632, "category_id": 90, "bbox": [10.5, 20, 30.25, 40], "iscrowd": 0, "area": 700.5,
-             "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]]},
-            {"id": 900100000139, "image_id": 139, "category_id": 1, "bbox": [0, 0, 640, 426], "iscrowd": 1, "area": 9,
-             "segmentation": {"counts": [9, 1], "size": [426, 640]}},
+            {"id": 1768, "image_id": 632, "category_id": 90, "bbox": [10.5, 20, 30.25, 40],
+             "iscrowd": 0, "area": 700.5, "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]]},
+            {"id": 900100000139, "image_id": 139, "category_id": 1, "bbox": [0, 0, 640, 426],
+             "iscrowd": 1, "area": 9, "segmentation": {"counts": [9, 1], "size": [426, 640]}},
             {"id": 3, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4]},
         ],
     }  # fmt: skip
@@ -273,7 +273,8 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
     [
         (
             json.dumps(instances())[:-200],
-            r"row images\[3\] or later: not JSON: parse error: premature EOF.* Is the file complete\?",
+            r"row images\[3\] or later: not JSON: parse error: premature EOF.*"
+            r" Is the file complete\?",
         ),
         ("", "expected an object, found '' at its start"),
         (
@@ -299,17 +300,17 @@ def test_a_file_of_a_program_of_windows_is_read_as_any_other(lay, encoding):
     content = instances()
     content["categories"][0]["name"] = "Bär"
     plain = read(lay({FILE: content}))
-    other = read(lay({FILE: json.dumps(content, ensure_ascii=False).encode(encoding)}))
-    assert other.categories == plain.categories
-    assert "Bär" in other.categories
-    np.testing.assert_array_equal(other.objects.box, plain.objects.box)
+    respelled = read(lay({FILE: json.dumps(content, ensure_ascii=False).encode(encoding)}))
+    assert respelled.categories == plain.categories
+    assert "Bär" in respelled.categories
+    np.testing.assert_array_equal(respelled.objects.box, plain.objects.box)
 
 
 def test_a_file_is_read_as_a_stream_in_little_memory(lay):
     outline = [[0.5] * 2000]
     content = instances()
-    drawn = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}
-    content["annotations"] = [{"id": k, **drawn} for k in range(1200)]
+    outlined = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}
+    content["annotations"] = [{"id": k, **outlined} for k in range(1200)]
     root = lay({FILE: content})
     tracemalloc.start()
     assert len(read(root).objects) == 1200

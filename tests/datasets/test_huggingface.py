@@ -1,4 +1,4 @@
-"""Folders as the library `datasets` writes them; its Parquet schema carries the features as JSON."""
+"""Folders as the library `datasets` writes them; its Parquet schema has the features as JSON."""
 
 import io
 import json
@@ -149,9 +149,21 @@ def test_columns_may_be_called_otherwise(lay):
 
 def test_class_labels_are_found_in_the_card_too(lay):
     card = (
-        "---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    - name: bbox\n      sequence: float32\n"
-        "    - name: category\n      dtype:\n        class_label:\n          names:\n            '0': cat\n"
-        "            '1': guide dog\n---\n# Pets\n"
+        "---\n"
+        "dataset_info:\n"
+        "  features:\n"
+        "  - name: objects\n"
+        "    sequence:\n"
+        "    - name: bbox\n"
+        "      sequence: float32\n"
+        "    - name: category\n"
+        "      dtype:\n"
+        "        class_label:\n"
+        "          names:\n"
+        "            '0': cat\n"
+        "            '1': guide dog\n"
+        "---\n"
+        "# Pets\n"
     )
     annotations = read(lay({SHARD: parquet([row(LISTS)]), "README.md": card}))
     assert annotations.categories == NAMES
@@ -160,10 +172,14 @@ def test_class_labels_are_found_in_the_card_too(lay):
 
 def test_class_labels_are_those_of_the_configuration_that_is_read(lay):
     label = "{{class_label: {{names: {{'0': {1}, '1': {2}}}}}}}"
-    one = "- config_name: {0}\n  features:\n  - name: category\n    dtype: " + label + "\n"
-    configs = "configs:\n- {config_name: pets, data_files: data/*}\n- {config_name: zoo, default: true, data_files: data/*}\n"
-    infos = (
-        "dataset_info:\n" + one.format("pets", "cat", "dog") + one.format("zoo", "lion", "zebra")
+    info = "- config_name: {0}\n  features:\n  - name: category\n    dtype: " + label + "\n"
+    pets = info.format("pets", "cat", "dog")
+    zoo = info.format("zoo", "lion", "zebra")
+    infos = f"dataset_info:\n{pets}{zoo}"
+    configs = (
+        "configs:\n"
+        "- {config_name: pets, data_files: data/*}\n"
+        "- {config_name: zoo, default: true, data_files: data/*}\n"
     )
     root = lay({SHARD: parquet([row(LISTS)]), "README.md": f"---\n{infos}{configs}---\n"})
     assert named(read(root)) == ["zebra", "lion"]
@@ -185,8 +201,8 @@ configs:
 ---
 """
     content = parquet([row(LISTS)], labelled())
-    others = {"small/part-0.parquet": content, "small/v.parquet": content, "all.parquet": content}
-    root = lay({"README.md": card, **others})
+    files = {"small/part-0.parquet": content, "small/v.parquet": content, "all.parquet": content}
+    root = lay({"README.md": card, **files})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert datasets.create("huggingface", root=root, config="small").subsets() == ["train", "val"]
     assert read(root, "val", config="small").files == ["small/v.parquet"]
@@ -207,17 +223,14 @@ def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
 
 
 def test_what_save_to_disk_wrote_is_read(lay):
-    info = {"features": labelled()}
-    others = {
+    files = {
         "dataset_dict.json": {"splits": ["train"]},
         "train/state.json": {},
         "train/cache-1f.arrow": b"",
-    }
-    arrow = {
         "train/data-00000-of-00001.arrow": stream([row(LISTS)]),
-        "train/dataset_info.json": info,
+        "train/dataset_info.json": {"features": labelled()},
     }
-    root = lay({**others, **arrow})
+    root = lay(files)
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert named(read(root)) == ["guide dog", "cat"]
 
@@ -388,21 +401,27 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, files, problem):
 
 
 def test_two_images_of_one_name_are_an_error(lay, tmp_path):
-    other = {
+    blue = {
         "image": {"bytes": picture(colour="blue"), "path": None},
         "objects": LISTS,
         "file_name": "a.png",
     }
     shards = {
         SHARD: parquet([row(LISTS, file_name="a.png")], labelled()),
-        SHARD.replace("train", "val"): parquet([other], labelled()),
+        SHARD.replace("train", "val"): parquet([blue], labelled()),
     }
     with pytest.raises(DataError, match=r"val-00000.*two images are called 'a.png'"):
         ingest(datasets.create("huggingface", root=lay(shards)), "pets", tmp_path / "out")
 
 
 def test_a_split_that_was_not_downloaded_is_left_out_unless_it_is_asked_for(lay):
-    card = "---\nconfigs:\n- config_name: default\n  data_files: {train: data/train-*, test: data/test-*}\n---\n"
+    card = (
+        "---\n"
+        "configs:\n"
+        "- config_name: default\n"
+        "  data_files: {train: data/train-*, test: data/test-*}\n"
+        "---\n"
+    )
     root = lay({SHARD: parquet([row(LISTS)], labelled()), "README.md": card})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     with pytest.raises(DataError, match="no files of the split 'test'; there are: train"):

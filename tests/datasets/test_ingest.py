@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from farther import datasets
 from farther.datasets import ingest as module
@@ -10,31 +9,33 @@ from farther.datasets.ingest import ingest
 from farther.errors import DataError
 from farther.tables import Images, Objects
 from farther.tables.files import digest
-from farther.tables.stored import ingest_warnings
 
 FILE = "annotations/instances_val2017.json"
 
 
 def coco(*boxes, images=((1, 100, 80), (2, 50, 60))):
-    """Boxes (image, x, y, width, height) of cats."""
+    """COCO annotations of cats: boxes (image, x, y, width, height), images (id, width, height)."""
+    image_records = []
+    for image_id, width, height in images:
+        file = f"{image_id}.png"
+        image_records.append({"id": image_id, "file_name": file, "width": width, "height": height})
+    annotations = []
+    for object_id, (image_id, *box) in enumerate(boxes, start=10):
+        annotations.append({"id": object_id, "image_id": image_id, "category_id": 5, "bbox": box})
     return {
-        "images": [
-            {"id": i, "file_name": f"{i}.png", "width": w, "height": h} for i, w, h in images
-        ],
+        "images": image_records,
         "categories": [{"id": 5, "name": "cat"}, {"id": 6, "name": "dog"}],
-        "annotations": [
-            {"id": 10 + k, "image_id": image, "category_id": 5, "bbox": box}
-            for k, (image, *box) in enumerate(boxes)
-        ],
+        "annotations": annotations,
     }
 
 
-def pictures(**others):
-    return {"val2017/1.png": (100, 80), "val2017/2.png": (50, 60)} | others
+def pictures(**files):
+    """The two images of `coco`, and further files."""
+    return {"val2017/1.png": (100, 80), "val2017/2.png": (50, 60)} | files
 
 
 def run(root, tmp_path, **params):
-    """Ingests with every warning allowed unless the test says otherwise."""
+    """Ingests with every warning allowed by default; returns summary and warnings."""
     reader = datasets.create("coco", root=root, **{"max_warnings": 1.0, **params})
     summary = ingest(reader, "pets", tmp_path / "out")
     warnings = json.loads((tmp_path / "out/warnings.json").read_text())
@@ -121,11 +122,11 @@ def test_a_warning_names_file_row_and_field(lay, tmp_path):
 def test_boxes_are_checked_alike_however_many_are_checked_at_once(lay, tmp_path, monkeypatch):
     root = lay(pictures(**{FILE: coco(*[(1, x, 10, 20, 20) for x in range(-30, 110, 7)])}))
     _, warnings = run(root, tmp_path)
-    whole = objects_of(tmp_path)
+    objects_at_once = objects_of(tmp_path)
     monkeypatch.setattr(module, "BLOCK", 3)
-    _, again = run(root, tmp_path)
-    assert again == warnings
-    np.testing.assert_array_equal(objects_of(tmp_path).box, whole.box)
+    _, warnings_by_blocks = run(root, tmp_path)
+    assert warnings_by_blocks == warnings
+    np.testing.assert_array_equal(objects_of(tmp_path).box, objects_at_once.box)
 
 
 def test_a_missing_image_is_an_error_by_default(lay, tmp_path):
@@ -249,7 +250,9 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
     root = lay(
         {
             "validation/a.jpg": (40, 20),
-            "validation-annotations-bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n",
+            "validation-annotations-bbox.csv": (
+                "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n"
+            ),
             "class-descriptions-boxable.csv": "/m/1,Cat\n/m/0,Animal\n",
             "bbox_labels_600_hierarchy.json": {
                 "LabelName": "/m/0",
@@ -305,47 +308,3 @@ def test_fractions_are_seen_where_edges_are_pixels_and_a_box_is_tiny_if_its_part
         run(moved, tmp_path)
     beside = lay(pictures(**{FILE: coco((1, -0.9, -0.8, 1.3, 1.4), (2, 10, 10, 20, 20))}))
     assert run(beside, tmp_path)[1]["counts"] == {module.TINY: 1}
-
-
-def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp_path):
-    names = ("Fox", "fox", "cafe\u0301", "caf\u00e9", "owl", "owl\u200b")
-    images = [{"id": number, "file_name": "a.png"} for number in (1, 2)]
-    content = {
-        "images": images,
-        "annotations": [],
-        "categories": [{"id": k, "name": n} for k, n in enumerate(names)],
-    }
-    (tmp_path / "all.json").write_text(json.dumps(content))
-    Image.new("RGB", (20, 10)).save(tmp_path / "a.png")
-    reader = datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]})
-    ingest(reader, "pets", tmp_path / "out")
-    warnings = {
-        (one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]
-    }
-    assert ("categories with nearly the same name", "'Fox', 'fox'") in warnings
-    assert ("categories with nearly the same name", "'cafe\u0301', 'caf\u00e9'") in warnings
-    assert ("categories with nearly the same name", r"'owl', 'owl\u200b'") in warnings
-    assert ("image file with several ids", "a.png") in warnings
-
-
-def test_an_image_file_with_several_ids_is_one_image_with_the_objects_of_all(tmp_path):
-    images = [
-        {"id": number, "file_name": "b.png" if number == 2 else "a.png"} for number in (1, 2, 3)
-    ]
-    boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [n, 1, 5, 5]} for n in (1, 2, 3)]
-    content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "fox"}]}
-    (tmp_path / "all.json").write_text(json.dumps(content))
-    for name in ("a.png", "b.png"):
-        Image.new("RGB", (20, 10)).save(tmp_path / name)
-    ingest(
-        datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]}),
-        "pets",
-        tmp_path / "out",
-    )
-    assert Images.read(tmp_path / "out/all/images.parquet").file.tolist() == ["a.png", "b.png"]
-    objects = Objects.read(tmp_path / "out/all/objects.parquet")
-    assert list(zip(objects.image_id, objects.box[:, 0].tolist(), strict=True)) == [
-        ("000000000001", 1.0),
-        ("000000000002", 2.0),
-        ("000000000001", 3.0),
-    ]

@@ -22,12 +22,10 @@ BOTTLE = {
 
 
 def bottle(lay, without=(), **more):
-    kept = {
-        name: content
-        for name, content in BOTTLE.items()
-        if not name.removeprefix("bottle/").startswith(tuple(without))
-    }
-    return datasets.create("mvtec", root=lay(kept | more), category="bottle")
+    """A reader of the files of `BOTTLE`, without some folders and with further files."""
+    excluded = tuple(f"bottle/{folder}" for folder in without)
+    files = {name: BOTTLE[name] for name in BOTTLE if not name.startswith(excluded)}
+    return datasets.create("mvtec", root=lay(files | more), category="bottle")
 
 
 def test_images_without_a_defect_and_those_of_each_defect_are_subsets_of_their_own(lay, tmp_path):
@@ -39,8 +37,8 @@ def test_images_without_a_defect_and_those_of_each_defect_are_subsets_of_their_o
         "test_good": 1,
         "test_defect": 3,
     }
-    shown = Objects.read(tmp_path / "tables/test_defect/objects.parquet")
-    assert shown.category.tolist() == ["broken_large", "broken_large", "contamination"]
+    defects = Objects.read(tmp_path / "tables/test_defect/objects.parquet")
+    assert defects.category.tolist() == ["broken_large", "broken_large", "contamination"]
     good = Objects.read(tmp_path / "tables/test_good/objects.parquet")
     assert good.image_id.tolist() == ["bottle/test/good/000.png"]
     assert good.category.tolist() == ["good"]
@@ -48,14 +46,15 @@ def test_images_without_a_defect_and_those_of_each_defect_are_subsets_of_their_o
 
 
 def test_masks_and_files_that_are_not_images_are_ignored_and_counted(lay):
-    found = bottle(lay, **{"bottle/test/contamination/notes.txt": "x"}).read("test_defect")
+    annotations = bottle(lay, **{"bottle/test/contamination/notes.txt": "x"}).read("test_defect")
     assert [
-        (warning.kind, warning.file, warning.found, warning.action) for warning in found.warnings
+        (warning.kind, warning.file, warning.found, warning.action)
+        for warning in annotations.warnings
     ] == [
         ("files that are not images", "bottle/test", "1 files", "ignored"),
         ("masks of defects", "bottle/ground_truth", "2 files", "ignored"),
     ]
-    assert not [name for name in found.images.file if "ground_truth" in name]
+    assert not [name for name in annotations.images.file if "ground_truth" in name]
     assert bottle(lay).read("train").warnings == []
 
 

@@ -1,4 +1,4 @@
-"""Sets with known and unknown objects in the same images, and road hazards: in miniature, as the profiles have them."""
+"""Profiles of sets with known and unknown objects in the same images, and of road hazards."""
 
 from pathlib import Path
 
@@ -51,13 +51,13 @@ def unsniffer(lay):
     return lay({**files, **{f"val2017/{number:012d}.jpg": (20, 10) for number in (7, 8, 9)}})
 
 
-def profile(name, root, *wanted):
-    """Parameters of a profile with these datasets only, all below one folder."""
+def profile(name, root, *names):
+    """Parameters of a profile with the named datasets only, all below one folder."""
     params = parse((ROOT / "profiles" / f"{name}.yaml").read_text())
-    return {
-        **params,
-        "datasets": {key: {**params["datasets"][key], "root": str(root)} for key in wanted},
-    }
+    selected = {}
+    for dataset in names:
+        selected[dataset] = {**params["datasets"][dataset], "root": str(root)}
+    return {**params, "datasets": selected}
 
 
 def curated(params, key, tables, monkeypatch):
@@ -74,26 +74,32 @@ def labels(split):
 def test_known_and_unknown_objects_come_from_two_files(unsniffer):
     reader = datasets.create("unsniffer", root=unsniffer)
     assert reader.subsets() == ["coco_ood", "coco_mixed"]
-    found = reader.read("coco_mixed")
-    assert [found.categories[k] for k in found.objects.category] == [
+    annotations = reader.read("coco_mixed")
+    assert [annotations.categories[k] for k in annotations.objects.category] == [
         "airplane",
         "person",
         "unknow object",
     ]
-    assert found.objects.box.tolist() == [[0, 0, 9, 9], [0, 0, 5, 5], [10, 1, 14, 5]]
-    assert len(set(found.objects.object_id)) == 3  # the files number their objects alike
-    assert [warning.found for warning in found.warnings] == ["555"]
-    assert found.location(1) == ("annotations/instances_val2017_mixed_ID.json", "annotations[1]")
-    assert found.location(2) == ("annotations/instances_val2017_mixed_OOD.json", "annotations[0]")
+    assert annotations.objects.box.tolist() == [[0, 0, 9, 9], [0, 0, 5, 5], [10, 1, 14, 5]]
+    assert len(set(annotations.objects.object_id)) == 3  # the files number their objects alike
+    assert [warning.found for warning in annotations.warnings] == ["555"]
+    assert annotations.location(1) == (
+        "annotations/instances_val2017_mixed_ID.json",
+        "annotations[1]",
+    )
+    assert annotations.location(2) == (
+        "annotations/instances_val2017_mixed_OOD.json",
+        "annotations[0]",
+    )
 
 
 def test_the_second_file_is_named_where_it_is_missing(unsniffer):
     (unsniffer / "annotations/instances_val2017_mixed_OOD.json").unlink()
     lacking = datasets.missing({"x": {"format": "unsniffer", "root": str(unsniffer)}})
-    assert [(one.what, one.subsets, one.paths[0].name) for one in lacking] == [
-        ("unknown objects", ("coco_mixed",), "instances_val2017_mixed_OOD.json")
-    ]
-    assert "Went-Liang/UnSniffer" in lacking[0].source
+    (unknown,) = lacking
+    assert (unknown.what, unknown.subsets) == ("unknown objects", ("coco_mixed",))
+    assert unknown.paths[0].name == "instances_val2017_mixed_OOD.json"
+    assert "Went-Liang/UnSniffer" in unknown.source
 
 
 def test_mixed_images_keep_their_known_objects_by_the_names_of_the_id_classes(
@@ -101,51 +107,47 @@ def test_mixed_images_keep_their_known_objects_by_the_names_of_the_id_classes(
 ):
     voc = {
         "VOC2007/ImageSets/Main/trainval.txt": "000001\n",
-        "VOC2007/Annotations/000001.xml": xml("aeroplane"),
-    }
-    voc |= {
-        "VOC2012/ImageSets/Main/trainval.txt": "",
         "VOC2007/ImageSets/Main/test.txt": "000001\n",
+        "VOC2007/Annotations/000001.xml": xml("aeroplane"),
+        "VOC2007/JPEGImages/000001.jpg": (20, 10),
+        "VOC2012/ImageSets/Main/trainval.txt": "",
     }
-    lay({**voc, "VOC2007/JPEGImages/000001.jpg": (20, 10)})
-    found = curated(
-        profile("unsniffer", unsniffer, "voc", "unsniffer"), "voc", tmp_path / "tables", monkeypatch
-    )
-    mixed = [
-        ("000000000008", "aeroplane"),
-        ("000000000008", "unknow object"),
-    ]  # the other shows known objects only
-    assert labels(found.splits["coco_mixed"]) == mixed
-    assert labels(found.splits["coco_ood"]) == [("000000000007", "unknow object")]
-    assert not [text for text in found.warnings if "unknow object" in text]
+    lay(voc)
+    params = profile("unsniffer", unsniffer, "voc", "unsniffer")
+    curation = curated(params, "voc", tmp_path / "tables", monkeypatch)
+    # Image 9 has known objects only.
+    mixed = [("000000000008", "aeroplane"), ("000000000008", "unknow object")]
+    assert labels(curation.splits["coco_mixed"]) == mixed
+    assert labels(curation.splits["coco_ood"]) == [("000000000007", "unknow object")]
+    assert not [text for text in curation.warnings if "unknow object" in text]
 
 
 def xml(*names):
     box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
-    shown = "".join(
-        f"<object><name>{name}</name><difficult>0</difficult>{box}</object>" for name in names
-    )
-    return f"<annotation><size><width>20</width><height>10</height></size>{shown}</annotation>"
+    objects = ""
+    for name in names:
+        objects += f"<object><name>{name}</name><difficult>0</difficult>{box}</object>"
+    return f"<annotation><size><width>20</width><height>10</height></size>{objects}</annotation>"
 
 
 def test_owod_s_tasks_share_images_and_differ_in_what_is_unknown(lay, tmp_path, monkeypatch):
-    shown = {
+    classes_by_image = {
         "000005": ["aeroplane"],  # of VOC
         "000000000139": ["airplane", "zebra"],  # of COCO: the same class by its other name
         "000000000285": ["zebra"],
         "000000000632": ["truck", "tv"],
         "000000000724": ["kite"],
     }
-    tests = "\n".join(name for name in shown if name != "000005")
-    files = {f"Annotations/{name}.xml": xml(*names) for name, names in shown.items()}
-    files |= {f"JPEGImages/{name}.jpg": (20, 10) for name in shown}
-    lists = {
-        "owod_t1_train": "000005",
-        "owod_t2_train": "000000000632",
-        "owod_t3_train": "000000000724",
+    files = {
+        "ImageSets/TOWOD/owod_t1_train.txt": "000005",
+        "ImageSets/TOWOD/owod_t2_train.txt": "000000000632",
+        "ImageSets/TOWOD/owod_t3_train.txt": "000000000724",
+        "ImageSets/TOWOD/owod_all_task_test.txt": "\n".join(classes_by_image) + "\n",
     }
-    lists |= {"owod_all_task_test": f"000005\n{tests}\n"}
-    root = lay({**files, **{f"ImageSets/TOWOD/{name}.txt": text for name, text in lists.items()}})
+    for name, classes in classes_by_image.items():
+        files[f"Annotations/{name}.xml"] = xml(*classes)
+        files[f"JPEGImages/{name}.jpg"] = (20, 10)
+    root = lay(files)
     params = profile("owod", root, "owod_m")
     first = curated(params, "m1", tmp_path / "tables", monkeypatch)
     assert labels(first.splits["train"]) == [("000005", "airplane")]
@@ -153,14 +155,11 @@ def test_owod_s_tasks_share_images_and_differ_in_what_is_unknown(lay, tmp_path, 
     assert ("000000000139", "airplane") in labels(first.splits["test_unknown"])
     assert ("000000000139", "zebra") in labels(first.splits["test_unknown"])
     second = curate(benchmark("m2", params["benchmarks"]["m2"]), TablesFolder(tmp_path / "tables"))
-    images = [
-        [set(one.splits[name].images.image_id) for name in ("test", "test_unknown")]
-        for one in (first, second)
-    ]
-    assert images == [
-        [{"000005"}, set(shown) - {"000005"}],
-        [set(shown) - {"000000000724"}, {"000000000724"}],
-    ]
+    images = set(classes_by_image)
+    assert set(first.splits["test"].images.image_id) == {"000005"}
+    assert set(first.splits["test_unknown"].images.image_id) == images - {"000005"}
+    assert set(second.splits["test"].images.image_id) == images - {"000000000724"}
+    assert set(second.splits["test_unknown"].images.image_id) == {"000000000724"}
     assert set(second.id_classes) - set(first.id_classes) >= {"zebra", "truck"}
 
 
@@ -176,9 +175,11 @@ def bdd(subset, *names):
 def test_images_with_an_inpainted_object_are_paired_with_bdd_s(lay, tmp_path, monkeypatch):
     scene = "b1c66a42-6f7d68ca"
     names = [f"{scene}_dog_0.png", f"{scene}_boar_1.png"]
-    made = {
+    annotation = {"bbox": [0, 0, 5, 5], "iscrowd": 0}
+    content = {
         "images": [
-            {"id": k, "file_name": name, "width": 20, "height": 10} for k, name in enumerate(names)
+            {"id": 0, "file_name": names[0], "width": 20, "height": 10},
+            {"id": 1, "file_name": names[1], "width": 20, "height": 10},
         ],
         "categories": [
             {"id": 1, "name": "Dog"},
@@ -186,66 +187,51 @@ def test_images_with_an_inpainted_object_are_paired_with_bdd_s(lay, tmp_path, mo
             {"id": 8, "name": "bike"},
         ],
         "annotations": [
-            {
-                "id": 2 * k + other,
-                "image_id": k,
-                "category_id": category,
-                "bbox": [0, 0, 5, 5],
-                "iscrowd": 0,
-            }
-            for k in (0, 1)
-            for other, category in enumerate((1, 7 + k))
+            {"id": 0, "image_id": 0, "category_id": 1, **annotation},
+            {"id": 1, "image_id": 0, "category_id": 7, **annotation},
+            {"id": 2, "image_id": 1, "category_id": 1, **annotation},
+            {"id": 3, "image_id": 1, "category_id": 8, **annotation},
         ],
     }
     files = {
-        "annotations/ood_positive_hiconf.json": made,
-        **{f"images/{name}": (20, 10) for name in names},
+        "annotations/ood_positive_hiconf.json": content,
+        **dict.fromkeys((f"images/{name}" for name in names), (20, 10)),
+        **bdd("train", "0000f77c-6257be58"),
+        **bdd("val", scene, "b1c9c847-3bda4659"),
     }
-    root = lay(
-        {**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", scene, "b1c9c847-3bda4659")}
-    )
-    found = curated(
-        profile("drive-synood", root, "bdd", "drive_synood"),
-        "bdd",
-        tmp_path / "tables",
-        monkeypatch,
-    )
-    split = found.splits["ood_positive_hiconf"]
+    params = profile("drive-synood", lay(files), "bdd", "drive_synood")
+    curation = curated(params, "bdd", tmp_path / "tables", monkeypatch)
+    split = curation.splits["ood_positive_hiconf"]
     assert sorted(split.objects.category) == ["Dog", "Dog", "bicycle", "car"]
-    pairs = (
-        benchmark("bdd", profile("drive-synood", root)["benchmarks"]["bdd"])
-        .splits["ood_positive_hiconf"]
-        .pairs
-    )
+    pairs = benchmark("bdd", params["benchmarks"]["bdd"]).splits["ood_positive_hiconf"].pairs
     assert pairs.by == "file"
-    files = [
-        dict(zip(one.images.image_id, one.images.file, strict=True))
-        for one in (split, found.splits[pairs.of])
-    ]
-    base_of = base_images(*files, pairs.name)
-    assert [(files[0][image], files[1][base]) for image, base in base_of.items()] == [
-        (f"images/{name}", f"images/100k/val/{scene}.jpg") for name in names
-    ]
+    files = file_by_id(split)
+    base_files = file_by_id(curation.splits[pairs.of])
+    base_of = base_images(files, base_files, pairs.name)
+    assert {files[image]: base_files[base] for image, base in base_of.items()} == {
+        f"images/{names[0]}": f"images/100k/val/{scene}.jpg",
+        f"images/{names[1]}": f"images/100k/val/{scene}.jpg",
+    }
+
+
+def file_by_id(split) -> dict[str, str]:
+    return dict(zip(split.images.image_id, split.images.file, strict=True))
 
 
 def test_lost_cargo_has_one_category_and_no_known_objects(lay, tmp_path, monkeypatch):
     name = "02_Hanns_Klemm_Str_44_000007_000140"
-    labels = {
+    content = {
         "images": [{"id": name, "file_name": f"{name}.png", "width": 20, "height": 10}],
         "categories": [{"id": 1, "name": "anomaly"}],
         "annotations": [
             {"id": 1, "image_id": name, "category_id": 1, "bbox": [3, 3, 4, 4], "iscrowd": 0}
         ],
     }
-    files = {"labels/fishyscapes_label.json": labels, f"images/fishyscapes/{name}.png": (20, 10)}
+    files = {"labels/fishyscapes_label.json": content, f"images/fishyscapes/{name}.png": (20, 10)}
     root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", "b1c9c847-3bda4659")})
-    found = curated(profile("oodis", root, "bdd", "oodis"), "bdd", tmp_path / "tables", monkeypatch)
-    assert labels_of(found) == {"fishyscapes": [(name, "anomaly")]}
-
-
-def labels_of(found):
-    return {
-        name: labels(split)
-        for name, split in found.splits.items()
-        if name not in ("train", "val", "test")
-    }
+    curation = curated(
+        profile("oodis", root, "bdd", "oodis"), "bdd", tmp_path / "tables", monkeypatch
+    )
+    ood_splits = curation.splits.keys() - {"train", "val", "test"}
+    assert ood_splits == {"fishyscapes"}
+    assert labels(curation.splits["fishyscapes"]) == [(name, "anomaly")]

@@ -13,13 +13,21 @@ CLASSES = "class-descriptions-boxable.csv"
 EDGES = "XMin, YMin, XMax, YMax"
 HIERARCHY = "bbox_labels_600_hierarchy.json"
 
-V4 = """ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
+V4 = """\
+ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,\
+IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
 0001eeaf4aed83f9,xclick,/m/0bt9lr,1,0.25,0.75,0.125,0.5,0,0,0,0,0
 000595fe6fee6369,xclick,/m/01g317,1,0,1,0,1,-1,-1,1,-1,-1
 0001eeaf4aed83f9,activemil,/m/0dzct,1,0.5,0.625,0.25,1,-1,-1,-1,-1,-1
 """
 
-DESCRIPTIONS = '/m/01g317,Person\n/m/0dzct,Human face\n/m/0bt9lr,Dog\n/m/0jbk,Animal\n/m/0l515,"Sandwich, open"\n'
+DESCRIPTIONS = """\
+/m/01g317,Person
+/m/0dzct,Human face
+/m/0bt9lr,Dog
+/m/0jbk,Animal
+/m/0l515,"Sandwich, open"
+"""
 
 TREE = {
     "LabelName": "/m/0bl9f",
@@ -91,8 +99,8 @@ LOOP = {
     ids=["kinds and parts", "several places", "a loop"],
 )
 def test_ancestors_follow_kinds_and_parts_up_to_what_has_a_name(lay, tree, parents):
-    found = read(lay(files(**{HIERARCHY: tree}))).parents
-    assert {name: set(above) for name, above in found.items()} == parents
+    annotated_parents = read(lay(files(**{HIERARCHY: tree}))).parents
+    assert {name: set(above) for name, above in annotated_parents.items()} == parents
 
 
 def test_an_absent_hierarchy_is_listed(lay):
@@ -181,11 +189,13 @@ def test_a_box_of_a_class_without_description_is_dropped_and_listed(lay):
 def test_a_file_is_read_alike_however_it_is_cut_into_blocks(lay, monkeypatch):
     rows = V4.splitlines(keepends=True)
     root = lay(files("".join([rows[0], *(rows[1:] * 40)])))
-    whole = read(root)
+    annotations = read(root)
     monkeypatch.setattr(openimages, "BLOCK", 256)
     cut = read(root)
     for column in ("image", "box", "category", "object_id", "row", "is_crowd"):
-        np.testing.assert_array_equal(getattr(whole.objects, column), getattr(cut.objects, column))
+        np.testing.assert_array_equal(
+            getattr(annotations.objects, column), getattr(cut.objects, column)
+        )
     assert cut.location(119) == (BOXES, "121")
 
 

@@ -23,7 +23,8 @@ def lay(root, name, orientation, size=SIZE):
     """Writes a picture with a red object as a camera would; returns its stored pixels."""
     picture = Image.new("RGB", size, (20, 120, 60))
     picture.paste((255, 0, 0), tuple(BOX))
-    stored, exif = turned(picture, BACK.get(orientation, orientation)), Image.Exif()
+    stored = turned(picture, BACK.get(orientation, orientation))
+    exif = Image.Exif()
     exif[0x0112] = orientation
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,28 +43,34 @@ def coco(root, size, box):
 
 
 def coco_of(root, rows):
-    """COCO annotations of images (name, declared size, box)."""
-    left_top = [(*box[:2], box[2] - box[0], box[3] - box[1]) for *_, box in rows]
-    sizes = [
-        dict(zip(("width", "height"), map(int, size or ()), strict=False)) for _, size, _ in rows
-    ]
-    content = {
-        "images": [
-            {"id": k, "file_name": f"{name}.png"} | sizes[k] for k, (name, *_) in enumerate(rows)
-        ],
-        "annotations": [
-            {"id": k, "image_id": k, "category_id": 1, "bbox": [float(edge) for edge in box]}
-            for k, box in enumerate(left_top)
-        ],
-        "categories": [{"id": 1, "name": "fox"}],
-    }
+    """Writes COCO annotations of images (name, declared size or None, box of one object)."""
+    images = []
+    annotations = []
+    for number, (name, size, box) in enumerate(rows):
+        image = {"id": number, "file_name": f"{name}.png"}
+        if size is not None:
+            image["width"], image["height"] = int(size[0]), int(size[1])
+        images.append(image)
+        left, top, right, bottom = (float(edge) for edge in box)
+        annotations.append(
+            {
+                "id": number,
+                "image_id": number,
+                "category_id": 1,
+                "bbox": [left, top, right - left, bottom - top],
+            }
+        )
+    categories = [{"id": 1, "name": "fox"}]
+    content = {"images": images, "annotations": annotations, "categories": categories}
     (root / "a.json").write_text(json.dumps(content))
     return {"format": "coco", "layout": {"test": ("a.json", "images")}}
 
 
 def voc(root, size, box):
-    edges = zip(("xmin", "ymin", "xmax", "ymax"), (box[0] + 1, box[1] + 1, *box[2:]), strict=True)
-    corners = "".join(f"<{tag}>{edge}</{tag}>" for tag, edge in edges)
+    left, top, right, bottom = box
+    corners = (
+        f"<xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax>"
+    )
     sides = f"<size><width>{size[0]}</width><height>{size[1]}</height></size>"
     (root / "xml").mkdir()
     (root / "xml/a.xml").write_text(
@@ -73,7 +80,8 @@ def voc(root, size, box):
 
 
 def yolo(root, size, box):
-    low, high = np.array(box[:2]) / size, np.array(box[2:]) / size
+    low = np.array(box[:2]) / size
+    high = np.array(box[2:]) / size
     (root / "labels").mkdir()
     (root / "labels/a.txt").write_text(" ".join(map(str, [0, *(low + high) / 2, *(high - low)])))
     (root / "data.yaml").write_text("test: images\nnames: [fox]\n")
@@ -83,10 +91,10 @@ def yolo(root, size, box):
 def tables(root, out, **params):
     """Images, objects and counts of warnings after `ingest`."""
     ingest(datasets.create(root=root, **{"max_warnings": 0.0, **params}), "wild", out)
-    images, objects = (
-        kind.read(out / f"test/{kind.__name__.lower()}.parquet") for kind in (Images, Objects)
-    )
-    return images, objects, json.loads((out / "warnings.json").read_text())["counts"]
+    images = Images.read(out / "test/images.parquet")
+    objects = Objects.read(out / "test/objects.parquet")
+    warnings = json.loads((out / "warnings.json").read_text())
+    return images, objects, warnings["counts"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,11 @@ def test_the_box_is_where_the_object_is_displayed(tmp_path, format, annotated_on
 
 
 def boxes_of(root, tmp_path, rows, **params):
-    """Boxes after `ingest` of COCO annotations: (name, orientation, displayed size, declared size, box)."""
+    """Boxes after `ingest` of COCO annotations, and counts of warnings.
+
+    Args:
+        rows: Name, orientation, displayed size, declared size and box of each image.
+    """
     for name, orientation, size, *_ in rows:
         lay(root, f"images/{name}.png", orientation, size)
     declared = [(name, size, box) for name, _, _, size, box in rows]
@@ -167,8 +179,9 @@ def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_t
     [
         (
             [("a", 6, SIZE, (40, 60), SMALL)],
-            r"1 of 1 .*images/a.png is displayed as 60×40 and stored as 40×60 \(orientation 6\), the annotations say "
-            r"40×60, and its boxes, up to x = 27 and y = 19, fit both\. Write orientation: displayed",
+            r"1 of 1 .*images/a.png is displayed as 60×40 and stored as 40×60 \(orientation 6\), "
+            r"the annotations say 40×60, and its boxes, up to x = 27 and y = 19, fit both\. "
+            r"Write orientation: displayed",
         ),
         (
             [("a", 8, SIZE, None, SMALL)],
@@ -189,12 +202,10 @@ def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_t
 def test_what_nothing_proves_is_asked_with_the_numbers_of_the_file(tmp_path, rows, question):
     with pytest.raises(DataError, match=question):
         boxes_of(tmp_path / "root", tmp_path, rows)
-    reader = datasets.create(
-        root=tmp_path / "root", **coco_of(tmp_path / "root", [(row[0], *row[3:]) for row in rows])
-    )
-    assert re.search(
-        question, check_subset(reader, "test").problem
-    )  # and `farther doctor` says so before
+    declared = [(name, size, box) for name, _, _, size, box in rows]
+    reader = datasets.create(root=tmp_path / "root", **coco_of(tmp_path / "root", declared))
+    # `farther doctor` says so before.
+    assert re.search(question, check_subset(reader, "test").problem)
     for answer in ("displayed", "stored"):
         boxes_of(
             tmp_path / answer, tmp_path / f"of {answer}", rows, orientation=answer, max_warnings=1.0

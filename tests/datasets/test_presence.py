@@ -12,13 +12,13 @@ NEEDED = {"mvtec": {"category": "bottle"}}
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_says_what_it_needs_and_where_that_comes_from(tmp_path, name):
     params = {"format": name, "root": str(tmp_path), **NEEDED.get(name, {})}
-    found = datasets.missing({"mine": params}, {"mine": {"val"}})
-    assert found
-    for lacking in found:
-        assert (lacking.dataset, lacking.subsets) == ("mine", ("val",))
-        assert lacking.what
-        assert lacking.source
-        assert all(path.is_relative_to(tmp_path) for path in lacking.paths)
+    lacking = datasets.missing({"mine": params}, {"mine": {"val"}})
+    assert lacking
+    for entry in lacking:
+        assert (entry.dataset, entry.subsets) == ("mine", ("val",))
+        assert entry.what
+        assert entry.source
+        assert all(path.is_relative_to(tmp_path) for path in entry.paths)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -48,8 +48,8 @@ def test_one_of_several_places_is_enough(lay):
 
 def test_what_several_subsets_need_is_named_once(tmp_path):
     needed = {"voc": {"train", "val", "test"}}
-    found = datasets.missing({"voc": {"format": "voc", "root": str(tmp_path)}}, needed)
-    assert [lacking.subsets for lacking in found if lacking.what == "images"] == [
+    lacking = datasets.missing({"voc": {"format": "voc", "root": str(tmp_path)}}, needed)
+    assert [lacking.subsets for lacking in lacking if lacking.what == "images"] == [
         ("test", "train", "val")
     ]
 

@@ -5,10 +5,11 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 
 
-def test_fields_that_nobody_needs_are_dropped_wherever_they_stand(tmp_path):
+def test_named_fields_are_dropped_at_any_depth(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(
-        '{"outline": [1], "items": [{"id": 1, "outline": [[2, 3]]}, {"at": {"outline": null, "x": 4}}]}'
+        '{"outline": [1], "items": '
+        '[{"id": 1, "outline": [[2, 3]]}, {"at": {"outline": null, "x": 4}}]}'
     )
     assert read_json(path, without=["outline"]) == {"items": [{"id": 1}, {"at": {"x": 4}}]}
 
@@ -34,6 +35,12 @@ def test_a_long_or_deep_value_is_cut_in_messages():
     for _ in range(5000):
         value.append([])
         value = value[0]
-    for one in ("a" * 1000, ["a" * 100] * 1000, nested, {n: [n] * 99 for n in range(99)}, 10**5000):
-        assert len(shorten(one)) <= 200
+    for value in (
+        "a" * 1000,
+        ["a" * 100] * 1000,
+        nested,
+        {n: [n] * 99 for n in range(99)},
+        10**5000,
+    ):
+        assert len(shorten(value)) <= 200
     assert shorten([1, {"b": 2, "a": "x"}]) == "[1, {'a': 'x', 'b': 2}]"

@@ -7,35 +7,44 @@ from hypothesis import strategies as st
 
 from farther import datasets
 
-WIDTH, HEIGHT = 512, 256
+WIDTH = 512
+HEIGHT = 256
 
 
 def voc(edges):
-    shown = "".join(
-        f"<object><name>dog</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin><xmax>{right}</xmax>"
-        f"<ymax>{bottom}</ymax></bndbox></object>"
-        for left, top, right, bottom in edges
-    )
-    annotations = {"VOC2012/Annotations/a.xml": f"<annotation>{shown}</annotation>"}
-    return "val", {"VOC2012/ImageSets/Main/val.txt": "a\n", **annotations}
+    objects = ""
+    for left, top, right, bottom in edges:
+        box = (
+            f"<xmin>{left + 1}</xmin><ymin>{top + 1}</ymin>"
+            f"<xmax>{right}</xmax><ymax>{bottom}</ymax>"
+        )
+        objects += f"<object><name>dog</name><bndbox>{box}</bndbox></object>"
+    return "val", {
+        "VOC2012/ImageSets/Main/val.txt": "a\n",
+        "VOC2012/Annotations/a.xml": f"<annotation>{objects}</annotation>",
+    }
 
 
 def bdd(edges):
-    boxes = [{"x1": x1, "y1": y1, "x2": x2 - 1, "y2": y2 - 1} for x1, y1, x2, y2 in edges]
-    frame = {"name": "a.jpg", "labels": [{"category": "car", "box2d": box} for box in boxes]}
+    labels = []
+    for x1, y1, x2, y2 in edges:
+        box = {"x1": x1, "y1": y1, "x2": x2 - 1, "y2": y2 - 1}
+        labels.append({"category": "car", "box2d": box})
+    frame = {"name": "a.jpg", "labels": labels}
     return "val", {"labels/det_20/det_val.json": [frame]}
 
 
 def coco(edges):
-    objects = [
-        {"id": k, "image_id": 7, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]}
-        for k, (x1, y1, x2, y2) in enumerate(edges)
-    ]
+    annotations = []
+    for object_id, (x1, y1, x2, y2) in enumerate(edges):
+        box = [x1, y1, x2 - x1, y2 - y1]
+        annotations.append({"id": object_id, "image_id": 7, "category_id": 1, "bbox": box})
     content = {
         "images": [{"id": 7, "file_name": "a.jpg"}],
         "categories": [{"id": 1, "name": "car"}],
+        "annotations": annotations,
     }
-    return "val2017", {"annotations/instances_val2017.json": {**content, "annotations": objects}}
+    return "val2017", {"annotations/instances_val2017.json": content}
 
 
 def openimages(edges):
@@ -43,20 +52,20 @@ def openimages(edges):
         f"a,/m/1,{x1 / WIDTH!r},{x2 / WIDTH!r},{y1 / HEIGHT!r},{y2 / HEIGHT!r}\n"
         for x1, y1, x2, y2 in edges
     ]
-    boxes = "ImageID,LabelName,XMin,XMax,YMin,YMax\n" + "".join(rows)
-    classes = {"class-descriptions-boxable.csv": "/m/1,Car\n"}
+    header = "ImageID,LabelName,XMin,XMax,YMin,YMax\n"
     return "validation", {
-        "validation-annotations-bbox.csv": boxes,
-        **classes,
+        "validation-annotations-bbox.csv": header + "".join(rows),
+        "class-descriptions-boxable.csv": "/m/1,Car\n",
         "validation/a.jpg": "",
     }
 
 
 def yolo(edges):
-    rows = [
-        f"0 {(x1 + x2) / 2 / WIDTH!r} {(y1 + y2) / 2 / HEIGHT!r} {(x2 - x1) / WIDTH!r} {(y2 - y1) / HEIGHT!r}\n"
-        for x1, y1, x2, y2 in edges
-    ]
+    rows = []
+    for x1, y1, x2, y2 in edges:
+        centre = f"{(x1 + x2) / 2 / WIDTH!r} {(y1 + y2) / 2 / HEIGHT!r}"
+        size = f"{(x2 - x1) / WIDTH!r} {(y2 - y1) / HEIGHT!r}"
+        rows.append(f"0 {centre} {size}\n")
     return "val", {
         "data.yaml": "val: images\nnames: [car]\n",
         "images/a.jpg": "",
@@ -64,7 +73,8 @@ def yolo(edges):
     }
 
 
-x, y = st.floats(0, WIDTH - 1, width=32), st.floats(0, HEIGHT - 1, width=32)
+x = st.floats(0, WIDTH - 1, width=32)
+y = st.floats(0, HEIGHT - 1, width=32)
 
 
 @pytest.mark.parametrize("write", [voc, bdd, coco, openimages, yolo])

@@ -52,11 +52,9 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
     content = {"images": record, "annotations": [box], "categories": [{"id": 2, "name": "lynx"}]}
     (photos / "boxes.json").write_text(json.dumps(content))
     images, objects = read(photos, tmp_path / "out", boxes="boxes.json")
-    found = dict(zip(objects.image_id, objects.category, strict=True))
-    assert found == {
-        "2024/june/b.png": "lynx",
-        "2024/c.JPG": UNLABELLED,
-    }  # a.jpg: looked at, and nothing is there
+    category_by_image = dict(zip(objects.image_id, objects.category, strict=True))
+    # The file of boxes names a.jpg without an object, so that it has none.
+    assert category_by_image == {"2024/june/b.png": "lynx", "2024/c.JPG": UNLABELLED}
     assert len(images) == 3
     assert objects.object_id.tolist() == [7, 8]
     (photos / "2024/june/b.png").unlink()
@@ -66,7 +64,9 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
     ):
         read(photos, tmp_path / "refused", boxes="boxes.json")
     _, objects = read(photos, tmp_path / "again", boxes="boxes.json", max_warnings=0.5)
-    kinds = {one["kind"]: one["found"] for one in ingest_warnings(tmp_path / "again")["warnings"]}
+    kinds = {
+        entry["kind"]: entry["found"] for entry in ingest_warnings(tmp_path / "again")["warnings"]
+    }
     assert kinds["image missing"] == "'2024/june/b.png' does not exist"
 
 
@@ -79,11 +79,8 @@ def test_what_the_file_of_boxes_holds_in_vain_is_listed(photos, tmp_path):
     content = {"images": record, "annotations": boxes, "categories": [{"id": 2, "name": "lynx"}]}
     (photos / "boxes.json").write_text(json.dumps(content))
     read(photos, tmp_path / "out", boxes="boxes.json", max_warnings=1.0)
-    kinds = [
-        one["kind"]
-        for one in ingest_warnings(tmp_path / "out")["warnings"]
-        if one["file"] == "boxes.json"
-    ]
+    warnings = ingest_warnings(tmp_path / "out")["warnings"]
+    kinds = [warning["kind"] for warning in warnings if warning["file"] == "boxes.json"]
     assert kinds == [
         "object of an unknown image",
         "image file with several ids",
@@ -102,10 +99,10 @@ def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_pat
     frames = [name for name in images.image_id if name.startswith("clip.avi/")]
     assert frames == ["clip.avi/00000001.jpg", "clip.avi/00000011.jpg", "clip.avi/00000021.jpg"]
     assert len(images) == len(objects) == 6
-    written = tmp_path / "out/extracted-images"
-    grey = [np.asarray(Image.open(written / name)).mean() for name in frames]
+    extracted = tmp_path / "out/extracted-images"
+    grey = [np.asarray(Image.open(extracted / name)).mean() for name in frames]
     np.testing.assert_allclose(grey, [0, 100, 200], atol=3)
-    assert (written / "2024/june/b.png").read_bytes() == (photos / "2024/june/b.png").read_bytes()
+    assert (extracted / "2024/june/b.png").read_bytes() == (photos / "2024/june/b.png").read_bytes()
     assert len(read(photos, tmp_path / "slow", every=2.0)[0]) == 5
 
 
@@ -126,3 +123,12 @@ def test_folders_without_images_and_damaged_videos_are_refused(photos, tmp_path,
     change(photos)
     with pytest.raises(DataError, match=problem):
         read(photos, tmp_path / "out")
+
+
+def test_annotation_files_beside_images_without_boxes_are_named(lay):
+    root = lay({"a.jpg": (4, 4), "labels.json": {}, "notes.txt": ""})
+    read = datasets.create("images", root=root).read("all")
+    assert {warning.kind: warning.found for warning in read.warnings} == {
+        "annotation files beside images without boxes": "1 files, such as 'labels.json'",
+        "neither images nor videos": "1 files, such as 'notes.txt'",
+    }

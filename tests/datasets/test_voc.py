@@ -1,10 +1,13 @@
 import re
+from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 import pytest
 from PIL import Image
+from tests.datasets.conftest import ACCENT, DECOMPOSED, tables
 
 from farther import datasets
+from farther.datasets.ingest import ingest
 from farther.datasets.voc import CLASSES
 from farther.errors import DataError
 from farther.projects import recognise
@@ -307,3 +310,79 @@ def test_classes_of_image_sets_are_those_of_the_files_unless_all_are_voc_s(
     Image.new("RGB", (20, 10)).save(tmp_path / "JPEGImages/a.jpg")
     found = recognise(tmp_path)
     assert (found.entry["image_sets"], found.categories) == ({"train": ["train"]}, categories)
+
+
+FILENAME_XML = (
+    "<annotation><filename>{}</filename><object><name>fox</name>"
+    "<bndbox><xmin>2</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>"
+)
+
+
+def voc(lay, filename_by_xml, images):
+    """A reader of XML files (name: `filename`) and images."""
+    files = {f"images/{name}": (40, 20) for name in images}
+    for xml, filename in filename_by_xml.items():
+        files[f"xml/{xml}"] = FILENAME_XML.format(filename)
+    root = lay(files)
+    return datasets.create("voc", root=root, layout={"train": ("xml", "images")})
+
+
+@pytest.mark.parametrize("filename", ["x.jpg", "x.png"])
+def test_of_two_images_of_one_name_the_file_name_in_the_xml_counts(lay, tmp_path, filename):
+    reader = voc(lay, {"x.xml": filename}, ["x.jpg", "x.png"])
+    images, _, kinds = tables(reader, tmp_path / "out", "train")
+    assert images.file.tolist() == [f"images/{filename}"]
+    assert kinds == {}
+
+
+@pytest.mark.parametrize("filename", ["", "x", "y.jpg", "x.jpeg"])
+def test_two_images_of_one_name_are_refused_where_the_xml_names_neither(lay, filename):
+    with pytest.raises(
+        DataError, match=r"x.xml: field 'filename': x.jpg and x.png have the name of this file"
+    ):
+        voc(lay, {"x.xml": filename}, ["x.jpg", "x.png"]).read("train")
+
+
+@pytest.mark.parametrize(
+    ("xml", "filename", "image"),
+    [
+        (f"{quote(ACCENT)}.xml", "", f"{ACCENT}.jpg"),
+        (f"{DECOMPOSED}.xml", f"{ACCENT}.png", f"{ACCENT}.png"),
+        ("a.jpg.xml", "a.jpg", "a.jpg"),
+        ("0001.xml", "photo 7.png", "photo 7.png"),
+    ],
+)
+def test_an_xml_file_in_another_spelling_is_read_and_listed_once(
+    lay, tmp_path, xml, filename, image
+):
+    reader = voc(lay, {xml: filename, "z.xml": "z.jpg"}, [image, "z.jpg"])
+    images, objects, kinds = tables(reader, tmp_path / "out", "train")
+    assert sorted(images.file) == sorted([f"images/{image}", "images/z.jpg"])
+    assert len(objects) == 2
+    assert kinds == {
+        "XML files called otherwise than their images": f"1 files, such as {xml} of images/{image}"
+    }
+
+
+def test_images_without_an_xml_file_are_listed_and_xml_files_without_image_refused(lay, tmp_path):
+    reader = voc(lay, {"a.xml": "a.jpg"}, ["a.jpg", "b.jpg", "c.png"])
+    _, _, kinds = tables(reader, tmp_path / "out", "train")
+    assert kinds == {"images without an XML file": "2, such as 'b.jpg'"}
+    (reader.root / "xml/x.xml").write_text(FILENAME_XML.format("x.jpg"))
+    with pytest.raises(
+        DataError,
+        match=re.escape("'x' is annotated, but its file does not exist (1 of 2 are missing)"),
+    ):
+        ingest(reader, "pets", tmp_path / "refused")
+
+
+def test_names_to_rename_that_no_class_has_are_listed(lay):
+    reader = voc(lay, {"a.xml": "a.jpg"}, ["a.jpg"])
+    renamed = datasets.create(
+        "voc", root=reader.root, layout=reader.layout, renamed={"fox": "vulpes", "owl": "strix"}
+    )
+    read = renamed.read("train")
+    assert read.categories == ["vulpes"]
+    assert [(warning.kind, warning.found) for warning in read.warnings] == [
+        ("no category to rename", "none called 'owl'")
+    ]

@@ -75,16 +75,35 @@ def test_the_ood_images_of_openimages_come_without_objects(lay, tmp_path):
     np.testing.assert_array_equal(objects.box, np.zeros((0, 4), np.float32))
 
 
+def image_counts(curation) -> dict[str, int]:
+    """Number of images of each split."""
+    return {name: len(split.images) for name, split in curation.splits.items()}
+
+
 def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id_classes(
     lay, tmp_path, monkeypatch
 ):
-    ids = ["0001", "0002", "0003"]
-    no_labels = {"categories": [{"id": 1, "name": "person"}], "annotations": []}
-    openimages = [{"id": one, "file_name": f"{one}.jpg", "width": 20, "height": 10} for one in ids]
+    size = {"width": 20, "height": 10}
+    unlabelled = {
+        "images": [
+            {"id": "0001", "file_name": "0001.jpg", **size},
+            {"id": "0002", "file_name": "0002.jpg", **size},
+            {"id": "0003", "file_name": "0003.jpg", **size},
+        ],
+        "categories": [{"id": 1, "name": "person"}],
+        "annotations": [],
+    }
+    boxes = (
+        "ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\n"
+        "0001,/m/p,0.1,0.5,0.1,0.5,0\n"
+        "0002,/m/h,0.1,0.5,0.1,0.5,0\n"
+        "0003,/m/k,0.1,0.5,0.1,0.5,0\n"
+        "9999,/m/p,0,1,0,1,0\n"
+    )
     coco = {
         "images": [
-            {"id": number, "file_name": f"{number:012d}.jpg", "width": 20, "height": 10}
-            for number in (1, 2)
+            {"id": 1, "file_name": "000000000001.jpg", **size},
+            {"id": 2, "file_name": "000000000002.jpg", **size},
         ],
         "categories": [{"id": 51, "name": "bowl"}, {"id": 50, "name": "spoon"}],
         "annotations": [
@@ -92,25 +111,24 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
             {"id": 2, "image_id": 2, "category_id": 50, "bbox": [1, 1, 5, 5], "iscrowd": 0},
         ],
     }
-    boxes = [f"{one},/m/{label},0.1,0.5,0.1,0.5,0" for one, label in zip(ids, "phk", strict=True)]
-    table = ["ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf", *boxes, "9999,/m/p,0,1,0,1,0"]
-    xml = "<annotation><object><name>person</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
-    voc = {f"VOC2007/ImageSets/Main/{name}.txt": "000001\n" for name in ("trainval", "test")}
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    xml = f"<annotation><object><name>person</name>{box}</object></annotation>"
     root = lay(
         {
-            "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": {
-                "images": openimages,
-                **no_labels,
-            },
-            **{f"ood_classes_rm_overlap/images/{one}.jpg": (20, 10) for one in ids},
-            "validation-annotations-bbox.csv": "\n".join(table) + "\n",
+            "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": unlabelled,
+            "ood_classes_rm_overlap/images/0001.jpg": (20, 10),
+            "ood_classes_rm_overlap/images/0002.jpg": (20, 10),
+            "ood_classes_rm_overlap/images/0003.jpg": (20, 10),
+            "validation-annotations-bbox.csv": boxes,
             "class-descriptions-boxable.csv": "/m/p,Person\n/m/h,Human hand\n/m/k,Kite\n",
             "bbox_labels_600_hierarchy.json": {"LabelName": "/m/0bl9f", "Subcategory": []},
             "annotations/instances_val2017_ood_rm_overlap.json": coco,
-            **{f"val2017/{number:012d}.jpg": (20, 10) for number in (1, 2)},
-            **voc,
+            "val2017/000000000001.jpg": (20, 10),
+            "val2017/000000000002.jpg": (20, 10),
+            "VOC2007/ImageSets/Main/trainval.txt": "000001\n",
+            "VOC2007/ImageSets/Main/test.txt": "000001\n",
             "VOC2012/ImageSets/Main/trainval.txt": "",
-            "VOC2007/Annotations/000001.xml": f"{xml}</bndbox></object></annotation>",
+            "VOC2007/Annotations/000001.xml": xml,
             "VOC2007/JPEGImages/000001.jpg": (20, 10),
         }
     )
@@ -124,17 +142,12 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
         subsets = {"subset_names": ["coco_ood_val"]} if name == "vos_coco" else {}
         ingest(datasets.create(**{**values, **subsets}), name, tmp_path / "tables" / name)
     monkeypatch.chdir(project)
-    made = {
-        key: curate(benchmark(key, params["benchmarks"][key]), TablesFolder(tmp_path / "tables"))
-        for key in ("voc", "cleaned")
-    }
-    images = {
-        key: {name: len(split.images) for name, split in one.splits.items()}
-        for key, one in made.items()
-    }
-    assert images["voc"] == {"train": 1, "val": 1, "test": 1, "coco": 2, "openimages": 3}
-    assert images["cleaned"] == {"train": 1, "val": 1, "test": 1, "coco": 1, "openimages": 1}
-    removed = made["cleaned"].fates.frame.filter(fate="removed")["rule"].sort().to_list()
+    tables = TablesFolder(tmp_path / "tables")
+    published = curate(benchmark("voc", params["benchmarks"]["voc"]), tables)
+    cleaned = curate(benchmark("cleaned", params["benchmarks"]["cleaned"]), tables)
+    assert image_counts(published) == {"train": 1, "val": 1, "test": 1, "coco": 2, "openimages": 3}
+    assert image_counts(cleaned) == {"train": 1, "val": 1, "test": 1, "coco": 1, "openimages": 1}
+    removed = cleaned.fates.frame.filter(fate="removed")["rule"].sort().to_list()
     assert removed == [
         "ID class: Person → person",
         "overlap: Human hand → person",

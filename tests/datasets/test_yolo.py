@@ -11,11 +11,23 @@ from farther.errors import DataError
 from farther.projects import recognise
 from farther.tables import Objects
 
-YAML = "path: ../datasets/pets\ntrain: images/train\nval: images/val\ntest:\nnames:\n  0: cat\n  1: guide dog\n"
+YAML = """\
+path: ../datasets/pets
+train: images/train
+val: images/val
+test:
+names:
+  0: cat
+  1: guide dog
+"""
 
 
-def files(rows="1 0.5 0.5 0.25 0.5\n", text=YAML, **others):
-    return {"data.yaml": text, "images/val/a.jpg": (40, 20), "labels/val/a.txt": rows} | others
+def files(rows="1 0.5 0.5 0.25 0.5\n", text=YAML, **further_files):
+    return {
+        "data.yaml": text,
+        "images/val/a.jpg": (40, 20),
+        "labels/val/a.txt": rows,
+    } | further_files
 
 
 def read(root, subset="val", **params):
@@ -38,12 +50,16 @@ def test_an_outline_is_the_smallest_box_around_it(lay):
     np.testing.assert_allclose(objects.box, [[0.1, 0.2, 0.3, 0.9], [0.5, 0.5, 0.7, 0.6]])
 
 
-def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_other_files_are_not_images(
+def test_images_without_labels_have_no_objects_and_other_files_are_not_images(
     lay,
 ):
     images = dict.fromkeys(("images/val/b.png", "images/val/c.jpg", "images/val/x/d.JPEG"), (4, 4))
-    others = {"labels/val/c.txt": "\n", "images/val/notes.txt": "", "images/val/.e.jpg": (4, 4)}
-    annotations = read(lay(files(**images, **others)))
+    further_files = {
+        "labels/val/c.txt": "\n",
+        "images/val/notes.txt": "",
+        "images/val/.e.jpg": (4, 4),
+    }
+    annotations = read(lay(files(**images, **further_files)))
     assert annotations.images.image_id.tolist() == ["a", "b", "c", "x/d"]
     assert annotations.objects.image.tolist() == [0]
 
@@ -268,6 +284,6 @@ def test_without_subsets_in_the_yaml_file_the_folders_say_which_there_are(
     reader = datasets.create(**entry)
     assert sorted(reader.subsets()) == sorted(subsets)
     for subset, image_id in subsets.items():
-        read = reader.read(subset)
-        assert [Path(one).name for one in read.images.image_id] == [image_id]
-        assert [read.categories[one] for one in read.objects.category] == ["dog"]
+        annotations = reader.read(subset)
+        assert [Path(name).name for name in annotations.images.image_id] == [image_id]
+        assert [annotations.categories[k] for k in annotations.objects.category] == ["dog"]

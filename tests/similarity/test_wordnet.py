@@ -43,7 +43,7 @@ def test_similarities_of_all_pairs_are_those_of_nltk(folder, wordnet):
     raw = WordNet(folder, scale="raw")
     for one in synsets:
         for other in synsets:
-            found = raw._pair(one.name(), other.name(), "")
+            found = raw._node_similarity(one.name(), other.name(), "")
             assert found.path == pytest.approx(one.path_similarity(other))
             assert found.wu_palmer == pytest.approx(one.wup_similarity(other))
             assert found.leacock_chodorow == pytest.approx(one.lch_similarity(other))

@@ -1,4 +1,4 @@
-"""Files that are annotations by their name, their place or their content, whatever is wrong with them."""
+"""Recognition of annotation files by name, folder or content, even if they are damaged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,12 @@ _WORD = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True)
 class JsonKeys:
-    """The keys of the object in a JSON file, as far as it can be read, and what is wrong with it, "" for nothing."""
+    """The keys of the object in a JSON file.
+
+    Args:
+        keys: The keys, as far as the file can be read.
+        problem: The error in its content; "" where there is none.
+    """
 
     keys: frozenset[str]
     problem: str = ""
@@ -69,11 +74,13 @@ def json_keys(file: Path) -> JsonKeys:
 
 
 def is_annotation_by_name(root: Path, file: Path) -> bool:
-    """Whether the name of a file, or of a folder that it lies in below the root, is that of annotations."""
-    parts = file.relative_to(root).parts
+    """True where a file, or a folder of it below the root, has a name that annotations have."""
     if file.suffix.lower() not in ENDINGS:
         return False
-    return any(WORDS.intersection(_WORD.findall(part.lower())) for part in parts)
+    for part in file.relative_to(root).parts:
+        if WORDS.intersection(_WORD.findall(part.lower())):
+            return True
+    return False
 
 
 def refuse_damaged(file: Path, content: JsonKeys) -> None:
@@ -83,5 +90,8 @@ def refuse_damaged(file: Path, content: JsonKeys) -> None:
         DataError: there is a problem with its content.
     """
     if content.problem:
-        problem = f"a damaged file of annotations, not JSON: {content.problem}. Is it complete? Fetch it again"
-        raise DataError(f"{problem}, or move it away if its boxes are not wanted", file=file)
+        raise DataError(
+            f"a damaged file of annotations, not JSON: {content.problem}. Is it complete? "
+            "Fetch it again, or move it away if its boxes are not wanted",
+            file=file,
+        )

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -21,15 +21,15 @@ from farther.tables.files import inside, is_present
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
 
-#: What boxes refer to: the image as it is displayed (turned as its EXIF orientation says), or its
-#: stored pixels; "auto": what the size of the image as annotated says, and the displayed image
-#: where it does not tell.
+#: The pixels that boxes refer to: those of the image as it is displayed (turned by its EXIF
+#: orientation), or as it is stored. With "auto" the annotated size of the image decides, and boxes
+#: refer to the displayed image where that size fits both.
 AnnotatedOn = Literal["displayed", "stored", "auto"]
 
-#: What a warning concerns: an image, an object, or a dataset as a whole.
+#: Subject of a warning: an image, an object, or the entire dataset.
 About = Literal["image", "object", "dataset"]
 
-#: Edges of a whole image's box, with `unit` "image": the object that an image's label describes.
+#: Box that covers an image, with `unit` "image": the object that the label of an image describes.
 WHOLE_IMAGE: Edges = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -39,12 +39,13 @@ class DataWarning:
 
     Args:
         kind: The kind of problem, in a few words; warnings are counted by it.
-        about: The image, object, or whole dataset that it concerns.
+        about: Whether it concerns an image, an object, or the entire dataset.
         file: Path within the dataset's root.
         row: A line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for the
-            whole file.
-        field: Name of the field, None for the whole row.
-        found, action: The value in the file, and what was done.
+            entire file.
+        field: Name of the field, None for the entire row.
+        found: The value in the file.
+        action: The action taken.
     """
 
     kind: str
@@ -73,7 +74,14 @@ class Expected:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Credit:
-    """Licence, address of its text, author and origin of an image, "" where the dataset's files do not give them."""
+    """Licence, author and origin of an image; "" where the dataset's files do not give them.
+
+    Args:
+        license: The licence by its name, or by its address.
+        license_url: Address of the licence's text.
+        author: Name of the author.
+        source_url: Address that the image comes from.
+    """
 
     license: str = ""
     license_url: str = ""
@@ -84,14 +92,35 @@ class Credit:
         return self != Credit()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecondFile:
+    """A second file that annotates objects of a subset.
+
+    Args:
+        first_object: Index of its first object; all objects from there on are in this file.
+        file: Path within the dataset's root.
+    """
+
+    first_object: int
+    file: str
+
+
+class ImageAttribute(NamedTuple):
+    """Value of an attribute of an image: the weather, the time of day."""
+
+    image_id: str
+    attribute: str
+    value: str
+
+
 @dataclasses.dataclass(frozen=True)
 class AnnotatedImages:
-    """Images as the annotations name them: columns of one length N.
+    """The images that the annotations name, as columns of length N.
 
     Args:
         image_id: The dataset's own id as text, unique. Object array of `str`.
         file: Path within the dataset's root, with forward slashes. Object array of `str`.
-        width, height: Pixels as annotated, 0 where the annotations do not give it. int64.
+        width, height: Size in pixels as annotated, 0 where the annotations do not give it. int64.
     """
 
     image_id: np.ndarray
@@ -105,7 +134,7 @@ class AnnotatedImages:
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedObjects:
-    """Objects as annotated: columns of one length M.
+    """Objects as annotated, as columns of length M.
 
     Args:
         image: Row of the object's image among the `AnnotatedImages`; an integer.
@@ -133,7 +162,7 @@ class AnnotatedObjects:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Annotations:
-    """One subset of a dataset as its annotations describe it. No image was opened yet.
+    """One subset of a dataset as its annotations describe it, before any image is opened.
 
     Args:
         images, objects: See there.
@@ -141,22 +170,21 @@ class Annotations:
         parents: Ancestors of each class in the dataset's class hierarchy, nearest first; empty
             where there is none.
         warnings: Problems that were tolerated.
-        files: Paths, within the root, of the files that annotate the objects: one, or one per
-            image.
+        files: Paths, within the root, of the files that annotate the objects: a single file, or one
+            file per image.
         row: Name of a row in messages; `{row}` and `{image_id}` are filled in.
         box_field: Name of the box's field.
         root: The dataset's folder.
         embedded: For annotations that contain the images: yields row and file content of each such
             image, a few in memory at a time. `images.file` then gives the paths that `ingest`
             writes.
-        image_root: The folder that `images.file` is relative to; the root unless said otherwise.
-        second: Place of the first object that a second file annotates, and that file within the
-            root.
-        unlabelled: Rows of the images that nobody annotated. What they show is not known, which is
-            not the same as that they show nothing: `ingest` gives each a crowd as large as the
+        image_root: The folder that `images.file` is relative to; the root by default.
+        second: The second file that annotates objects, where there is one.
+        unlabelled: Rows of the images that nobody annotated. Their content is unknown, which is
+            not the same as an image without objects: `ingest` gives each a crowd as large as the
             image, of category `UNLABELLED`. By COCO's rule for crowds a detection within it is
-            neither right nor wrong, and nothing is missed there.
-        attributes: Image id, attribute and value of each attribute of images.
+            neither right nor wrong, and no object is missed there.
+        attributes: Attributes of the images, such as the weather.
 
     Raises:
         DataError: a box is not finite or ends before it starts, or an image is named twice.
@@ -173,23 +201,20 @@ class Annotations:
     root: Path
     embedded: Callable[[], Iterator[tuple[int, bytes]]] | None = None
     image_root: Path | None = None
-    second: tuple[int, str] | None = None
+    second: SecondFile | None = None
     unlabelled: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    attributes: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    attributes: list[ImageAttribute] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         box = self.objects.box
-        for fits, problem in (
-            (np.isfinite(box).all(axis=1), "expected finite numbers, found"),
-            (
-                (box[:, :2] <= box[:, 2:]).all(axis=1),
-                "the size is negative: edges (xmin, ymin, xmax, ymax)",
-            ),
-        ):
-            if not fits.all():
-                index = int(np.argmin(fits))
-                problem = f"{problem} {', '.join(f'{edge:g}' for edge in box[index])}; correct or delete the row"
-                raise self.error(index, problem)
+        is_finite = np.isfinite(box).all(axis=1)
+        if not is_finite.all():
+            raise self._box_error(int(np.argmin(is_finite)), "expected finite numbers, found")
+
+        is_ordered = (box[:, :2] <= box[:, 2:]).all(axis=1)
+        if not is_ordered.all():
+            problem = "the size is negative: edges (xmin, ymin, xmax, ymax)"
+            raise self._box_error(int(np.argmin(is_ordered)), problem)
 
     def error(self, index: int, problem: str) -> DataError:
         """An error about the box of an object."""
@@ -203,25 +228,63 @@ class Annotations:
     def location(self, index: int) -> tuple[str, str]:
         """File (within the root) and row of an object."""
         image = int(self.objects.image[index])
-        row = self.row.replace("{row}", str(self.objects.row[index])).replace(
-            "{image_id}", self.images.image_id[image]
-        )
-        return self.file(image) if self.second is None or index < self.second[0] else self.second[
-            1
-        ], row
+        row = self.row.replace("{row}", str(self.objects.row[index]))
+        row = row.replace("{image_id}", self.images.image_id[image])
+        if self.second is not None and index >= self.second.first_object:
+            return self.second.file, row
+        return self.file(image), row
 
     def file(self, image: int) -> str:
         """File (within the root) that annotates an image, by the image's row."""
-        return self.files[image if len(self.files) > 1 else 0]
+        if len(self.files) > 1:
+            return self.files[image]
+        return self.files[0]
 
     def warning(self, index: int, kind: str, found: str, action: str) -> DataWarning:
         """A warning about the box of an object."""
         file, row = self.location(index)
         return DataWarning(kind, "object", file, row, self.box_field, found, action)
 
+    def _box_error(self, index: int, problem: str) -> DataError:
+        """An error that repeats the edges of an object's box."""
+        edges = ", ".join(f"{edge:g}" for edge in self.objects.box[index])
+        return self.error(index, f"{problem} {edges}; correct or delete the row")
+
+
+class _ImageRow(NamedTuple):
+    """An image that `Collector` holds; see `AnnotatedImages`."""
+
+    file: str
+    width: int
+    height: int
+
+
+class _ObjectRow(NamedTuple):
+    """An object that `Collector` holds; see `AnnotatedObjects`."""
+
+    image: int
+    box: Edges
+    category: int
+    object_id: int
+    row: int
+    is_crowd: bool
+    is_difficult: bool
+
+
+_IMAGE_TYPES = {"file": object, "width": np.int64, "height": np.int64}
+_OBJECT_TYPES = {
+    "image": np.int64,
+    "box": np.float64,
+    "category": np.int64,
+    "object_id": np.int64,
+    "row": np.int64,
+    "is_crowd": bool,
+    "is_difficult": bool,
+}
+
 
 class Collector:
-    """Gathers the images and objects of a subset one at a time, and what was tolerated.
+    """Gathers the images, the objects and the warnings of a subset one at a time.
 
     Attributes:
         rows: Row of each image by its id.
@@ -231,12 +294,12 @@ class Collector:
 
     def __init__(self, root: Path):
         self.root = root
-        self.attributes: list[tuple[str, str, str]] = []
+        self.attributes: list[ImageAttribute] = []
         self.rows: dict[str, int] = {}
         self.warnings: list[DataWarning] = []
-        self._images: list[tuple[Any, ...]] = []
+        self._images: list[_ImageRow] = []
         self._files: list[str] = []
-        self._objects: list[tuple[Any, ...]] = []
+        self._objects: list[_ObjectRow] = []
 
     def add_image(
         self, image_id: str, file: str, location: Location, *, width: int = 0, height: int = 0
@@ -250,18 +313,20 @@ class Collector:
         Raises:
             DataError: another image has this id.
         """
-        row = self.rows.setdefault(image_id, len(self._images))
-        if row < len(self._images):
+        if image_id in self.rows:
+            first_file = self._images[self.rows[image_id]].file
             raise location.error(
-                f"image {image_id!r} occurs twice, first with the file {self._images[row][0]}"
+                f"image {image_id!r} occurs twice, first with the file {first_file}"
             )
-        self._images.append((file, width, height))
+        row = len(self._images)
+        self.rows[image_id] = row
+        self._images.append(_ImageRow(file, width, height))
         return row
 
     def warn(
         self, location: Location, kind: str, found: str, action: str, about: About = "dataset"
     ) -> None:
-        """Adds a warning; `location` is where the problem is, for the others see `DataWarning`."""
+        """Adds a warning about the value at a location; for the others see `DataWarning`."""
         file = location.file.relative_to(self.root).as_posix()
         self.warnings.append(
             DataWarning(kind, about, file, location.row, location.field, found, action)
@@ -270,24 +335,24 @@ class Collector:
     def warn_not_renamed(
         self, location: Location, names: Iterable[str], renamed: Mapping[str, str]
     ) -> None:
-        """Adds a warning for each name that `renamed` gives another one and that no class has.
+        """Adds a warning for each name in `renamed` that no class has.
 
         Args:
             location: Where the names of classes are.
-            names: These names.
-            renamed: Other names for some.
+            names: The names of the classes.
+            renamed: New name by name.
         """
         for name in sorted(renamed.keys() - set(names)):
             self.warn(location, "no category to rename", f"none called {name!r}", "ignored")
 
     def annotated_by(self, path: Path) -> None:
-        """Records the file that annotates the image added last, where each image has its own file."""
+        """Records the annotation file of the last image, for formats with one file per image."""
         self._files.append(path.relative_to(self.root).as_posix())
 
     @property
     def files(self) -> list[str]:
         """File of each image so far, within the root."""
-        return [image[0] for image in self._images]
+        return [image.file for image in self._images]
 
     @property
     def object_count(self) -> int:
@@ -305,47 +370,49 @@ class Collector:
         is_crowd: bool = False,
         is_difficult: bool = False,
     ) -> None:
-        """Adds an object; numbered in the order of adding unless the dataset numbers its objects."""
-        number = len(self._objects) if object_id is None else object_id
-        self._objects.append((image, box, category, number, row, is_crowd, is_difficult))
+        """Adds an object; see `AnnotatedObjects`.
+
+        Objects are numbered in the order of adding unless the dataset numbers its objects.
+        """
+        if object_id is None:
+            object_id = len(self._objects)
+        self._objects.append(
+            _ObjectRow(image, box, category, object_id, row, is_crowd, is_difficult)
+        )
 
     def annotations(
-        self, *, unit: Literal["pixel", "image"] = "pixel", **others: Any
+        self, *, unit: Literal["pixel", "image"] = "pixel", **fields: Any
     ) -> Annotations:
-        """All images and objects so far; `unit` is that of the boxes, for the other fields see `Annotations`."""
-        images, objects = _columns(_IMAGE, self._images), _columns(_OBJECT, self._objects)
-        objects["box"] = objects["box"].reshape(-1, 4)
+        """The annotations with all images and objects so far.
+
+        Args:
+            unit: Unit of the boxes.
+            fields: The other fields of `Annotations`.
+        """
+        image_columns = _columns(self._images, _IMAGE_TYPES)
+        object_columns = _columns(self._objects, _OBJECT_TYPES)
+        object_columns["box"] = object_columns["box"].reshape(-1, 4)
+        fields.setdefault("files", self._files)
         return Annotations(
-            images=AnnotatedImages(image_id=np.array(list(self.rows), dtype=object), **images),
-            objects=AnnotatedObjects(**objects, unit=unit),
+            images=AnnotatedImages(
+                image_id=np.array(list(self.rows), dtype=object), **image_columns
+            ),
+            objects=AnnotatedObjects(**object_columns, unit=unit),
             root=self.root,
             warnings=self.warnings,
             attributes=self.attributes,
-            **{"files": self._files, **others},
+            **fields,
         )
 
 
-#: Types of the columns that `Collector` gathers.
-_IMAGE = {"file": object, "width": np.int64, "height": np.int64}
-_OBJECT = {
-    **{
-        "image": np.int64,
-        "box": np.float64,
-        "category": np.int64,
-        "object_id": np.int64,
-        "row": np.int64,
-    },
-    **{"is_crowd": bool, "is_difficult": bool},
-}
-
-
-def _columns(types: dict[str, Any], rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
-    """The columns of rows whose fields have the order of `types`."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(types)
-    return {
-        name: np.array(column, dtype=types[name])
-        for name, column in zip(types, columns, strict=True)
-    }
+def _columns(rows: Sequence[tuple[Any, ...]], types: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The columns of rows whose fields have the names and the order of `types`."""
+    if not rows:
+        return {name: np.array([], dtype=dtype) for name, dtype in types.items()}
+    columns = {}
+    for name, values in zip(types, zip(*rows, strict=True), strict=True):
+        columns[name] = np.array(values, dtype=types[name])
+    return columns
 
 
 FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
@@ -361,7 +428,8 @@ class Reader(ABC):
         missing_images: "error": an annotated image without a file is an error; "drop": it is
             dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` fails.
-        orientation: What boxes refer to where images have an EXIF orientation; see `AnnotatedOn`.
+        orientation: The pixels that boxes refer to where images have an EXIF orientation; see
+            `AnnotatedOn`.
         subset_names: Subsets to read. When empty, all that are present.
     """
 
@@ -379,18 +447,23 @@ class Reader(ABC):
 
     @abstractmethod
     def expects(self, subset: str) -> list[Expected]:
-        """Files and folders that a subset is read from, present or not; the first one tells whether it is there."""
+        """Files and folders that a subset is read from, present or not.
+
+        A subset is present where the first of them exists.
+        """
 
     def subsets(self) -> list[str]:
-        """Names of the subsets that can be read: `subset_names`, else the `ORIGINALS` that are present.
+        """Names of the subsets: `subset_names`, else those `ORIGINALS` that are present.
 
         Raises:
             DataError: there is none.
         """
-        return list(self.subset_names) or self._present(self.ORIGINALS)
+        if self.subset_names:
+            return list(self.subset_names)
+        return self._present(self.ORIGINALS)
 
     def absent_subsets(self) -> dict[str, str]:
-        """Subsets that a description names, and `subsets` leaves out because their files are not there.
+        """Subsets that a description names and `subsets` leaves out because their files are absent.
 
         Returns:
             The file or folder within the root that is absent, by subset.
@@ -407,7 +480,7 @@ class Reader(ABC):
         """
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
-        """Licence and author of a subset's images by image id, as far as the dataset's files contain them.
+        """Image id and credit of the images of a subset whose credit is in the dataset's files.
 
         Raises:
             DataError: a file is damaged.
@@ -415,15 +488,22 @@ class Reader(ABC):
         return iter(())
 
     def _present(self, names: Iterable[str]) -> list[str]:
-        """Those of some subsets whose annotations are there; DataError where they are a broken link."""
+        """The subsets whose annotations exist.
+
+        Raises:
+            DataError: there is none, or the annotations are a broken link.
+        """
         self._check_root()
-        looked = {subset: self.expects(subset)[0].paths for subset in names}
         present = []
-        for name, paths in looked.items():
+        absent_paths: list[str] = []
+        for subset in names:
+            paths = self.expects(subset)[0].paths
             if any(is_present(inside(self.root, path)) for path in paths):
-                present.append(name)
+                present.append(subset)
+            else:
+                absent_paths.extend(paths)
         if not present:
-            files = ", ".join(dict.fromkeys(path for paths in looked.values() for path in paths))
+            files = ", ".join(dict.fromkeys(absent_paths))
             raise DataError(f"no annotations found; looked for {files}", file=self.root)
         return present
 
@@ -437,7 +517,11 @@ class Reader(ABC):
             raise DataError("the folder cannot be read: permission denied", file=self.root)
 
     def _first_present(self, patterns: Sequence[str], subset: str, parameter: str) -> Path:
-        """The first of several possible files that exists; an error when there is none."""
+        """The first of several possible files that exists.
+
+        Raises:
+            DataError: none exists.
+        """
         paths = [inside(self.root, fill(pattern, subset)) for pattern in patterns]
         for path in paths:
             if is_present(path):

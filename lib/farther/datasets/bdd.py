@@ -1,11 +1,12 @@
-"""BDD100K: JSON in Scalabel's format (Yu et al., 2020), and the two layouts that came before it."""
+"""BDD100K: JSON in Scalabel's format (Yu et al., 2020), and the two older layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass as plain
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from pycocotools import mask
@@ -18,6 +19,7 @@ from farther.datasets.base import (
     Collector,
     Edges,
     Expected,
+    ImageAttribute,
     Reader,
     fill,
     fill_all,
@@ -30,7 +32,8 @@ from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.folders import listed
 
 CLASSES = (
-    "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle", "traffic light", "traffic sign",
+    "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle",
+    "traffic light", "traffic sign",
 )  # fmt: skip
 
 #: Names in the labels of 2018 and in other parts of the dataset, as BDD100K's toolkit maps them for
@@ -49,13 +52,16 @@ IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "tru
 #: Attributes of images (Yu et al., 2020, Section 3).
 IMAGE_ATTRIBUTES = ("weather", "scene", "timeofday")
 
-RIDER, RIDDEN = "rider", ("bicycle", "motorcycle")
+#: Class of riders, and the classes that they ride.
+RIDER = "rider"
+RIDDEN = ("bicycle", "motorcycle")
 
 #: Smallest IoU of a rider and its vehicle that `join_riders` accepts.
 LEAST_OVERLAP = 0.1
 
 
-class _Labelled(NamedTuple):
+@plain(frozen=True)
+class _Object:
     """An object as labelled: box, class, row of its label, and whether it is a crowd."""
 
     box: Edges
@@ -75,11 +81,11 @@ class BDD(Reader):
     are renamed as BDD100K's toolkit does. An object is a crowd where its attribute `crowd` or
     `ignored` says so, or its class is one that the toolkit ignores ("other vehicle").
 
-    Read alike: a list of frames (`det_20/det_val.json`, `bdd100k_labels_images_val.json`), an
-    object with `frames`, and a folder of files of one image each. The last have no file name:
-    `.jpg` is added to their `name`.
+    Three forms are read: a list of frames (`det_20/det_val.json`,
+    `bdd100k_labels_images_val.json`), an object with `frames`, and a folder with one file per
+    image. The last have no file name: `.jpg` is added to their `name`.
 
-    Weather, scene and time of day of an image are kept beside the tables
+    Weather, scene and time of day of an image are stored beside the tables
     (`farther.tables.ImageAttributes`).
 
     Tolerated, as the toolkit does: `labels` null or absent (no objects); absent ids and attributes;
@@ -101,8 +107,8 @@ class BDD(Reader):
             annotates them: the box holds both, its class is that of the vehicle, and there is no
             class `rider`. Riders are assigned so that the sum of IoUs is largest; an image with a
             rider whose vehicle overlaps it by less than 0.1, or who has none, is left out and
-            listed (Oksuz et al., 2023, Appendix A.1.2, arXiv:2307.00934, which does not say what
-            becomes of riders without a vehicle).
+            listed (Oksuz et al., 2023, Appendix A.1.2, arXiv:2307.00934, which does not specify
+            the treatment of riders without a vehicle).
     """
 
     SOURCE: ClassVar[str] = (
@@ -128,120 +134,177 @@ class BDD(Reader):
         parts = self.combined.get(subset, (subset,))
         source = "'Detection 2020 Labels', or 'Labels' of 2018"
         labels = [Expected("labels", fill_all(self.labels, part), source) for part in parts]
-        return [
-            *labels,
-            *(Expected("images", (fill(self.images, part),), "'100K Images'") for part in parts),
-        ]
+        images = [Expected("images", (fill(self.images, part),), "'100K Images'") for part in parts]
+        return labels + images
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        found = Collector(self.root)
-        categories = [name for name in self.categories if name != RIDER or not self.join_riders]
+        categories = list(self.categories)
+        if self.join_riders:
+            categories = [name for name in categories if name != RIDER]
+        collector = Collector(self.root)
         for part in self.combined.get(subset, (subset,)):
-            self._add(found, part, categories)
-        return found.annotations(
+            self._add(collector, part, categories)
+        return collector.annotations(
             categories=categories, row="{image_id} labels[{row}]", box_field="box2d"
         )
 
-    def _add(self, found: Collector, subset: str, categories: list[str]) -> None:
+    def _add(self, collector: Collector, subset: str, categories: list[str]) -> None:
         """Adds the images and objects of a subset."""
-        path, folder = self._first_present(self.labels, subset, "labels"), fill(self.images, subset)
-        for frame in _frames(path):
-            name, location = frame.text("name"), frame.location("name")
-            sides = (frame.record("size") if frame.has("size") else frame).sides()
-            labelled = [
-                self._labelled(row, replace(label, row=f"{name} labels[{row}]"))
-                for row, label in enumerate(frame.records("labels") if frame.has("labels") else ())
-                if label.has("box2d")
-            ]
-            objects = _joined(labelled) if self.join_riders else labelled
-            if objects is None:
-                place, problem = (
-                    Location(frame.file, name, "box2d"),
-                    "a rider without a bicycle or motorcycle",
-                )
-                found.warn(place, "rider without vehicle", problem, "image dropped")
-                continue
-            image = found.add_image(
-                name, image_file(self.root, folder, name, location), location, **sides
-            )
-            found.annotated_by(frame.file)
-            found.attributes.extend(_attributes_of(frame, name))
-            for one in objects:
-                found.add_object(
-                    image, one.box, categories.index(one.category), one.row, is_crowd=one.is_crowd
+        folder = fill(self.images, subset)
+        for frame in _frames(self._first_present(self.labels, subset, "labels")):
+            name = frame.text("name")
+            location = frame.location("name")
+            size = frame.record("size") if frame.has("size") else frame
+            sides = size.sides()
+            objects = self._objects(frame)
+            if self.join_riders:
+                joined = _with_joined_riders(objects)
+                if joined is None:
+                    collector.warn(
+                        Location(frame.file, name, "box2d"),
+                        "rider without vehicle",
+                        "a rider without a bicycle or motorcycle",
+                        "image dropped",
+                    )
+                    continue
+                objects = joined
+
+            file = image_file(self.root, folder, name, location)
+            image = collector.add_image(name, file, location, **sides)
+            collector.annotated_by(frame.file)
+            collector.attributes.extend(_attributes(frame))
+            for labelled in objects:
+                collector.add_object(
+                    image,
+                    labelled.box,
+                    categories.index(labelled.category),
+                    labelled.row,
+                    is_crowd=labelled.is_crowd,
                 )
 
-    def _labelled(self, row: int, label: Record) -> _Labelled:
+    def _objects(self, frame: Record) -> list[_Object]:
+        """The labels of a frame that have a box."""
+        if not frame.has("labels"):
+            return []
+        name = frame.text("name")
+        objects = []
+        for row, label in enumerate(frame.records("labels")):
+            if label.has("box2d"):
+                label = replace(label, row=f"{name} labels[{row}]")
+                objects.append(self._object(row, label))
+        return objects
+
+    def _object(self, row: int, label: Record) -> _Object:
         """The object of a label that has a box."""
         box = label.record("box2d")
         edges = (box.number("x1"), box.number("y1"), box.number("x2") + 1, box.number("y2") + 1)
         name = label.text("category")
-        category = self.ignored.get(name, self.renamed.get(name, name))
+        if name in self.ignored:
+            category = self.ignored[name]
+        else:
+            category = self.renamed.get(name, name)
         if category not in self.categories:
             known = ", ".join([*self.categories, *self.renamed, *self.ignored])
             raise label.error(
-                f"unknown class {name!r}; known: {known}. Parameters 'categories', 'renamed' and 'ignored' say more",
+                f"unknown class {name!r}; known: {known}. Parameters 'categories', 'renamed' and "
+                "'ignored' say more",
                 "category",
             )
-        crowd = name in self.ignored
+
+        is_crowd = name in self.ignored
         if label.has("attributes"):
             attributes = label.record("attributes")
-            crowd |= attributes.flag("crowd") or attributes.flag("ignored")
-        return _Labelled(edges, category, row, crowd)
+            is_crowd |= attributes.flag("crowd") or attributes.flag("ignored")
+        return _Object(edges, category, row, is_crowd)
 
 
-def _attributes_of(frame: Record, name: str) -> Iterator[tuple[str, str, str]]:
-    """Name of the image, attribute and value of the attributes that a frame has."""
+def _attributes(frame: Record) -> Iterator[ImageAttribute]:
+    """The attributes of a frame, as far as it has them."""
     if not frame.has("attributes"):
         return
     attributes = frame.record("attributes")
     for attribute in IMAGE_ATTRIBUTES:
         if attributes.has(attribute):
-            yield name, attribute, attributes.text(attribute)
+            yield ImageAttribute(frame.text("name"), attribute, attributes.text(attribute))
 
 
-def _joined(found: list[_Labelled]) -> list[_Labelled] | None:
-    """An image's objects with riders joined to what they ride; None where a rider has no vehicle. See `BDD`."""
-    riders = [one for one in found if one.category == RIDER]
-    ridden = [one for one in found if one.category in RIDDEN]
+def _with_joined_riders(objects: list[_Object]) -> list[_Object] | None:
+    """An image's objects with riders joined to the vehicles that they ride; see `BDD`.
+
+    Returns:
+        The objects; None where a rider has no vehicle, or one that it hardly overlaps.
+    """
+    riders = [labelled for labelled in objects if labelled.category == RIDER]
+    vehicles = [labelled for labelled in objects if labelled.category in RIDDEN]
     if not riders:
-        return found
-    if len(riders) > len(ridden):
+        return objects
+    if len(riders) > len(vehicles):
         return None
-    sides = [
-        np.array([(*one.box[:2], *np.subtract(one.box[2:], one.box[:2])) for one in group])
-        for group in (riders, ridden)
-    ]
-    overlap = mask.iou(*sides, np.zeros(len(ridden), np.uint8))
-    rows, columns = linear_sum_assignment(overlap, maximize=True)
-    if overlap[rows, columns].min() < LEAST_OVERLAP:
+
+    is_crowd = np.zeros(len(vehicles), np.uint8)
+    iou = mask.iou(_boxes_with_size(riders), _boxes_with_size(vehicles), is_crowd)
+    rider_rows, vehicle_rows = linear_sum_assignment(iou, maximize=True)
+    if iou[rider_rows, vehicle_rows].min() < LEAST_OVERLAP:
         return None
-    boxes = {}
-    for rider, vehicle in zip(
-        (riders[row] for row in rows), (ridden[column] for column in columns), strict=True
-    ):
-        left, top, right, bottom = zip(rider.box, vehicle.box, strict=True)
-        boxes[vehicle.row] = (min(left), min(top), max(right), max(bottom))
-    return [one._replace(box=boxes.get(one.row, one.box)) for one in found if one.category != RIDER]
+
+    joint_box_by_row = {}
+    for rider_row, vehicle_row in zip(rider_rows, vehicle_rows, strict=True):
+        vehicle = vehicles[vehicle_row]
+        joint_box_by_row[vehicle.row] = _enclosing_box(riders[rider_row].box, vehicle.box)
+
+    joined = []
+    for labelled in objects:
+        if labelled.category != RIDER:
+            box = joint_box_by_row.get(labelled.row, labelled.box)
+            joined.append(replace(labelled, box=box))
+    return joined
+
+
+def _boxes_with_size(objects: list[_Object]) -> np.ndarray:
+    """Boxes as left, top, width, height; shape (N, 4)."""
+    edges = np.array([labelled.box for labelled in objects])
+    return np.concatenate([edges[:, :2], edges[:, 2:] - edges[:, :2]], axis=1)
+
+
+def _enclosing_box(first: Edges, second: Edges) -> Edges:
+    """The smallest box around two boxes."""
+    return (
+        min(first[0], second[0]),
+        min(first[1], second[1]),
+        max(first[2], second[2]),
+        max(first[3], second[3]),
+    )
 
 
 def _frames(path: Path) -> Iterator[Record]:
-    """The frames of a label file, or of a folder of files of one image each, with `name` and `labels`."""
-    if not path.is_dir():
-        content = read_json(path, without=("poly2d",), limit=ANNOTATION_BYTES)
-        yield from (
-            Record(content, path).records("frames")
-            if isinstance(content, dict)
-            else records(content, path)
-        )
+    """The frames of a subset, with `name` and `labels`.
+
+    Args:
+        path: A file of labels, or a folder with one file per image.
+    """
+    if path.is_dir():
+        yield from _frames_of_folder(path)
         return
-    for file in listed(path, "*.json"):
+    content = read_json(path, without=("poly2d",), limit=ANNOTATION_BYTES)
+    if isinstance(content, dict):
+        yield from Record(content, path).records("frames")
+    else:
+        yield from records(content, path)
+
+
+def _frames_of_folder(folder: Path) -> Iterator[Record]:
+    """The frame of each file of a folder, in the form that files of labels have."""
+    for file in listed(folder, "*.json"):
         image = read_record(file, without=("poly2d",))
-        moments = list(image.records("frames"))
-        if len(moments) != 1:
+        frames = list(image.records("frames"))
+        if len(frames) != 1:
             raise image.error(
-                f"expected the one frame of a still image, found {len(moments)}", "frames"
+                f"expected the one frame of a still image, found {len(frames)}", "frames"
             )
-        values = {"name": image.text("name") + ".jpg", "labels": moments[0].values.get("objects")}
-        yield replace(image, values={**values, "attributes": image.values.get("attributes")})
+        values = {
+            "name": image.text("name") + ".jpg",
+            "labels": frames[0].values.get("objects"),
+            "attributes": image.values.get("attributes"),
+        }
+        yield replace(image, values=values)

@@ -1,4 +1,4 @@
-"""What `ingest` would refuse in a dataset, before it reads it."""
+"""Checks of a dataset before `ingest` reads it."""
 
 from __future__ import annotations
 
@@ -21,69 +21,106 @@ def check_dataset(
     params: Mapping[str, Any],
     used: Collection[str],
     source: str | None = None,
-    found: MutableMapping[tuple[str, str], Checked] | None = None,
+    checks: MutableMapping[tuple[str, str], Checked] | None = None,
 ) -> Iterator[Finding]:
-    """One finding per file or folder that a dataset lacks, or one for a complete dataset, and one for damaged images.
+    """Findings about a dataset before `ingest` reads it.
+
+    One per file or folder that it lacks, or one for a complete dataset and one per subset with
+    damaged images.
 
     Args:
         name: Its name.
         params: Its entry of the section `datasets`.
         used: Its subsets that benchmarks use.
         source: Where its files come from, if not from where its format says.
-        found: Takes what is found in each (dataset, subset). None: neither annotations nor images
-            are opened.
+        checks: Takes the checks by (dataset, subset). None: neither annotations nor images are
+            opened.
     """
-    if lacking := missing({name: params}, {name: used}):
-        yield from (_absent(one, params, source) for one in lacking)
+    lacking = missing({name: params}, {name: used})
+    if lacking:
+        for entry in lacking:
+            yield _missing_finding(entry, params, source)
         return
-    read: dict[str, Checked] = {}
+
+    checked_by_subset: dict[str, Checked] = {}
     problem = ""
-    if found is not None:
+    if checks is not None:
         try:
-            reader = create(**params)
-            subsets = reader.subsets()
-            if absent := sorted(set(used) - set(subsets)):
-                raise DataError(
-                    f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(subsets)} are read"
-                )
-            read = {subset: check_subset(reader, subset) for subset in subsets}
-            problem = next((one.problem for one in read.values() if one.problem), "")
+            checked_by_subset = _check_subsets(params, used)
         except DataError as error:
             problem = str(error)
-        found.update({(name, subset): one for subset, one in read.items()})
-    yield Finding("datasets", name, "wrong" if problem else "ok", problem or f"at {params['root']}")
-    for subset, one in read.items():
-        if one.not_images and not problem:
-            yield Finding(
-                "datasets",
-                name,
-                "note",
-                f"{damage(one, subset, one.not_images)} `ingest` leaves them out",
-            )
+    for subset, checked in checked_by_subset.items():
+        problem = problem or checked.problem
+        if checks is not None:
+            checks[name, subset] = checked
+
+    if problem:
+        yield Finding("datasets", name, "wrong", problem)
+        return
+    yield Finding("datasets", name, "ok", f"at {params['root']}")
+    for subset, checked in checked_by_subset.items():
+        if checked.not_images:
+            text = f"{damage(checked, subset, checked.not_images)} `ingest` leaves them out"
+            yield Finding("datasets", name, "note", text)
+
+
+def _check_subsets(params: Mapping[str, Any], used: Collection[str]) -> dict[str, Checked]:
+    """The check of each subset of a dataset.
+
+    Raises:
+        DataError: a subset that benchmarks use is not read.
+    """
+    reader = create(**params)
+    subsets = reader.subsets()
+    absent = sorted(set(used) - set(subsets))
+    if absent:
+        raise DataError(
+            f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(subsets)} are read"
+        )
+    return {subset: check_subset(reader, subset) for subset in subsets}
 
 
 def damage(checked: Checked, subset: str, damaged: Mapping[Path, str]) -> str:
-    """A sentence about damaged images of a subset: the first one, and how many there are."""
+    """A sentence about damaged images of a subset: the first one, and their number.
+
+    Args:
+        checked: The check of the subset.
+        subset: Its name.
+        damaged: Reason by damaged file.
+    """
     path, reason = next(iter(damaged.items()))
-    return f"{path}: {reason} ({len(damaged)} of {checked.looked_at} images of {subset} that were looked at)."
+    count = f"{len(damaged)} of {checked.looked_at} images of {subset} that were looked at"
+    return f"{path}: {reason} ({count})."
 
 
 def as_table(dataset: str, checked: Checked) -> Images | None:
-    """The images of a subset as annotated, of unknown size; None where the annotations were not opened."""
+    """The images of a subset as annotated, of unknown size; None if annotations were not opened."""
     if checked.annotations is None:
         return None
     images = checked.annotations.images
-    size = np.zeros(len(images), np.int32)
-    texts = {"dataset": [dataset] * len(size), "digest": [""] * len(size)}
-    return Images(image_id=images.image_id, file=images.file, width=size, height=size, **texts)
+    count = len(images)
+    unknown_size = np.zeros(count, np.int32)
+    return Images(
+        image_id=images.image_id,
+        file=images.file,
+        width=unknown_size,
+        height=unknown_size,
+        dataset=[dataset] * count,
+        digest=[""] * count,
+    )
 
 
-def _absent(missing: Missing, params: Mapping[str, Any], source: str | None) -> Finding:
-    inner = [Path(os.path.relpath(path, params["root"])).as_posix() for path in missing.paths]
-    text = missing.what + (f" ({', '.join(missing.subsets)})" if missing.subsets else "")
-    more = {
-        "belongs at": " or ".join(map(str, missing.paths)),
-        "comes from": source or missing.source,
+def _missing_finding(entry: Missing, params: Mapping[str, Any], source: str | None) -> Finding:
+    """The finding about a file or folder that a dataset lacks."""
+    text = entry.what
+    if entry.subsets:
+        text += f" ({', '.join(entry.subsets)})"
+    details = {
+        "belongs at": " or ".join(str(path) for path in entry.paths),
+        "comes from": source or entry.source,
     }
-    size = bytes_of(str(params["format"]), inner, missing.subsets)
-    return Finding("datasets", missing.dataset, "missing", text, more, size)
+    relative_paths = [
+        Path(os.path.relpath(path, params["root"])).as_posix() for path in entry.paths
+    ]
+    size = bytes_of(str(params["format"]), relative_paths, entry.subsets)
+    return Finding("datasets", entry.dataset, "missing", text, details, size)

@@ -19,15 +19,20 @@ from farther.tables.files import inside, is_folder, is_present, regular_file
 PIXELS = 3 * 32 * 32
 
 #: Files of each subset that consists of several, or is called otherwise than its file.
-FILES = {"train": tuple(f"data_batch_{k}" for k in range(1, 6)), "test": ("test_batch",)}
-
-#: File of the names of the classes, and the number of the byte before each image that has the
-#: label.
-LABELS = {
-    10: ("batches.meta.txt", 0),
-    100: ("fine_label_names.txt", 1),
-    "100 coarse": ("coarse_label_names.txt", 0),
+FILES = {
+    "train": ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
+    "test": ("test_batch",),
 }
+
+#: File of the names of the classes.
+NAME_FILES: dict[int | str, str] = {
+    10: "batches.meta.txt",
+    100: "fine_label_names.txt",
+    "100 coarse": "coarse_label_names.txt",
+}
+
+#: Index of the byte that has the label, among the bytes before each image.
+LABEL_BYTES: dict[int | str, int] = {10: 0, 100: 1, "100 coarse": 0}
 
 
 @register("cifar")
@@ -35,8 +40,8 @@ LABELS = {
 class CIFAR(Reader):
     """CIFAR-10 and CIFAR-100: images of 32 × 32 pixels, each one object of its class.
 
-    The binary version is read; `ingest` writes each image to a PNG file. The Python version is a
-    set of pickles, which run code when they are read: it is refused, and the message names the
+    The binary version is read; `ingest` writes each image to a PNG file. The Python version is
+    refused, as it is a set of pickles, which run code when they are read; the message names the
     binary archive with the same images. The image id is the image's number in the subset, with six
     digits.
 
@@ -54,38 +59,41 @@ class CIFAR(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        pickles = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
-        found = next((self.root / name for name in pickles if is_present(self.root / name)), None)
-        if found is not None and not any(
-            is_present(self.root / self._files(one)[0]) for one in self.ORIGINALS
-        ):
-            problem = "these are pickles, which run code when they are read; unpack "
-            problem += f"{self._archive} (the binary version of the same images) beside them"
-            raise DataError(problem, file=found)
+        pickle = self._pickle()
+        if pickle is not None and not self._has_binary_version():
+            raise DataError(
+                f"these are pickles, which run code when they are read; unpack {self._archive} "
+                "(the binary version of the same images) beside them",
+                file=pickle,
+            )
         return super().subsets()
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        images = [
+        expected = [
             Expected("images and labels", (file,), self._archive) for file in self._files(subset)
         ]
-        return [
-            *images,
-            Expected(
-                "names of the classes", (self._within(LABELS[self.classes][0]),), self._archive
-            ),
-        ]
+        expected.append(Expected("names of the classes", (self._name_file,), self._archive))
+        return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        names, label = LABELS[self.classes]
-        categories = [
-            name
-            for name in read_lines(inside(self.root, self._within(names)), self._absent)
-            if name
-        ]
-        blocks = [self._block(inside(self.root, file), label) for file in self._files(subset)]
+        lines = read_lines(inside(self.root, self._name_file), self._absent)
+        categories = [line for line in lines if line]
+        blocks = [self._block(inside(self.root, file)) for file in self._files(subset)]
         return labelled(self.root, subset, blocks, categories)
+
+    def _pickle(self) -> Path | None:
+        """A file or folder of the Python version; None where there is none."""
+        names = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
+        for name in names:
+            if is_present(self.root / name):
+                return self.root / name
+        return None
+
+    def _has_binary_version(self) -> bool:
+        """True where a file of a subset exists."""
+        return any(is_present(self.root / self._files(name)[0]) for name in self.ORIGINALS)
 
     @property
     def _name(self) -> str:
@@ -96,27 +104,44 @@ class CIFAR(Reader):
         return f"{self._name}-binary.tar.gz"
 
     @property
+    def _name_file(self) -> str:
+        """File of the names of the classes, within the root."""
+        return self._within(NAME_FILES[self.classes])
+
+    @property
     def _absent(self) -> str:
         return f"the file does not exist; unpack {self._archive} here, or correct parameter 'root'"
 
     def _files(self, subset: str) -> list[str]:
         """Files of a subset within the root."""
-        stems = FILES.get(subset, (subset,)) if self.classes == 10 else (subset,)
+        stems: tuple[str, ...] = (subset,)
+        if self.classes == 10:
+            stems = FILES.get(subset, stems)
         return [self._within(f"{stem}.bin") for stem in stems]
 
     def _within(self, file: str) -> str:
-        """Path of a file within the root, which is the archive's folder or the folder that it lies in."""
-        folder = "cifar-10-batches-bin" if self.classes == 10 else "cifar-100-binary"
-        return f"{folder}/{file}" if is_folder(self.root / folder) else file
+        """Path within the root of a file of the archive.
 
-    def _block(self, path: Path, label: int) -> Block:
-        """The images of one file; `label` is the index of the label's byte."""
+        The root is the archive's folder, or the folder that contains it.
+        """
+        folder = "cifar-10-batches-bin" if self.classes == 10 else "cifar-100-binary"
+        if is_folder(self.root / folder):
+            return f"{folder}/{file}"
+        return file
+
+    def _block(self, path: Path) -> Block:
+        """The images of one file."""
         regular_file(path, self._absent)
-        length = PIXELS + (1 if self.classes == 10 else 2)
+        label_bytes = 1 if self.classes == 10 else 2
+        length = label_bytes + PIXELS
         content = np.fromfile(path, dtype=np.uint8)
         if not len(content) or len(content) % length:
-            problem = f"expected images of {length} bytes each, found {len(content)} bytes; is the file complete?"
-            raise DataError(problem, file=path)
+            raise DataError(
+                f"expected images of {length} bytes each, found {len(content)} bytes; "
+                "is the file complete?",
+                file=path,
+            )
         records = content.reshape(-1, length)
         pixels = records[:, -PIXELS:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        return Block(path, pixels, records[:, label])
+        labels = records[:, LABEL_BYTES[self.classes]]
+        return Block(path, pixels, labels)

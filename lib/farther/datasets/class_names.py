@@ -1,4 +1,4 @@
-"""Names of the same class in different datasets: `tvmonitor`, `tv`, `Television`. They are read from a file."""
+"""Names of the same class in different datasets: `tvmonitor`, `tv`, `Television`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class ClassNames:
 
     Attributes:
         path: The file.
-        datasets: The datasets that it knows, in the order in which they first occur.
 
     Raises:
         DataError: the file is absent, is not YAML of this form, or gives a dataset's name to two
@@ -26,21 +25,21 @@ class ClassNames:
 
     Example:
         >>> import tempfile
+        >>> content = "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, TV set]}"
         >>> with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        ...     written = file.write(
-        ...         "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}"
-        ...     )
+        ...     _ = file.write(content)
         ...     file.flush()
         ...     ClassNames(file.name).same("tvmonitor", "voc", "openimages")
-        ('Television', 'Computer monitor')
+        ('Television', 'TV set')
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._names: dict[str, dict[str, tuple[str, ...]]] = {}
         self._class_of: dict[tuple[str, str], str] = {}
-        for name, by_dataset in read_mapping(self.path, "a mapping from classes to names").items():
-            self._add(str(name), by_dataset)
+        content = read_mapping(self.path, "a mapping from classes to names")
+        for name, names_by_dataset in content.items():
+            self._add(str(name), names_by_dataset)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -52,7 +51,11 @@ class ClassNames:
         return (dataset, name.casefold()) in self._class_of
 
     def meaning(self, name: str, dataset: str) -> str:
-        """The class, as the file calls it, that a name means in a dataset; a KeyError where `knows` is false."""
+        """The class that a name means in a dataset, by its name in the file.
+
+        Raises:
+            KeyError: `knows` is false.
+        """
         return self._class_of[dataset, name.casefold()]
 
     def same(self, name: str, dataset: str, other: str) -> tuple[str, ...]:
@@ -68,18 +71,29 @@ class ClassNames:
             raise DataError(f"{dataset} has no class called {name!r}; add it", file=self.path)
         return self._names[self._class_of[key]].get(other, ())
 
-    def _add(self, name: str, by_dataset: Any) -> None:
-        if not isinstance(by_dataset, dict) or not all(
-            are_texts(names) and all(names) for names in by_dataset.values()
-        ):
-            problem = f"expected {{dataset: [names]}}, found {shorten(by_dataset)}"
-            raise DataError(problem, file=self.path, field=name)
-        self._names[name] = {str(dataset): tuple(names) for dataset, names in by_dataset.items()}
-        for dataset, names in self._names[name].items():
-            for called in names:
-                other = self._class_of.setdefault((dataset, called.casefold()), name)
-                if other != name:
-                    problem = (
-                        f"{called!r} of {dataset} is {other!r} as well; a name belongs to one class"
+    def _add(self, class_name: str, names_by_dataset: Any) -> None:
+        """Adds a class of the file."""
+        if not _is_names_by_dataset(names_by_dataset):
+            problem = f"expected {{dataset: [names]}}, found {shorten(names_by_dataset)}"
+            raise DataError(problem, file=self.path, field=class_name)
+
+        self._names[class_name] = {}
+        for dataset, names in names_by_dataset.items():
+            self._names[class_name][str(dataset)] = tuple(names)
+
+        for dataset, names in self._names[class_name].items():
+            for name in names:
+                owner = self._class_of.setdefault((dataset, name.casefold()), class_name)
+                if owner != class_name:
+                    raise DataError(
+                        f"{name!r} of {dataset} is {owner!r} as well; a name belongs to one class",
+                        file=self.path,
+                        field=class_name,
                     )
-                    raise DataError(problem, file=self.path, field=name)
+
+
+def _is_names_by_dataset(value: Any) -> bool:
+    """True for a mapping from datasets to lists of non-empty names."""
+    if not isinstance(value, dict):
+        return False
+    return all(are_texts(names) and all(names) for names in value.values())

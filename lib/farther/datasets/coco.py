@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -16,6 +16,7 @@ from farther.datasets.base import (
     Credit,
     Expected,
     Reader,
+    SecondFile,
     fill,
     image_file,
     register,
@@ -23,6 +24,13 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, Record, stream
 from farther.registry import STRICT
 from farther.tables.files import inside, is_present
+
+
+class _Categories(NamedTuple):
+    """The categories of a file: their names in its order, and the index of each by its id."""
+
+    names: list[str]
+    index_by_id: dict[str, int]
 
 
 @register("coco")
@@ -34,15 +42,15 @@ class COCO(Reader):
     objects. The image id is COCO's number, padded with zeros to 12 digits as in its file names (an
     id that is text stays as it is). The object id is the annotation's id. Two fields that COCO does
     not have are read where they are: `is_difficult` marks difficult objects, and `object_id` is the
-    object id instead. Outlines (`segmentation`, polygons or run lengths) are not read. A file may
-    have gigabytes: it is parsed as a stream, once for each of its lists.
+    object id instead. Outlines (`segmentation`, polygons or run lengths) are not read. Files of
+    gigabytes are supported: a file is parsed as a stream, once for each of its lists.
 
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`,
     `area`, `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because
     pycocotools never evaluates them: annotations of an image or a category that the file does not
-    define (dropped). Listed too: two categories of one name (read as one), a category of `renamed`
-    that the file does not have, and a subset of `layout` whose file is not there, beside others
-    that are. Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`;
+    define (dropped). Also listed: two categories of one name (read as one), a category of `renamed`
+    that the file does not have, and a subset of `layout` whose file is absent while others are
+    present. Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`;
     fields of a wrong type; an id that occurs twice; a negative width or height; a file name that
     leaves its folder.
 
@@ -67,34 +75,42 @@ class COCO(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return list(self.subset_names) or self._present(self.layout or self.ORIGINALS)
+        if self.subset_names:
+            return list(self.subset_names)
+        return self._present(self.layout or self.ORIGINALS)
 
     def absent_subsets(self) -> dict[str, str]:
-        """Subsets of a `layout` that a user wrote and whose file is not there; see `Reader`."""
-        if self.subset_names or self.layout == type(self)(root=self.root).layout:
+        """Subsets of a user's `layout` whose file is absent; see `Reader`."""
+        published_layout = type(self)(root=self.root).layout
+        if self.subset_names or self.layout == published_layout:
             return {}
+
         present = self.subsets()
-        return {subset: file for subset, (file, _) in self.layout.items() if subset not in present}
+        absent = {}
+        for subset, (file, _) in self.layout.items():
+            if subset not in present:
+                absent[subset] = file
+        return absent
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        file, folder = self._placed(subset)
         return [
-            Expected("annotations", (file,), f"instance annotations of {subset}"),
-            Expected("images", (folder,), f"images of {subset}"),
+            Expected("annotations", (self._file(subset),), f"instance annotations of {subset}"),
+            Expected("images", (self._image_folder(subset),), f"images of {subset}"),
         ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        file, folder = self._placed(subset)
+        file = self._file(subset)
         path = self._first_present([file], subset, "annotations")
-        found = Collector(self.root)
-        self._add_images(found, path, folder)
-        names, categories = self._categories(found, path)
-        add_objects(found, path, categories)
-        return found.annotations(
-            second=self._add_second(found, subset, names),
-            categories=names,
+        collector = Collector(self.root)
+        self._add_images(collector, path, self._image_folder(subset))
+        categories = self._categories(collector, path)
+        add_objects(collector, path, categories.index_by_id)
+        second_file = self._add_second(collector, subset, categories.names)
+        return collector.annotations(
+            second=second_file,
+            categories=categories.names,
             parents=self._parents(path),
             files=[file],
             row="annotations[{row}]",
@@ -102,108 +118,158 @@ class COCO(Reader):
         )
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
-        """Licence and author of each image, as `licenses` and the images' fields give them; see `Reader`."""
-        path = inside(self.root, self._placed(subset)[0])
+        """Credit of each image, by `licenses` and the fields of the image; see `Reader`."""
+        path = inside(self.root, self._file(subset))
         if not is_present(path):
             return
-        licences = {identity(one, "id"): one for one in stream(path, "licenses", required=False)}
-        for record in stream(path, "images"):
-            licence = licences.get(identity(record, "license")) if record.has("license") else None
-            source_url = _optional(record, "source_url", "flickr_url", "coco_url")
-            credit = Credit(
-                _optional(licence, "name"),
-                _optional(licence, "url"),
-                _optional(record, "author"),
-                source_url,
-            )
-            yield identity(record, "id"), credit
 
-    def _placed(self, subset: str) -> tuple[str, str]:
-        """The file and the folder of images of a subset, within the root."""
-        return self.layout.get(subset) or (
-            fill(self.annotations, subset),
-            fill(self.images, subset),
-        )
+        licence_by_id = {}
+        for licence in stream(path, "licenses", required=False):
+            licence_by_id[id_text(licence, "id")] = licence
+
+        for image in stream(path, "images"):
+            licence_of_image = None
+            if image.has("license"):
+                licence_of_image = licence_by_id.get(id_text(image, "license"))
+            credit = Credit(
+                license=_first_text(licence_of_image, "name"),
+                license_url=_first_text(licence_of_image, "url"),
+                author=_first_text(image, "author"),
+                source_url=_first_text(image, "source_url", "flickr_url", "coco_url"),
+            )
+            yield id_text(image, "id"), credit
+
+    def _file(self, subset: str) -> str:
+        """The annotation file of a subset, within the root."""
+        if subset in self.layout:
+            return self.layout[subset][0]
+        return fill(self.annotations, subset)
+
+    def _image_folder(self, subset: str) -> str:
+        """The folder of images of a subset, within the root."""
+        if subset in self.layout:
+            return self.layout[subset][1]
+        return fill(self.images, subset)
 
     def _image_name(self, folder: str) -> Callable[[str], str]:
         """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
     def _add_second(
-        self, found: Collector, subset: str, names: list[str]
-    ) -> tuple[int, str] | None:
-        """Adds objects and categories of a second file; see `Annotations.second`. None: there is no such file."""
+        self, collector: Collector, subset: str, categories: list[str]
+    ) -> SecondFile | None:
+        """Adds the objects and categories of a second file; None where there is no such file."""
         return None
 
     def _parents(self, path: Path) -> dict[str, list[str]]:
         """Ancestors of each category: none, as COCO's supercategories are groups and not kinds."""
         return {}
 
-    def _add_images(self, found: Collector, path: Path, folder: str) -> None:
-        """Adds the images."""
-        file_of = self._image_name(folder)
-        for record in stream(path, "images"):
-            file = image_file(
-                self.root, folder, file_of(record.text("file_name")), record.location("file_name")
-            )
-            found.add_image(identity(record, "id"), file, record.location("id"), **record.sides())
+    def _add_images(self, collector: Collector, path: Path, folder: str) -> None:
+        """Adds the images of a file."""
+        image_name = self._image_name(folder)
+        for image in stream(path, "images"):
+            name = image_name(image.text("file_name"))
+            file = image_file(self.root, folder, name, image.location("file_name"))
+            collector.add_image(id_text(image, "id"), file, image.location("id"), **image.sides())
 
-    def _categories(self, found: Collector, path: Path) -> tuple[list[str], dict[str, int]]:
-        """Names of the categories in the file's order, and the row of each id; warns about unused new names."""
-        rows, called, names = dict[str, int](), dict[str, int](), Counter[str]()
+    def _categories(self, collector: Collector, path: Path) -> _Categories:
+        """The categories of a file; warns about repeated names, and about unused new names."""
+        index_by_id: dict[str, int] = {}
+        index_by_name: dict[str, int] = {}
+        name_counts = Counter[str]()
         for record in stream(path, "categories"):
-            key, name = (
-                identity(record, "id"),
-                record.text("name").strip(),
-            )  # Objects365 has "Table Tennis "
-            if key in rows:
+            category_id = id_text(record, "id")
+            name = record.text("name").strip()  # Objects365 has "Table Tennis "
+            if category_id in index_by_id:
                 raise record.error(f"id {record.values['id']!r} occurs twice", "id")
-            names[name] += 1
-            rows[key] = called.setdefault(self.renamed.get(name, name), len(called))
+            name_counts[name] += 1
+            new_name = self.renamed.get(name, name)
+            index_by_id[category_id] = index_by_name.setdefault(new_name, len(index_by_name))
+
         location = Location(path, None, "categories")
-        for name in sorted(name for name, count in names.items() if count > 1):
-            found.warn(location, "two categories with the same name", repr(name), "read as one")
-        found.warn_not_renamed(location, names, self.renamed)
-        return list(called), rows
+        for name, count in sorted(name_counts.items()):
+            if count > 1:
+                collector.warn(
+                    location, "two categories with the same name", repr(name), "read as one"
+                )
+        collector.warn_not_renamed(location, name_counts, self.renamed)
+        return _Categories(list(index_by_name), index_by_id)
 
 
 def add_objects(
-    found: Collector, path: Path, categories: dict[str, int], first_id: int | None = None
+    collector: Collector, path: Path, categories: dict[str, int], first_id: int | None = None
 ) -> None:
-    """Adds the objects of a file; warns about each that refers to nothing.
+    """Adds the objects of a file; warns about each of an unknown image or category.
 
     Args:
-        categories: Row of each category by its id.
+        collector: Takes the objects; it has the images.
+        path: The file.
+        categories: Index of each category by its id.
         first_id: Object id of the first object; None: object ids are those of the file.
+
+    Raises:
+        DataError: two objects have the same id, or a field has a wrong type.
     """
-    seen = set[int]()
+    object_ids: set[int] = set()
     for row, record in enumerate(stream(path, "annotations")):
-        field = "object_id" if record.has("object_id") else "id"
-        object_id = record.integer(field) if first_id is None else first_id + row
-        if object_id in seen:
-            raise record.error(f"id {object_id} occurs twice", field)
-        seen.add(object_id)
+        id_field = "object_id" if record.has("object_id") else "id"
+        if first_id is None:
+            object_id = record.integer(id_field)
+        else:
+            object_id = first_id + row
+        if object_id in object_ids:
+            raise record.error(f"id {object_id} occurs twice", id_field)
+        object_ids.add(object_id)
+
         x, y, width, height = record.numbers("bbox", 4)
-        flags = {"is_crowd": record.flag("iscrowd"), "is_difficult": record.flag("is_difficult")}
-        image, category = identity(record, "image_id"), identity(record, "category_id")
-        if image in found.rows and category in categories:
-            box = (x, y, x + width, y + height)
-            found.add_object(
-                found.rows[image], box, categories[category], row, object_id=object_id, **flags
+        is_crowd = record.flag("iscrowd")
+        is_difficult = record.flag("is_difficult")
+        image_id = id_text(record, "image_id")
+        category_id = id_text(record, "category_id")
+        if image_id not in collector.rows:
+            _warn_unknown(collector, record, "image")
+        elif category_id not in categories:
+            _warn_unknown(collector, record, "category")
+        else:
+            collector.add_object(
+                collector.rows[image_id],
+                (x, y, x + width, y + height),
+                categories[category_id],
+                row,
+                object_id=object_id,
+                is_crowd=is_crowd,
+                is_difficult=is_difficult,
             )
-            continue
-        unknown = "category" if image in found.rows else "image"
-        location, value = record.location(f"{unknown}_id"), repr(record.values[f"{unknown}_id"])
-        found.warn(location, f"object of an unknown {unknown}", value, "dropped", about="object")
 
 
-def identity(record: Record, field: str) -> str:
-    """An id as text: COCO's numbers are padded as in its file names; files by other tools may have text."""
-    is_text = isinstance(record.values.get(field), str)
-    return record.text(field) if is_text else f"{record.integer(field):012d}"
+def _warn_unknown(collector: Collector, record: Record, kind: str) -> None:
+    """Adds a warning about an object whose image or category the file does not define."""
+    field = f"{kind}_id"
+    collector.warn(
+        record.location(field),
+        f"object of an unknown {kind}",
+        repr(record.values[field]),
+        "dropped",
+        about="object",
+    )
 
 
-def _optional(record: Record | None, *fields: str) -> str:
-    """The first of several texts that a record has; "" where it has none."""
-    values = {} if record is None else record.values
-    return next((str(values[field]) for field in fields if values.get(field)), "")
+def id_text(record: Record, field: str) -> str:
+    """An id as text.
+
+    COCO's numbers are padded as in its file names; files of other tools may have text.
+    """
+    if isinstance(record.values.get(field), str):
+        return record.text(field)
+    return f"{record.integer(field):012d}"
+
+
+def _first_text(record: Record | None, *fields: str) -> str:
+    """The first non-empty field of several, as text; "" where there is none, or no record."""
+    if record is None:
+        return ""
+    for field in fields:
+        if record.values.get(field):
+            return str(record.values[field])
+    return ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Collector, Expected, register
-from farther.datasets.coco import COCO, add_objects, identity
+from farther.datasets.base import Collector, Expected, SecondFile, register
+from farther.datasets.coco import COCO, add_objects, id_text
 from farther.datasets.records import stream
 from farther.registry import STRICT
 from farther.tables.files import inside, is_folder
@@ -47,7 +48,7 @@ UNSNIFFER = {
     "coco_mixed": ("annotations/instances_val2017_mixed_ID.json", "val2017"),
 }
 
-#: File of the unknown objects of UnSniffer's subsets that have known ones too.
+#: File of the unknown objects of UnSniffer's subsets that also have known ones.
 UNKNOWN = {"coco_mixed": "annotations/instances_val2017_mixed_OOD.json"}
 
 #: Category of the objects of those files, as `coco_ood` calls it.
@@ -64,8 +65,8 @@ class VOSBenchmark(COCO):
 
     A root has those of one dataset in VOS' layout. Boxes are read as they are written: those of
     `voc_custom_*` keep VOC's pixels, which count from 1, and are a pixel narrower than VOC's own.
-    Classes of VOC carry COCO's names there, and `openimages_ood_val` has images without objects: it
-    serves measures that need no ground truth only.
+    Classes of VOC have COCO's names there, and `openimages_ood_val` has images without objects: it
+    is only fit for metrics that need no ground truth.
 
     Args:
         layout: File and folder of images of each set, within the root.
@@ -99,10 +100,10 @@ class INaturalist(COCO):
 
     def _parents(self, path: Path) -> dict[str, list[str]]:
         """The supercategory of each species."""
-        return {
-            record.text("name").strip(): [record.text("supercategory")]
-            for record in stream(path, "categories")
-        }
+        parents = {}
+        for record in stream(path, "categories"):
+            parents[record.text("name").strip()] = [record.text("supercategory")]
+        return parents
 
 
 @register("objects365")
@@ -114,7 +115,7 @@ class Objects365(COCO):
     for, below the subset's folder, the way its archives unpack: under that name if the folder has
     `images`, as `patch8/objects365_v1_00420917.jpg` if it has patches, and without folders
     otherwise. `isfake` (a picture of the object) and `isreflected` (in a mirror) are objects like
-    others. A few images are annotated and in no archive: set `missing_images: drop`.
+    any other. A few annotated images are in no archive: set `missing_images: drop`.
 
     Args:
         layout: File and folder of images of each subset, within the root.
@@ -131,15 +132,15 @@ class Objects365(COCO):
         path = inside(self.root, folder)
         if is_folder(path / "images"):
             return str
-        kept = 2 if any(is_folder(place) for place in listed(path, "patch*")) else 1
-        return lambda name: _last(name, kept)
+        has_patches = any(is_folder(entry) for entry in listed(path, "patch*"))
+        return partial(_last_parts, count=2 if has_patches else 1)
 
 
 @register("unsniffer")
 @dataclass(config=STRICT, kw_only=True)
 class UnSniffer(COCO):
-    """UnSniffer's benchmark (Liang et al., 2023, arXiv:2303.13769): COCO-OOD (unknown objects only) and COCO-Mixed
-    (known and unknown objects in the same images).
+    """UnSniffer's benchmark (Liang et al., 2023, arXiv:2303.13769): COCO-OOD (unknown objects only)
+    and COCO-Mixed (known and unknown objects in the same images).
 
     The known objects of COCO-Mixed are in one file, the unknown ones in another; whatever their
     category there, they are unknown, as in the published evaluation. Listed: unknown objects of
@@ -161,32 +162,36 @@ class UnSniffer(COCO):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        second = self.unknown.get(subset)
-        more = (
-            []
-            if second is None
-            else [Expected("unknown objects", (second,), f"unknown objects of {subset}")]
-        )
         annotations, images = COCO.expects(self, subset)
-        return [annotations, replace(images, source="COCO 2017 (cocodataset.org), val2017"), *more]
+        images = replace(images, source="COCO 2017 (cocodataset.org), val2017")
+        expected = [annotations, images]
+        if subset in self.unknown:
+            source = f"unknown objects of {subset}"
+            expected.append(Expected("unknown objects", (self.unknown[subset],), source))
+        return expected
 
     def _add_second(
-        self, found: Collector, subset: str, names: list[str]
-    ) -> tuple[int, str] | None:
+        self, collector: Collector, subset: str, categories: list[str]
+    ) -> SecondFile | None:
         """Adds the unknown objects of a subset whose known ones are in another file."""
         if subset not in self.unknown:
             return None
-        file, count = self.unknown[subset], found.object_count
+        file = self.unknown[subset]
         path = self._first_present([file], subset, "unknown")
-        names.append(UNKNOWN_CATEGORY)
-        categories = {
-            identity(record, "id"): len(names) - 1 for record in stream(path, "categories")
-        }
-        add_objects(found, path, categories, FIRST_UNKNOWN)
-        return count, file
+        second_file = SecondFile(collector.object_count, file)
+
+        unknown_index = len(categories)
+        categories.append(UNKNOWN_CATEGORY)
+        index_by_id = {}
+        for record in stream(path, "categories"):
+            index_by_id[id_text(record, "id")] = unknown_index
+        add_objects(collector, path, index_by_id, FIRST_UNKNOWN)
+        return second_file
 
 
-def _last(name: str, parts: int) -> str:
-    """The last parts of a path; one that climbs is left whole, for the check that refuses it."""
+def _last_parts(name: str, count: int) -> str:
+    """The last parts of a path; a path with `..` is unchanged, as `image_file` refuses it."""
     path = PurePosixPath(name)
-    return name if ".." in path.parts else PurePosixPath(*path.parts[-parts:]).as_posix()
+    if ".." in path.parts:
+        return name
+    return PurePosixPath(*path.parts[-count:]).as_posix()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def write_coco(path: Path, info: Mapping[str, Any], **lists: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a file with one item per line; its folder is made.
+    """Writes a file with one item per line, and creates its folder.
 
     Args:
         path: The file.
@@ -22,8 +22,10 @@ def write_coco(path: Path, info: Mapping[str, Any], **lists: Iterable[Mapping[st
         file.write(f'{{\n"info": {_text(info)}')
         for name, items in lists.items():
             file.write(f',\n"{name}": [')
-            for number, item in enumerate(items):
-                file.write(("\n" if number == 0 else ",\n") + _text(item))
+            separator = "\n"
+            for item in items:
+                file.write(separator + _text(item))
+                separator = ",\n"
             file.write("]")
         file.write("\n}\n")
 

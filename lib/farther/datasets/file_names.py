@@ -1,8 +1,7 @@
-"""Names of files as annotations write them, and as the files are called: found where only the spelling differs.
+"""Image files whose names are spelt differently in the annotations.
 
-Programs of Windows write `images\\x.jpg`, those of a Mac take accents apart (NFD), browsers write
-blanks and accents in per cent (`a%20b.jpg`), and neither Windows nor a Mac tells `x.JPG` from
-`x.jpg`.
+Programs of Windows write `images\\x.jpg`, those of a Mac decompose accents (NFD), browsers encode
+blanks and accents (`a%20b.jpg`), and neither Windows nor a Mac distinguishes `x.JPG` from `x.jpg`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RESPELLED = "image files that are spelt otherwise in the annotations"
 
 
 def comparable(name: str) -> str:
-    """A file name in one of its spellings: equal for names that differ by nothing else; see the module.
+    """Canonical form of a file name, equal for names that differ in spelling only; see the module.
 
     >>> comparable("images\\\\A%20cafe\\u0301.JPG") == comparable("images/a caf\\u00e9.jpg")
     True
@@ -42,60 +41,65 @@ class Spellings:
 
     def __init__(self, root: Path):
         self.root = root
-        self._names: dict[str, dict[str, list[str]]] = {}
+        self._names_by_folder: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
-        """The path within the root of the only file whose path has one of the spellings of a name, with slashes.
+        """The path within the root of the only file that has a name in any of its spellings.
 
-        None where there is none, or where several have; a file of exactly this name is always the
-        one.
+        Returns:
+            The path with slashes; `name` itself where a file has exactly this name; None where no
+            file has the name, or several have.
         """
         if is_present(self.root / name):
             return name
-        place = ""
+        path = ""
         for part in comparable(name).split("/"):
             if part in ("", "."):
                 continue
-            names = self._in_folder(place).get(part, [])
+            names = self._names_in(path).get(part, [])
             if len(names) != 1:
                 return None
-            place = f"{place}/{names[0]}".lstrip("/")
-        return place or None
+            path = f"{path}/{names[0]}".lstrip("/")
+        return path or None
 
-    def _in_folder(self, place: str) -> dict[str, list[str]]:
+    def _names_in(self, folder: str) -> dict[str, list[str]]:
         """The names in a folder by their `comparable` form."""
-        if place not in self._names:
-            by_form = defaultdict[str, list[str]](list)
-            for entry in entries(self.root / place):
-                if is_unicode(entry.name):
-                    by_form[comparable(entry.name)].append(entry.name)
-            self._names[place] = by_form
-        return self._names[place]
+        if folder not in self._names_by_folder:
+            names = [entry.name for entry in entries(self.root / folder)]
+            self._names_by_folder[folder] = names_by_form(filter(is_unicode, names))
+        return self._names_by_folder[folder]
 
 
 def with_found_files(annotations: Annotations) -> Annotations:
-    """The annotations with the names that their image files have; one warning where some are spelt otherwise.
+    """The annotations with the names of the image files, and a warning where spellings differ.
 
-    Files that are not there in any spelling keep the name that the annotations give.
+    Files that do not exist in any spelling keep the name that the annotations give.
     """
     if annotations.embedded is not None:
         return annotations
     spellings = Spellings(annotations.image_root or annotations.root)
     files = annotations.images.file.copy()
-    respelled: list[int] = []
+    respelled_rows: list[int] = []
     for row, name in enumerate(annotations.images.file):
-        found = spellings.find(name)
-        if found is not None and found != name:
-            files[row] = found
-            respelled.append(row)
-    if not respelled:
+        file = spellings.find(name)
+        if file is not None and file != name:
+            files[row] = file
+            respelled_rows.append(row)
+    if not respelled_rows:
         return annotations
-    first = respelled[0]
+
+    first = respelled_rows[0]
     example = f"{shorten(annotations.images.file[first])} is {shorten(files[first])}"
-    more = f" and {len(respelled) - 1} more" if len(respelled) > 1 else ""
-    file = annotations.file(first)
+    if len(respelled_rows) > 1:
+        example += f" and {len(respelled_rows) - 1} more"
     warning = DataWarning(
-        RESPELLED, "dataset", file, None, None, example + more, "read by the names of the files"
+        kind=RESPELLED,
+        about="dataset",
+        file=annotations.file(first),
+        row=None,
+        field=None,
+        found=example,
+        action="read by the names of the files",
     )
     return replace(
         annotations,

@@ -1,4 +1,4 @@
-"""FindMeIfYouCan as its authors published it: Parquet, one configuration per split (`coco_far_voc`)."""
+"""FindMeIfYouCan as published: Parquet, one configuration per split (`coco_far_voc`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from farther.errors import shorten
 from farther.registry import STRICT
 from farther.tables.folders import listed
 
-IDS = ("id", "ids", "category_id", "category_ids")
-NAMES = ("name", "names")
+#: Possible fields of `categories` with the ids of the classes, and with their names.
+ID_FIELDS = ("id", "ids", "category_id", "category_ids")
+NAME_FIELDS = ("name", "names")
 
 
 @register("fmiyc")
 @dataclass(config=STRICT, kw_only=True)
 class FMIYC(HuggingFace):
-    """The published FindMeIfYouCan benchmark (`CEAai/FindMeIfYouCan`), and datasets with its columns.
+    """The FindMeIfYouCan benchmark (`CEAai/FindMeIfYouCan`), and datasets with its columns.
 
     A configuration is a subset: those of `README.md`, else each folder with Parquet files. Columns:
     `image`, `file_name`, `image_id`, `height`, `width`, `dataset_origin`, `distance_category`,
@@ -41,7 +42,7 @@ class FMIYC(HuggingFace):
     SOURCE: ClassVar[str] = "huggingface.co/datasets/CEAai/FindMeIfYouCan"
 
     def absent_subsets(self) -> dict[str, str]:
-        """Configurations of `README.md` of which no file is there; see `Reader`."""
+        """Configurations of `README.md` without any file; see `Reader`."""
         configs = self._configurations()
         if self.subset_names or self.files or not configs:
             return {}
@@ -51,59 +52,95 @@ class FMIYC(HuggingFace):
     def _shards(self) -> dict[str, list[str]]:
         """Files of each configuration, within the root."""
         if self.files:
-            return self._chosen()
+            return self._files_of_parameter()
         configs = self._configurations()
         if configs:
-            by_split = {name: data_files(config) for name, config in configs.items()}
-            return self._matching(
-                {name: list(chain(*files.values())) for name, files in by_split.items()}
-            )
+            patterns = {}
+            for name, config in configs.items():
+                patterns[name] = list(chain(*data_files(config).values()))
+            return self._matching(patterns)
+
         shards: dict[str, list[str]] = {}
         for path in listed(self.root, "**/*.parquet"):
-            inner = path.relative_to(self.root)
-            name = inner.parts[0] if inner.parts[:-1] not in ((), ("data",)) else split_of(inner)
-            shards.setdefault(name, []).append(inner.as_posix())
+            relative = path.relative_to(self.root)
+            folders = relative.parts[:-1]
+            name = split_of(relative) if folders in ((), ("data",)) else folders[0]
+            shards.setdefault(name, []).append(relative.as_posix())
         return shards
 
-    def _described(self) -> None:
-        """Nothing: `README.md` describes each configuration by itself, and here each is a subset."""
+    def _card_features(self) -> None:
+        """None: `README.md` describes each configuration by itself, and here each is a subset."""
 
     def _classes(self, row: Record, records: list[Record], names: list[str]) -> list[str]:
         """Name of the class of each object of a row."""
         if self.categories:
             return super()._classes(row, records, names)
-        numbers = [record.integer("category_id") for record in records]
-        ids, called = _columns(row, IDS), _columns(row, NAMES)
-        if ids is None and called is not None and len(called) == len(numbers):
-            ids = numbers
-        if called is None or ids is None or len(ids) != len(called):
-            found = shorten(row.values.get("categories"))
-            problem = f"expected names with ids, or a name for each of {len(numbers)} objects, found {found}"
-            raise row.error(f"{problem}; parameter 'categories' gives them", "categories")
-        known, numbered = dict[Any, str](), dict[str, Any]()
-        for number, name in zip(ids, called, strict=True):
-            if not isinstance(name, str) or not name or known.setdefault(number, name) != name:
-                raise row.error(
-                    f"the class {number!r} is called {name!r} and {known.get(number)!r}",
-                    "categories",
-                )
-            if numbered.setdefault(name, number) != number:
-                problem = f"the classes {numbered[name]!r} and {number!r} are both called {name!r}"
-                raise row.error(problem, "categories")
-        for record, number in zip(records, numbers, strict=True):
-            if number not in known:
+        category_ids = [record.integer("category_id") for record in records]
+        name_by_id = _name_by_id(row, category_ids)
+        for record, category_id in zip(records, category_ids, strict=True):
+            if category_id not in name_by_id:
                 raise record.error(
-                    f"no category has the id {number}; known: {shorten(sorted(known))}",
+                    f"no category has the id {category_id}; known: {shorten(sorted(name_by_id))}",
                     "category_id",
                 )
-        return [known[number] for number in numbers]
+        return [name_by_id[category_id] for category_id in category_ids]
 
 
-def _columns(row: Record, fields: tuple[str, ...]) -> list[Any] | None:
-    """A field of `categories`, which is a list of records or a record of lists; None where it has none."""
-    value = row.values.get("categories")
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        value = {key: [item.get(key) for item in value] for key in (value[0] if value else {})}
-    if not isinstance(value, dict):
+def _name_by_id(row: Record, category_ids: list[int]) -> dict[Any, str]:
+    """Names of the classes by their ids, as the column `categories` of a row gives them.
+
+    Args:
+        row: The row.
+        category_ids: `category_id` of each object of the row, which names without ids belong to.
+
+    Raises:
+        DataError: names and ids do not match, or an id has several names, or a name several ids.
+    """
+    ids = _field_of_categories(row, ID_FIELDS)
+    names = _field_of_categories(row, NAME_FIELDS)
+    if ids is None and names is not None and len(names) == len(category_ids):
+        ids = category_ids
+    if names is None or ids is None or len(ids) != len(names):
+        raise row.error(
+            f"expected names with ids, or a name for each of {len(category_ids)} objects, found "
+            f"{shorten(row.values.get('categories'))}; parameter 'categories' gives them",
+            "categories",
+        )
+
+    name_by_id: dict[Any, str] = {}
+    id_by_name: dict[str, Any] = {}
+    for id_, name in zip(ids, names, strict=True):
+        is_name = isinstance(name, str) and name
+        if not is_name or name_by_id.setdefault(id_, name) != name:
+            raise row.error(
+                f"the class {id_!r} is called {name!r} and {name_by_id.get(id_)!r}", "categories"
+            )
+        if id_by_name.setdefault(name, id_) != id_:
+            raise row.error(
+                f"the classes {id_by_name[name]!r} and {id_!r} are both called {name!r}",
+                "categories",
+            )
+    return name_by_id
+
+
+def _field_of_categories(row: Record, fields: tuple[str, ...]) -> list[Any] | None:
+    """The first of several fields of the column `categories` that is there; None without any.
+
+    The column is a list of records, or a record of lists.
+    """
+    categories = row.values.get("categories")
+    if isinstance(categories, dict):
+        for field in fields:
+            if isinstance(categories.get(field), list):
+                return list(categories[field])
         return None
-    return next((value[field] for field in fields if isinstance(value.get(field), list)), None)
+
+    is_list_of_records = isinstance(categories, list) and all(
+        isinstance(record, dict) for record in categories
+    )
+    if not is_list_of_records or not categories:
+        return None
+    for field in fields:
+        if field in categories[0]:
+            return [record.get(field) for record in categories]
+    return None

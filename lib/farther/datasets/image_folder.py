@@ -1,4 +1,4 @@
-"""Folders of labelled images: one folder per class, as torchvision's ImageFolder reads them, or one class for all."""
+"""Folders of labelled images: one folder per class, as in torchvision's ImageFolder."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 @register("image_folder")
 @dataclass(config=STRICT, kw_only=True)
 class ImageFolder(Reader):
-    """Image labels by folder: `<subset>/<class>/**/image`. An image is one object as large as the image.
+    """Image labels by folder: `<subset>/<class>/**/image`.
 
-    With `category`, a subset has no class folders and all its images are of that class: sets of OOD
-    images whose classes have no meaning. The image id is the path within the subset's folder. Files
-    that are not images by their ending are ignored; links are followed, as torchvision does.
+    An image is one object as large as the image. With `category`, a subset has no class folders and
+    all its images are of that class: sets of OOD images whose classes have no meaning. The image id
+    is the path within the subset's folder. Files that are not images by their ending are ignored;
+    links are followed, as torchvision does.
 
     Tolerated and listed: images beside the class folders (ignored). Errors: a subset without a
     class folder, unless `category` is given; a class folder, or a subset, without images.
@@ -55,16 +56,16 @@ class ImageFolder(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         self._check_root()
-        found = list(self.subset_names or self.folders) or _folders(self.root)
-        if not found:
+        names = self.subset_names or self.folders or _folder_names(self.root)
+        if not names:
             problem = "no folder of a subset; parameter 'folders' names them: folders: {test: .}"
             raise DataError(problem, file=self.root)
-        return found
+        return list(names)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        what = "images" if self.category else "one folder of images per class"
-        return [Expected(what, (self.folders.get(subset, subset),), subset)]
+        content = "images" if self.category else "one folder of images per class"
+        return [Expected(content, (self.folders.get(subset, subset),), subset)]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -75,20 +76,26 @@ class ImageFolder(Reader):
                 "the folder does not exist; parameter 'folders' names the folder of a subset",
                 file=folder,
             )
-        found = Collector(self.root)
-        classes = {".": self.category} if self.category else self._classes(folder, found)
-        categories = list(dict.fromkeys(classes.values()))
-        for inner, category in classes.items():
-            images = _images(below(folder, inner))
+        collector = Collector(self.root)
+        if self.category:
+            class_by_folder = {".": self.category}
+        else:
+            class_by_folder = self._class_by_folder(folder, collector)
+        categories = list(dict.fromkeys(class_by_folder.values()))
+
+        for class_folder, category in class_by_folder.items():
+            images = _images_below(below(folder, class_folder))
             if not images:
                 raise DataError(
-                    f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder / inner
+                    f"no images here; known extensions: {', '.join(ENDINGS)}",
+                    file=folder / class_folder,
                 )
             for path in images:
+                image_id = path.relative_to(folder).as_posix()
                 file = path.relative_to(self.root).as_posix()
-                row = found.add_image(path.relative_to(folder).as_posix(), file, Location(path))
-                found.add_object(row, WHOLE_IMAGE, categories.index(category), row)
-        return found.annotations(
+                row = collector.add_image(image_id, file, Location(path))
+                collector.add_object(row, WHOLE_IMAGE, categories.index(category), row)
+        return collector.annotations(
             unit="image",
             categories=categories,
             files=[name],
@@ -96,28 +103,31 @@ class ImageFolder(Reader):
             box_field="the whole image",
         )
 
-    def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
-        """Name of the class of each class folder; images beside them are listed."""
-        names = _folders(folder)
+    def _class_by_folder(self, folder: Path, collector: Collector) -> dict[str, str]:
+        """Name of the class by class folder; adds a warning about images beside the folders."""
+        names = _folder_names(folder)
         if not names:
             problem = "no folder of a class; for images of one class write: category: <its name>"
             raise DataError(problem, file=folder)
-        beside = sum(
-            path.suffix.lower() in ENDINGS for path in listed(folder, "*") if is_file(path)
-        )
-        if beside:
-            found.warn(Location(folder), "images without a class", f"{beside} images", "ignored")
-        found.warn_not_renamed(Location(folder), names, self.renamed)
+
+        location = Location(folder)
+        images = [
+            path for path in listed(folder, "*") if is_file(path) and path.suffix.lower() in ENDINGS
+        ]
+        if images:
+            example = f"{len(images)} images"
+            collector.warn(location, "images without a class", example, "ignored")
+        collector.warn_not_renamed(location, names, self.renamed)
         return {name: self.renamed.get(name, name) for name in names}
 
 
 @register("sun397")
 @dataclass(config=STRICT, kw_only=True)
 class SUN397(ImageFolder):
-    """SUN397 (Xiao et al., 2010): each folder with images is a class, `a/abbey` or `a/apartment_building/outdoor`.
+    """SUN397 (Xiao et al., 2010): each folder with images is a class.
 
-    Its name is the path without the letter in front, as Places365 calls its classes:
-    `apartment_building/outdoor`.
+    Folders are `a/abbey` or `a/apartment_building/outdoor`. The name of the class is the path
+    without the letter in front, as in Places365: `apartment_building/outdoor`.
 
     Errors: no folder with images below a letter.
 
@@ -132,24 +142,33 @@ class SUN397(ImageFolder):
 
     folders: dict[str, str] = Field(default_factory=lambda: {"all": "."})
 
-    def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
-        """Name of the class of each folder with images."""
-        parts = sorted({path.parent.relative_to(folder).parts for path in _images(folder)})
-        names = {"/".join(one): "/".join(one[1:]) for one in parts if len(one) > 1}
-        if not names:
+    def _class_by_folder(self, folder: Path, collector: Collector) -> dict[str, str]:
+        """Name of the class by folder with images."""
+        folders = {path.parent.relative_to(folder) for path in _images_below(folder)}
+        name_by_folder = {}
+        for parts in sorted(path.parts for path in folders):
+            if len(parts) > 1:
+                name_by_folder["/".join(parts)] = "/".join(parts[1:])
+        if not name_by_folder:
             raise DataError("no folder of a class, such as a/abbey", file=folder)
-        found.warn_not_renamed(Location(folder), names.values(), self.renamed)
-        return {inner: self.renamed.get(name, name) for inner, name in names.items()}
+        collector.warn_not_renamed(Location(folder), name_by_folder.values(), self.renamed)
+        return {path: self.renamed.get(name, name) for path, name in name_by_folder.items()}
 
 
-def _folders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, without hidden ones; DataError for a broken link."""
+def _folder_names(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, without hidden ones.
+
+    Raises:
+        DataError: an entry is a broken link.
+    """
     return [path.name for path in listed(folder, "*") if is_folder(path)]
 
 
-def _images(folder: Path) -> list[Path]:
+def _images_below(folder: Path) -> list[Path]:
     """The images at any depth below a folder, in torchvision's order."""
-    images = (
-        in_unicode(path) for path in files_below(folder) if path.name.lower().endswith(ENDINGS)
-    )
-    return sorted(images, key=lambda path: (str(path.parent), path.name))
+    paths = [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
+    return sorted((in_unicode(path) for path in paths), key=_folder_and_name)
+
+
+def _folder_and_name(path: Path) -> tuple[str, str]:
+    return str(path.parent), path.name

@@ -33,7 +33,7 @@ ABSENT = "the list does not exist; parameters 'lists' and 'subset_names' say whi
 
 
 class _Line(NamedTuple):
-    """A line of a list: path and label of an image, and its number."""
+    """A line of a list: path and label of an image, and the line's number."""
 
     image: str
     label: int
@@ -43,11 +43,12 @@ class _Line(NamedTuple):
 @register("imglist")
 @dataclass(config=STRICT, kw_only=True)
 class ImgList(Reader):
-    """Image labels in OpenOOD's lists: lines `cifar10/test/airplane/0298.png 0`. An image is one object of its size.
+    """Image labels in OpenOOD's lists: lines `cifar10/test/airplane/0298.png 0`.
 
-    The image id is the path, without the slash in front that the lists of Places365 have. The label
-    -1 is the class "unknown". With `category`, labels are ignored and all images are of that class:
-    OpenOOD ignores the labels of its lists of OOD images, of which not all are -1.
+    An image is one object as large as the image. The image id is the path, without the slash in
+    front that the lists of Places365 have. The label -1 is the class "unknown". With `category`,
+    labels are ignored and all images are of that class: OpenOOD ignores the labels of its lists of
+    OOD images, of which not all are -1.
 
     Errors: a line without a label that is a whole number; a label that no class has; an image that
     is listed twice; a path that leaves the folder; a list without images.
@@ -74,27 +75,26 @@ class ImgList(Reader):
         if self.subset_names:
             return list(self.subset_names)
         self._check_root()
-        before, _, after = self.lists.partition("{subset}")
-        found = [
-            path.relative_to(self.root).as_posix()
-            for path in listed(self.root, fill(self.lists, "*"))
-        ]
-        if not found:
+        paths = listed(self.root, fill(self.lists, "*"))
+        if not paths:
             raise DataError(f"no list found; looked for {self.lists}", file=self.root)
-        return sorted(name.removeprefix(before).removesuffix(after) for name in found)
+
+        before, _, after = self.lists.partition("{subset}")
+        files = [path.relative_to(self.root).as_posix() for path in paths]
+        return sorted(file.removeprefix(before).removesuffix(after) for file in files)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         file = fill(self.lists, subset)
+        expected = [Expected("list of images", (file,), "benchmark_imglist.zip")]
         folders = self._folders(inside(self.root, file))
-        found = [
-            Expected("images", (folder,), f"the archive {Path(folder).name}.zip")
-            for folder in folders
-        ]
-        somewhere = [Expected("images", (self.images,), "the archives of the lists' images")] * (
-            self.images != "."
-        )
-        return [Expected("list of images", (file,), "benchmark_imglist.zip"), *(found or somewhere)]
+        for folder in folders:
+            source = f"the archive {Path(folder).name}.zip"
+            expected.append(Expected("images", (folder,), source))
+        if not folders and self.images != ".":
+            source = "the archives of the lists' images"
+            expected.append(Expected("images", (self.images,), source))
+        return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -102,49 +102,59 @@ class ImgList(Reader):
         lines = list(self._lines(path))
         if not lines:
             raise DataError("the list is empty; expected lines: path label", file=path)
-        names = self._names(lines)
-        categories = sorted(set(names.values()), key=list(names.values()).index)
-        found = Collector(self.root)
+        name_by_label = self._name_by_label(lines)
+        categories = list(dict.fromkeys(name_by_label.values()))
+        collector = Collector(self.root)
         for line in lines:
             location = Location(path, str(line.row), "path")
-            image = found.add_image(
-                line.image, image_file(self.root, self.images, line.image, location), location
-            )
-            if line.label not in names:
-                known = f"-1 to {len(self.categories) - 1}, the labels of 'categories'"
+            file = image_file(self.root, self.images, line.image, location)
+            image = collector.add_image(line.image, file, location)
+            if line.label not in name_by_label:
                 raise replace(location, field="label").error(
-                    f"expected {known}, found {line.label}"
+                    f"expected -1 to {len(self.categories) - 1}, the labels of 'categories', "
+                    f"found {line.label}"
                 )
-            found.add_object(image, WHOLE_IMAGE, categories.index(names[line.label]), line.row)
-        file = fill(self.lists, subset)
-        return found.annotations(
-            unit="image", categories=categories, files=[file], row="{row}", box_field="label"
+            category = categories.index(name_by_label[line.label])
+            collector.add_object(image, WHOLE_IMAGE, category, line.row)
+        return collector.annotations(
+            unit="image",
+            categories=categories,
+            files=[fill(self.lists, subset)],
+            row="{row}",
+            box_field="label",
         )
 
     def _lines(self, path: Path) -> Iterator[_Line]:
         """The lines of a list that are not empty."""
-        for number, text in enumerate(read_lines(path, ABSENT), start=1):
+        for row, text in enumerate(read_lines(path, ABSENT), start=1):
+            if not text:
+                continue
             image, _, label = text.rpartition(" ")
-            if text and not (image and re.fullmatch(r"-?\d{1,9}", label)):
+            if not image or not re.fullmatch(r"-?\d{1,9}", label):
                 problem = f"expected a path, a space and an integer, found {shorten(text)}"
-                raise DataError(problem, file=path, row=number, field="label")
-            if text:
-                yield _Line(image.rstrip().lstrip("/"), int(label), number)
+                raise DataError(problem, file=path, row=row, field="label")
+            yield _Line(image.rstrip().lstrip("/"), int(label), row)
 
-    def _names(self, lines: list[_Line]) -> dict[int, str]:
-        """Name of the class of each label, in the order of the labels."""
+    def _name_by_label(self, lines: list[_Line]) -> dict[int, str]:
+        """Name of the class by label, in the order of the labels, with -1 last."""
         labels = sorted({line.label for line in lines})
         if self.category:
             return dict.fromkeys(labels, self.category)
-        known = dict(enumerate(self.categories)) or {
-            label: str(label) for label in labels if label >= 0
-        }
-        return {**known, -1: UNKNOWN} if -1 in labels else known
+        if self.categories:
+            name_by_label = dict(enumerate(self.categories))
+        else:
+            name_by_label = {label: str(label) for label in labels if label >= 0}
+        if -1 in labels:
+            name_by_label[-1] = UNKNOWN
+        return name_by_label
 
     def _folders(self, path: Path) -> list[str]:
         """First folder of each path in a list, within the root; none where there is no list."""
         if not is_present(path):
             return []
-        paths = [line.image.split("/") for line in self._lines(path)]
-        names = dict.fromkeys(parts[0] for parts in paths if len(parts) > 1)
+        names: dict[str, None] = {}
+        for line in self._lines(path):
+            folder, separator, _ = line.image.partition("/")
+            if separator:
+                names[folder] = None
         return [image_file(self.root, self.images, name, Location(path)) for name in names]

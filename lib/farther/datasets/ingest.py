@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -15,7 +15,7 @@ from PIL import UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.cores import count_cores
-from farther.datasets.base import Annotations, DataWarning, Reader
+from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
 from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
 from farther.datasets.tidying import absence_warnings, tidied
@@ -29,24 +29,32 @@ from farther.tables.files import digest, inside
 from farther.tables.stored import ATTRIBUTES, WARNINGS
 from farther.tables.writing import write_aside
 
-#: A box that leaves its image by no more pixels than this was rounded; it is clipped and not
+#: A box that leaves its image by at most this many pixels was rounded; it is clipped and not
 #: listed.
 ROUNDING = 1.0
 
-#: Edges beyond this are no fractions of an image.
+#: Edges beyond this are not fractions of an image.
 LARGEST_FRACTION = 2.0
 
-#: Objects whose boxes are checked at once.
+#: Number of objects whose boxes are checked at once.
 BLOCK = 500_000
 
-LEAVES, TINY = "box leaves its image", "box smaller than a pixel"
-#: Actions on the boxes that are kept; the others are dropped.
-KEPT = {LEAVES: "clipped", TINY: "kept as it is"}
+#: Number of images whose headers a thread reads in one task.
+IMAGES_PER_TASK = 16
+
+#: Problems of boxes.
+EMPTY = "box empty"
+OUTSIDE = "box outside its image"
+LEAVES = "box leaves its image"
+TINY = "box smaller than a pixel"
+
+#: Action by problem for the boxes that stay in the table; all others are dropped.
+TOLERATED = {LEAVES: "clipped", TINY: "kept as it is"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Displayed size, EXIF orientation and digest of an image file, or the problem in reading it."""
+    """Displayed size, EXIF orientation and digest of an image file, or the problem with it."""
 
     width: int = 0
     height: int = 0
@@ -56,16 +64,71 @@ class _Header:
     is_missing: bool = False
 
 
+@dataclass(frozen=True)
+class _SubsetTables:
+    """The tables of a subset, and what `ingest` writes beside them.
+
+    Args:
+        images, objects: The tables.
+        warnings: All warnings about the subset.
+        attributes: Attributes of its images.
+        categories: Names of the classes, in the dataset's order.
+        parents: Ancestors by class.
+    """
+
+    images: Images
+    objects: Objects
+    warnings: list[DataWarning]
+    attributes: list[ImageAttribute]
+    categories: list[str]
+    parents: dict[str, list[str]]
+
+    def write(self, folder: Path) -> None:
+        """Writes the tables to a folder."""
+        self.images.write(folder / "images.parquet")
+        self.objects.write(folder / "objects.parquet")
+        if self.attributes:
+            _write_attributes(self.attributes, self.images, folder / ATTRIBUTES)
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of images, objects, categories that occur, and warnings."""
+        labelled = self.objects[~self.objects.is_unlabelled]
+        return {
+            "images": len(self.images),
+            "objects": len(labelled),
+            "categories": len(set(labelled.category)),
+            "warnings": len(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class _ClippedBoxes:
+    """The boxes of a subset within their images.
+
+    Args:
+        box: Edges in pixels, float32 of shape (M, 4).
+        keep: Mask of the boxes that stay in the table, shape (M,).
+        warnings: A warning for each box that is changed or dropped, except those of unreadable
+            images.
+    """
+
+    box: np.ndarray
+    keep: np.ndarray
+    warnings: list[DataWarning]
+
+
 def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, int]]:
-    """Reads all subsets of a dataset, opens the header of each image, checks, and writes the tables.
+    """Reads all subsets of a dataset, checks them, and writes the tables.
+
+    The header of each image file is opened; its pixels are not decoded.
 
     Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image
     (dropped, with its objects); a missing one where the reader's `missing_images` is "drop"; an
     image of another size than annotated (the file's size is used); a box that leaves its image
     (clipped; by up to a pixel it is not listed); one that is empty or lies outside (dropped); one
-    smaller than a pixel (kept); a subset without any object. Listed, too: each image that its EXIF
+    smaller than a pixel (kept); a subset without any object. Also listed: each image that its EXIF
     orientation turns, and what its boxes refer to (`Reader.orientation`); repeated objects, names
-    of files in another spelling, and subsets that are not there; see `farther.datasets.tidying`.
+    of files in another spelling, and subsets that are absent; see `farther.datasets.tidying`.
 
     Images that the annotations contain (Parquet) are written to files once, in
     `out/extracted-images`; `farther.datasets.image_roots` finds them there.
@@ -74,9 +137,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         reader: From `farther.datasets.create`.
         name: The dataset's name, for the column `dataset`.
         out: Folder to write, aside first and then renamed: `<subset>/images.parquet`,
-            `<subset>/objects.parquet`, `<subset>/attributes.parquet` where the dataset says more of
-            its images, `categories.json` (`categories` in the dataset's order, `parents`: ancestors
-            by category), `warnings.json` (`counts` by kind, `warnings`).
+            `<subset>/objects.parquet`, `<subset>/attributes.parquet` where the dataset has
+            attributes of images, `categories.json` (`categories` in the dataset's order, `parents`:
+            ancestors by category), `warnings.json` (`counts` by kind, `warnings`).
 
     Returns:
         Numbers of images, objects, categories that occur, and warnings, by subset.
@@ -87,49 +150,63 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             images or of the objects have a warning.
     """
     summary: dict[str, dict[str, int]] = {}
-    categories: list[str] = []
+    categories: dict[str, None] = {}
     parents: dict[str, list[str]] = {}
-    listed: list[dict[str, Any]] = []
+    warnings: list[dict[str, Any]] = []
     with write_aside(out) as aside:
         for subset in reader.subsets():
             if subset == EXTRACTED:
                 raise DataError(
                     f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root
                 )
-            annotations = extract(reader.read(subset), aside / EXTRACTED)
-            if not summary:
-                annotations = replace(
-                    annotations, warnings=annotations.warnings + absence_warnings(reader)
-                )
-            more = [UNLABELLED] if len(annotations.unlabelled) else []
-            categories += [c for c in (*annotations.categories, *more) if c not in categories]
-            parents |= annotations.parents
-            images, objects, warnings = to_tables(annotations, reader, name)
-            attributes = annotations.attributes
-            del (
-                annotations
-            )  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
-            images.write(inside(aside, subset) / "images.parquet")
-            objects.write(inside(aside, subset) / "objects.parquet")
-            if attributes:
-                _write_attributes(attributes, images, inside(aside, subset) / ATTRIBUTES)
-            listed += [{"subset": subset, **asdict(warning)} for warning in warnings]
-            labelled = objects[~objects.is_unlabelled]
-            summary[subset] = {
-                "images": len(images),
-                "objects": len(labelled),
-                "categories": len(set(labelled.category)),
-                "warnings": len(warnings),
-            }
-        write_json(aside / "categories.json", {"categories": categories, "parents": parents})
-        counts = Counter(str(warning["kind"]) for warning in listed)
-        write_json(aside / WARNINGS, {"counts": dict(sorted(counts.items())), "warnings": listed})
+            is_first = not summary
+            tables = _read_subset(
+                reader, subset, name, aside / EXTRACTED, with_absence_warnings=is_first
+            )
+            tables.write(inside(aside, subset))
+
+            categories.update(dict.fromkeys(tables.categories))
+            parents.update(tables.parents)
+            warnings += [{"subset": subset, **asdict(warning)} for warning in tables.warnings]
+            summary[subset] = tables.counts()
+
+        write_json(aside / "categories.json", {"categories": list(categories), "parents": parents})
+        counts = Counter(str(warning["kind"]) for warning in warnings)
+        write_json(aside / WARNINGS, {"counts": dict(sorted(counts.items())), "warnings": warnings})
     return summary
 
 
-def _write_attributes(
-    attributes: Sequence[tuple[str, str, str]], images: Images, path: Path
-) -> None:
+def _read_subset(
+    reader: Reader, subset: str, name: str, extracted: Path, *, with_absence_warnings: bool
+) -> _SubsetTables:
+    """The tables of a subset.
+
+    The annotations are freed on return: they take a gigabyte for the 14 million boxes of
+    OpenImages, and writing the tables needs the memory.
+
+    Args:
+        reader: The dataset.
+        subset: Name of the subset.
+        name: The dataset's name.
+        extracted: Folder for images that the annotations contain.
+        with_absence_warnings: Add the warnings about absent subsets, which are listed once.
+    """
+    annotations = extract(reader.read(subset), extracted)
+    if with_absence_warnings:
+        warnings = annotations.warnings + absence_warnings(reader)
+        annotations = replace(annotations, warnings=warnings)
+
+    categories = list(annotations.categories)
+    if len(annotations.unlabelled):
+        categories.append(UNLABELLED)
+
+    images, objects, warnings = to_tables(annotations, reader, name)
+    return _SubsetTables(
+        images, objects, warnings, annotations.attributes, categories, annotations.parents
+    )
+
+
+def _write_attributes(attributes: Sequence[ImageAttribute], images: Images, path: Path) -> None:
     """Writes the attributes of the images that are in the table.
 
     Args:
@@ -137,27 +214,40 @@ def _write_attributes(
         images: The images of the subset.
         path: The file.
     """
-    columns = dict.fromkeys(("image_id", "attribute", "value"), pl.String)
-    frame = pl.DataFrame(attributes, schema=columns, orient="row")
+    schema = dict.fromkeys(("image_id", "attribute", "value"), pl.String)
+    frame = pl.DataFrame(attributes, schema=schema, orient="row")
     frame = frame.filter(pl.col("image_id").is_in(images.image_id.tolist()))
     ImageAttributes.from_frame(frame).write(path)
 
 
 def extract(annotations: Annotations, folder: Path) -> Annotations:
-    """Writes the images that the annotations contain to a folder; annotations without any are returned as they are.
+    """Writes the images that the annotations contain to a folder.
+
+    Annotations without images are returned as they are.
 
     Raises:
         DataError: another image of the same name, with other content, was written there before.
     """
     if annotations.embedded is None:
         return annotations
-    contents, count = annotations.embedded(), len(annotations.images)
-    for row, content in tqdm(contents, "extracted", count, unit="image", leave=False, disable=None):
+
+    contents = tqdm(
+        annotations.embedded(),
+        "extracted",
+        len(annotations.images),
+        unit="image",
+        leave=False,
+        disable=None,
+    )
+    for row, content in contents:
         path = inside(folder, annotations.images.file[row])
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() != content:
-            problem = f"two images are called {annotations.images.file[row]!r}; a file name must name one image"
-            raise DataError(problem, file=annotations.root / annotations.file(row))
+            raise DataError(
+                f"two images are called {annotations.images.file[row]!r}; "
+                "a file name must name one image",
+                file=annotations.root / annotations.file(row),
+            )
         path.write_bytes(content)
     return replace(annotations, image_root=folder)
 
@@ -177,65 +267,78 @@ def to_tables(
     """
     refuse_fractions(annotations)
     annotations = tidied(annotations)
+
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
-    readable = np.array([not header.problem for header in headers], dtype=bool)
-    if not readable.any():
-        place = annotations.root.joinpath(*annotations.files[:1])
+    is_readable = np.array([not header.problem for header in headers], dtype=bool)
+    if not is_readable.any():
         raise DataError(
-            "no image can be read; parameter 'root' says where the dataset is", file=place
+            "no image can be read; parameter 'root' says where the dataset is",
+            file=annotations.root.joinpath(*annotations.files[:1]),
         )
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     orientation = np.array([header.orientation for header in headers], dtype=np.int64)
-    as_annotated = annotations
+
+    annotated_box = annotations.objects.box
     annotations = as_displayed(annotations, size, orientation, reader.orientation)
-    box, keep, box_warnings = _clip(annotations, size, readable, as_annotated.objects.box)
+    clipped = _clip(annotations, size, is_readable, annotated_box)
+
     warnings = [
         *annotations.warnings,
         *_image_warnings(annotations, headers),
-        *box_warnings,
+        *clipped.warnings,
     ]
     refuse_many(annotations, warnings, reader.max_warnings)
-    rows, objects = annotations.images, annotations.objects
-    if not len(objects) and len(annotations.unlabelled) < len(rows):
-        file = annotations.files[0] if len(annotations.files) == 1 else "."
-        found = f"no object in {len(rows)} images"
-        warnings.append(
-            DataWarning(
-                "no object is labelled", "dataset", file, None, None, found, "read as it is"
-            )
-        )
-    images = Images(
-        image_id=rows.image_id[readable],
-        dataset=np.full(int(readable.sum()), name, dtype=object),
-        file=rows.file[readable],
-        width=size[readable, 0],
-        height=size[readable, 1],
-        digest=np.array([header.digest for header in headers if not header.problem], dtype=object),
+    if _is_without_objects(annotations):
+        warnings.append(_no_objects_warning(annotations))
+
+    images = _images_table(annotations, headers, name)
+    objects = _objects_table(annotations, clipped)
+    objects = _with_unlabelled(objects, annotations, size, is_readable)
+    return images, objects, warnings
+
+
+def _images_table(annotations: Annotations, headers: Sequence[_Header], name: str) -> Images:
+    """The readable images of a dataset's subset."""
+    is_readable = np.array([not header.problem for header in headers], dtype=bool)
+    readable_headers = [header for header in headers if not header.problem]
+    return Images(
+        image_id=annotations.images.image_id[is_readable],
+        dataset=np.full(len(readable_headers), name, dtype=object),
+        file=annotations.images.file[is_readable],
+        width=np.array([header.width for header in readable_headers], dtype=np.int64),
+        height=np.array([header.height for header in readable_headers], dtype=np.int64),
+        digest=np.array([header.digest for header in readable_headers], dtype=object),
     )
-    kept = Objects(
-        image_id=rows.image_id[objects.image[keep]],
+
+
+def _objects_table(annotations: Annotations, clipped: _ClippedBoxes) -> Objects:
+    """The objects of a subset whose boxes stay in the table."""
+    objects = annotations.objects
+    keep = clipped.keep
+    categories = np.array(annotations.categories, dtype=object)
+    return Objects(
+        image_id=annotations.images.image_id[objects.image[keep]],
         object_id=objects.object_id[keep],
-        box=box[keep],
-        category=np.array(annotations.categories, dtype=object)[objects.category[keep]],
+        box=clipped.box[keep],
+        category=categories[objects.category[keep]],
         is_crowd=objects.is_crowd[keep],
         is_difficult=objects.is_difficult[keep],
     )
-    return images, _with_unlabelled(kept, annotations, size, readable), warnings
 
 
 def _with_unlabelled(
-    objects: Objects, annotations: Annotations, size: np.ndarray, readable: np.ndarray
+    objects: Objects, annotations: Annotations, size: np.ndarray, is_readable: np.ndarray
 ) -> Objects:
-    """The objects, and a crowd as large as the image for each one that nobody annotated."""
-    rows = annotations.unlabelled[readable[annotations.unlabelled]]
+    """The objects, and a crowd as large as the image for each readable unlabelled image."""
+    rows = annotations.unlabelled[is_readable[annotations.unlabelled]]
     if not len(rows):
         return objects
-    first = int(objects.object_id.max(initial=-1)) + 1
+    first_id = int(objects.object_id.max(initial=-1)) + 1
     crowds = Objects(
         image_id=annotations.images.image_id[rows],
-        object_id=first + np.arange(len(rows)),
+        object_id=first_id + np.arange(len(rows)),
         box=np.concatenate([np.zeros((len(rows), 2)), size[rows]], axis=1),
         category=np.full(len(rows), UNLABELLED, dtype=object),
         is_crowd=np.ones(len(rows), dtype=bool),
@@ -246,105 +349,163 @@ def _with_unlabelled(
 def _read_headers(annotations: Annotations) -> list[_Header]:
     """Size and digest of each image, in order."""
     count = len(annotations.images)
+
+    def read_row(row: int) -> _Header:
+        return _read_header(annotations.image_path(row))
+
     with ThreadPool(min(16, 4 * count_cores())) as pool:
-        # rows, not paths: the pool takes all of them at once
-        found = pool.imap(
-            lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16
+        # The pool takes all its tasks at once, so they are rows, which are smaller than paths.
+        headers = pool.imap(read_row, range(count), chunksize=IMAGES_PER_TASK)
+        progress = tqdm(
+            headers, total=count, desc="images", unit="image", leave=False, disable=None
         )
-        return list(
-            tqdm(found, total=count, desc="images", unit="image", leave=False, disable=None)
-        )
+        return list(progress)
 
 
 def _read_header(path: Path) -> _Header:
     try:
-        return _Header(*read_header(path), digest(path))
+        width, height, orientation = read_header(path)
+        return _Header(width, height, orientation, digest(path))
     except FileNotFoundError:
         return _Header(problem="no such file", is_missing=True)
     except UnidentifiedImageError:
         return _Header(problem="unknown image format")
-    except (
-        Exception
-    ) as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
-        return _Header(problem=f"{type(error).__name__}: {error}".replace(str(path), path.name))
+    except Exception as error:
+        # Decoders raise nearly anything for damaged files: OSError, SyntaxError, struct.error, …
+        problem = f"{type(error).__name__}: {error}"
+        return _Header(problem=problem.replace(str(path), path.name))
 
 
 def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> None:
-    missing = [row for row, header in enumerate(headers) if header.is_missing]
-    if missing:
-        raise DataError(
-            f"the image {annotations.images.image_id[missing[0]]!r} is annotated, but its file does not exist "
-            f"({len(missing)} of {len(headers)} are missing); place it there, or set missing_images: drop",
-            file=annotations.image_path(missing[0]),
-        )
+    """Refuses annotated images without a file."""
+    missing_rows = [row for row, header in enumerate(headers) if header.is_missing]
+    if not missing_rows:
+        return
+    first = missing_rows[0]
+    raise DataError(
+        f"the image {annotations.images.image_id[first]!r} is annotated, but its file does not "
+        f"exist ({len(missing_rows)} of {len(headers)} are missing); place it there, or set "
+        "missing_images: drop",
+        file=annotations.image_path(first),
+    )
 
 
-def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Iterator[DataWarning]:
-    rows = annotations.images
-    for file, *annotated, header in zip(rows.file, rows.width, rows.height, headers, strict=True):
-        kind, found, action = "image of another size", "", "the file's size is used"
+def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> list[DataWarning]:
+    """A warning for each image that cannot be read, or has another size than annotated."""
+    images = annotations.images
+    warnings = []
+    for row, header in enumerate(headers):
         if header.problem:
             kind = "image missing" if header.is_missing else "image unreadable"
-            found, action = header.problem, "dropped with its objects"
-        elif all(annotated) and annotated != [header.width, header.height]:
-            found = f"{header.width}×{header.height}, annotated as {annotated[0]}×{annotated[1]}"
-        if found:
-            yield DataWarning(kind, "image", file, None, None, found, action)
+            warnings.append(
+                DataWarning(
+                    kind=kind,
+                    about="image",
+                    file=images.file[row],
+                    row=None,
+                    field=None,
+                    found=header.problem,
+                    action="dropped with its objects",
+                )
+            )
+            continue
+
+        width = images.width[row]
+        height = images.height[row]
+        is_annotated = width != 0 and height != 0
+        if is_annotated and (width, height) != (header.width, header.height):
+            warnings.append(
+                DataWarning(
+                    kind="image of another size",
+                    about="image",
+                    file=images.file[row],
+                    row=None,
+                    field=None,
+                    found=f"{header.width}×{header.height}, annotated as {width}×{height}",
+                    action="the file's size is used",
+                )
+            )
+    return warnings
+
+
+def _is_without_objects(annotations: Annotations) -> bool:
+    """True where a subset has annotated images, and no object in any of them."""
+    has_annotated_images = len(annotations.unlabelled) < len(annotations.images)
+    return has_annotated_images and not len(annotations.objects)
+
+
+def _no_objects_warning(annotations: Annotations) -> DataWarning:
+    """A warning about a subset without any object."""
+    file = annotations.files[0] if len(annotations.files) == 1 else "."
+    return DataWarning(
+        kind="no object is labelled",
+        about="dataset",
+        file=file,
+        row=None,
+        field=None,
+        found=f"no object in {len(annotations.images)} images",
+        action="read as it is",
+    )
 
 
 def _clip(
-    annotations: Annotations, size: np.ndarray, readable: np.ndarray, written: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, list[DataWarning]]:
-    """Boxes within their images, which of them to keep, and what was done to the rest.
+    annotations: Annotations, size: np.ndarray, is_readable: np.ndarray, annotated_box: np.ndarray
+) -> _ClippedBoxes:
+    """Clips the boxes to their images, and selects those that stay in the table.
 
     Args:
         annotations: M objects in N images.
         size: True width and height of each image, shape (N, 2).
-        readable: Mask of the images whose files can be read, shape (N,).
-        written: The boxes before any was turned with its image, shape (M, 4), for messages.
-
-    Returns:
-        Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each
-        box that was changed or is not kept, but for those of unreadable images.
+        is_readable: Mask of the images whose files can be read, shape (N,).
+        annotated_box: The boxes before any was turned with its image, shape (M, 4), for messages.
     """
-    box = np.empty((len(annotations.objects), 4), dtype=np.float32)
-    keep = np.empty(len(annotations.objects), dtype=bool)
+    objects = annotations.objects
+    clipped_box = np.empty((len(objects), 4), dtype=np.float32)
+    keep = np.empty(len(objects), dtype=bool)
     warnings: list[DataWarning] = []
-    for start in range(0, len(keep), BLOCK):
-        rows = slice(start, start + BLOCK)
-        image = annotations.objects.image[rows]
+    for start in range(0, len(objects), BLOCK):
+        block = slice(start, start + BLOCK)
+        image = objects.image[block]
         limit = np.tile(size[image], 2).astype(np.float64)
-        whole = annotations.objects.box[rows] * (
-            limit if annotations.objects.unit == "image" else 1.0
-        )
-        clipped = np.clip(whole, 0, limit)
-        problem = _box_problem(whole, clipped)
-        for index in np.flatnonzero((problem != "") & readable[image]).tolist():
-            found = _described(
-                written[start + index], whole[index], limit[index, :2], annotations.objects.unit
+        box = objects.box[block]
+        if objects.unit == "image":
+            box = box * limit
+        clipped = np.clip(box, 0, limit)
+        problem = _box_problem(box, clipped)
+
+        is_listed = (problem != "") & is_readable[image]
+        for offset in np.flatnonzero(is_listed).tolist():
+            index = start + offset
+            kind = str(problem[offset])
+            description = _described(
+                annotated_box[index], box[offset], limit[offset, :2], objects.unit
             )
-            action = KEPT.get(problem[index], "dropped")
-            warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
-        box[rows] = clipped
-        keep[rows] = readable[image] & np.isin(problem, ["", *KEPT])
-    return box, keep, warnings
+            action = TOLERATED.get(kind, "dropped")
+            warnings.append(annotations.warning(index, kind, description, action))
+
+        clipped_box[block] = clipped
+        keep[block] = is_readable[image] & np.isin(problem, ["", *TOLERATED])
+    return _ClippedBoxes(clipped_box, keep, warnings)
 
 
-def _described(written: np.ndarray, pixels: np.ndarray, size: np.ndarray, unit: str) -> str:
-    """A box as it is in the annotations and, where it differs, in pixels of the displayed image.
+def _described(annotated: np.ndarray, pixels: np.ndarray, size: np.ndarray, unit: str) -> str:
+    """A box as annotated and, where it differs, in pixels of the displayed image.
 
     Args:
-        written: Edges as annotated, shape (4,), in `unit`.
+        annotated: Edges as annotated, shape (4,), in `unit`.
         pixels: Edges in pixels of the displayed image, shape (4,).
         size: Its width and height, shape (2,).
-        unit: That of the annotations.
+        unit: Unit of the annotations.
     """
-    text = f"edges {_joined(written)}"
+    text = f"edges {_joined(annotated)}"
     if unit == "image":
         text += " in widths and heights of the image"
-        if np.abs(written).max() > LARGEST_FRACTION:
-            text += " (this format has fractions; are these pixels? Divide them by the image's width and height)"
-    if unit == "image" or (written != pixels).any():
+        if np.abs(annotated).max() > LARGEST_FRACTION:
+            text += (
+                " (this format has fractions; are these pixels? "
+                "Divide them by the image's width and height)"
+            )
+    if unit == "image" or (annotated != pixels).any():
         text += f", which are {_joined(pixels)}"
     return f"{text} in an image of {size[0]:g}×{size[1]:g}"
 
@@ -353,12 +514,15 @@ def _joined(edges: np.ndarray) -> str:
     return ", ".join(f"{edge:g}" for edge in edges)
 
 
-def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
-    """Problem of each box, "" for none; both arrays have shape (M, 4)."""
-    empty = (whole[:, 2:] <= whole[:, :2]).any(axis=1)
-    outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
-    leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
-    tiny = ((clipped[:, 2:] - clipped[:, :2]) < 1).all(axis=1)
-    return np.select(
-        [empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], ""
-    )
+def _box_problem(box: np.ndarray, clipped: np.ndarray) -> np.ndarray:
+    """Problem of each box, "" for none.
+
+    Args:
+        box: Edges in pixels, shape (M, 4).
+        clipped: Edges within the image, shape (M, 4).
+    """
+    is_empty = (box[:, 2:] <= box[:, :2]).any(axis=1)
+    is_outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
+    leaves = (np.abs(box - clipped) > ROUNDING).any(axis=1)
+    is_tiny = (clipped[:, 2:] - clipped[:, :2] < 1).all(axis=1)
+    return np.select([is_empty, is_outside, leaves, is_tiny], [EMPTY, OUTSIDE, LEAVES, TINY], "")

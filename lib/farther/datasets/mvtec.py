@@ -28,11 +28,12 @@ FOLDERS = {"train": "train", "test_good": "test", "test_defect": "test"}
 @register("mvtec")
 @dataclass(config=STRICT, kw_only=True)
 class MVTec(Reader):
-    """A category of MVTec AD: `bottle/train/good`, `bottle/test/good`, and a folder in `test` for each kind of defect.
+    """A category of MVTec AD.
 
-    An image is one object as large as the image; its class is its folder: `good`, or the kind of
-    defect. The image id is the path within the root. Subsets are `train`, `test_good` (the images
-    without a defect), and `test_defect` (all others).
+    Its folders are `bottle/train/good`, `bottle/test/good`, and one in `test` for each kind of
+    defect. An image is one object as large as the image; its class is its folder: `good`, or the
+    kind of defect. The image id is the path within the root. Subsets are `train`, `test_good` (the
+    images without a defect), and `test_defect` (all others).
 
     Tolerated and listed: masks in `ground_truth`, and files that are not images (ignored). Errors:
     a folder in `train` besides `good`; a folder that is absent or has no images; no folder of a
@@ -59,15 +60,15 @@ class MVTec(Reader):
             raise DataError(
                 f"no subset is called {subset!r}. Known: {', '.join(FOLDERS)}", file=self.root
             )
-        of_subset = f"{self.category}/{FOLDERS[subset]}"
+        subset_folder = f"{self.category}/{FOLDERS[subset]}"
         categories = self._categories(subset)
         collector = Collector(self.root)
-        others = 0
-        for number, category in enumerate(categories):
-            folder = inside(self.root, f"{of_subset}/{category}")
+        ignored_count = 0
+        for index, category in enumerate(categories):
+            folder = inside(self.root, f"{subset_folder}/{category}")
             files = sorted(in_unicode(path) for path in files_below(folder))
             images = [path for path in files if path.name.lower().endswith(ENDINGS)]
-            others += len(files) - len(images)
+            ignored_count += len(files) - len(images)
             if not images:
                 raise DataError(
                     f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder
@@ -75,16 +76,18 @@ class MVTec(Reader):
             for path in images:
                 name = path.relative_to(self.root).as_posix()
                 row = collector.add_image(name, name, Location(path))
-                collector.add_object(row, WHOLE_IMAGE, number, row)
-        if others:
-            place = Location(self.root / of_subset)
-            collector.warn(place, "files that are not images", f"{others} files", "ignored")
+                collector.add_object(row, WHOLE_IMAGE, index, row)
+
+        if ignored_count:
+            location = Location(self.root / subset_folder)
+            example = f"{ignored_count} files"
+            collector.warn(location, "files that are not images", example, "ignored")
         if subset == "test_defect":
             self._warn_masks(collector)
         return collector.annotations(
             unit="image",
             categories=categories,
-            files=[of_subset],
+            files=[subset_folder],
             row="{image_id}",
             box_field="the whole image",
         )
@@ -94,22 +97,26 @@ class MVTec(Reader):
         self._check_root()
         folder = inside(self.root, f"{self.category}/{FOLDERS[subset]}")
         if not is_folder(folder):
-            known = (
-                ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
+            known = ", ".join(_folder_names(self.root)) or "none"
+            raise DataError(
+                f"the folder does not exist; 'category' is a folder of {self.root}, which has: "
+                f"{known}",
+                file=folder,
             )
-            problem = f"the folder does not exist; 'category' is a folder of {self.root}, which has: {known}"
-            raise DataError(problem, file=folder)
-        names = [path.name for path in listed(folder, "*") if is_folder(path)]
-        if subset == "train":
-            defects = [name for name in names if name != GOOD]
-            if defects:
-                problem = f"expected training images in {GOOD!r} only; move this folder to {FOLDERS['test_defect']!r}"
-                raise DataError(problem, file=folder / defects[0])
+
+        names = _folder_names(folder)
+        defects = [name for name in names if name != GOOD]
         if subset == "test_defect":
-            defects = [name for name in names if name != GOOD]
             if not defects:
                 raise DataError("no folder of a kind of defect, such as broken_large", file=folder)
             return defects
+
+        if subset == "train" and defects:
+            raise DataError(
+                f"expected training images in {GOOD!r} only; move this folder to "
+                f"{FOLDERS['test_defect']!r}",
+                file=folder / defects[0],
+            )
         if GOOD not in names:
             raise DataError(
                 f"no folder {GOOD!r}, which has the images without a defect", file=folder
@@ -123,3 +130,8 @@ class MVTec(Reader):
             return
         count = sum(1 for _ in files_below(folder))
         collector.warn(Location(folder), "masks of defects", f"{count} files", "ignored")
+
+
+def _folder_names(folder: Path) -> list[str]:
+    """Names of the folders in a folder."""
+    return [path.name for path in listed(folder, "*") if is_folder(path)]

@@ -41,6 +41,9 @@ RENAMED = {
     "vehicle.truck": "truck",
 }
 
+#: Prefix of the classes of surfaces.
+SURFACES = "flat."
+
 
 @register("nuimages")
 @dataclass(config=STRICT, kw_only=True)
@@ -75,53 +78,76 @@ class NuImages(Reader):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         folder = fill(self.tables, subset)
-        parts = ("sample_data", "category", "object_ann")
-        found = [Expected(part, (f"{folder}/{part}.json",), "'Metadata'") for part in parts]
-        return [*found, Expected("images", ("samples",), "'Samples'")]
+        tables = ("sample_data", "category", "object_ann")
+        expected = [Expected(table, (f"{folder}/{table}.json",), "'Metadata'") for table in tables]
+        expected.append(Expected("images", ("samples",), "'Samples'"))
+        return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         folder = fill(self.tables, subset)
-        found, skipped = Collector(self.root), set[str]()
-        for token, record in self._table(folder, "sample_data").items():
-            if not record.flag("is_key_frame"):
-                skipped.add(token)
-                continue
-            file = image_file(self.root, ".", record.text("filename"), record.location("filename"))
-            found.add_image(token, file, record.location("token"), **record.sides())
-        called = {
-            token: record.text("name") for token, record in self._table(folder, "category").items()
-        }
-        names = [
-            self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")
-        ]
-        categories = list(dict.fromkeys(names))
+        collector = Collector(self.root)
+        skipped_frames = self._add_images(collector, folder)
+        name_by_token = self._class_names(folder)
+        names = [name for name in name_by_token.values() if not name.startswith(SURFACES)]
+        categories = list(dict.fromkeys(self.renamed.get(name, name) for name in names))
+
         for row, record in enumerate(self._table(folder, "object_ann").values()):
-            frame, category = record.text("sample_data_token"), record.text("category_token")
-            if frame in skipped:
+            frame = record.text("sample_data_token")
+            category_token = record.text("category_token")
+            if frame in skipped_frames:
                 continue
-            for field, token, known in (
-                ("sample_data_token", frame, found.rows),
-                ("category_token", category, called),
-            ):
-                if token not in known:
-                    raise record.error(f"no row has the token {shorten(token)}", field)
-            name = self.renamed.get(called[category], called[category])
-            if name in categories:
-                left, top, right, bottom = record.numbers("bbox", 4)
-                found.add_object(
-                    found.rows[frame], (left, top, right, bottom), categories.index(name), row
+            if frame not in collector.rows:
+                raise record.error(f"no row has the token {shorten(frame)}", "sample_data_token")
+            if category_token not in name_by_token:
+                raise record.error(
+                    f"no row has the token {shorten(category_token)}", "category_token"
                 )
-        file = f"{folder}/object_ann.json"
-        return found.annotations(
-            categories=categories, files=[file], row="[{row}]", box_field="bbox"
+
+            name = name_by_token[category_token]
+            category = self.renamed.get(name, name)
+            if category in categories:
+                left, top, right, bottom = record.numbers("bbox", 4)
+                collector.add_object(
+                    collector.rows[frame],
+                    (left, top, right, bottom),
+                    categories.index(category),
+                    row,
+                )
+        return collector.annotations(
+            categories=categories,
+            files=[f"{folder}/object_ann.json"],
+            row="[{row}]",
+            box_field="bbox",
         )
 
+    def _add_images(self, collector: Collector, folder: str) -> set[str]:
+        """Adds the key frames of a subset; returns the tokens of the other frames."""
+        skipped_frames = set()
+        for token, record in self._table(folder, "sample_data").items():
+            if not record.flag("is_key_frame"):
+                skipped_frames.add(token)
+                continue
+            file = image_file(self.root, ".", record.text("filename"), record.location("filename"))
+            collector.add_image(token, file, record.location("token"), **record.sides())
+        return skipped_frames
+
+    def _class_names(self, folder: str) -> dict[str, str]:
+        """Name of each category by its token."""
+        table = self._table(folder, "category")
+        return {token: record.text("name") for token, record in table.items()}
+
     def _table(self, folder: str, name: str) -> dict[str, Record]:
-        """The rows of a table by their token; outlines, which take most of the file, are dropped while parsing."""
+        """The rows of a table by their token.
+
+        Outlines, which take most of the file, are dropped while parsing.
+        """
         path = inside(self.root, f"{folder}/{name}.json")
-        rows: dict[str, Record] = {}
-        for record in records(read_json(path, without=("mask",), limit=ANNOTATION_BYTES), path):
-            if rows.setdefault(record.text("token"), record) is not record:
-                raise record.error(f"{record.text('token')!r} occurs twice", "token")
-        return rows
+        content = read_json(path, without=("mask",), limit=ANNOTATION_BYTES)
+        record_by_token: dict[str, Record] = {}
+        for record in records(content, path):
+            token = record.text("token")
+            if token in record_by_token:
+                raise record.error(f"{token!r} occurs twice", "token")
+            record_by_token[token] = record
+        return record_by_token

@@ -1,10 +1,14 @@
-"""OpenImages V4 to V7: boxes in CSV, in fractions of the image; classes in a hierarchy (Kuznetsova et al., 2020)."""
+"""OpenImages V4 to V7 (Kuznetsova et al., 2020): boxes in CSV, and classes in a hierarchy.
+
+Edges are fractions of the image.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass as plain
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -36,8 +40,8 @@ from farther.tables.folders import entries
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
 
-#: A box: line, image, edges in fractions of the image, class (null without a description), and
-#: whether it is a group.
+#: Columns of boxes: line, image, edges in fractions of the image, class (null without a
+#: description), and whether the box is a group.
 _BOXES = pl.Schema(
     [
         ("row", pl.Int64),
@@ -48,8 +52,23 @@ _BOXES = pl.Schema(
     ]
 )
 
-#: Bytes of CSV that are parsed at once: memory while reading does not grow with the file.
+#: Number of bytes of CSV that are parsed at once: memory while reading does not grow with the file.
 BLOCK = 16 * 2**20
+
+
+@plain(frozen=True)
+class _Boxes:
+    """The boxes of a CSV.
+
+    Args:
+        frame: One row per box, with the columns of `_BOXES`.
+        unknown_labels: Line and label of each box whose class has no description.
+        left_out: Number of boxes of images that are not read.
+    """
+
+    frame: pl.DataFrame
+    unknown_labels: list[tuple[int, str]]
+    left_out: int
 
 
 @register("openimages")
@@ -57,18 +76,18 @@ BLOCK = 16 * 2**20
 class OpenImages(Reader):
     """OpenImages boxes.
 
-    Coordinates are fractions of the image's width and height, which only the image itself tells.
-    `IsGroupOf` marks a box of several objects. Columns may come in any order and others may be
-    there (V4 to V7 differ). Images are those in the folders, with boxes or without, and those that
-    a box names. The image id is OpenImages' own; ids are sorted. Image-level labels are not read.
+    Coordinates are fractions of the image's width and height, which are known from the image only.
+    `IsGroupOf` marks a box of several objects. Columns may have any order and there may be others
+    (V4 to V7 differ). Images are those in the folders, with boxes or without, and those that a box
+    names. The image id is OpenImages' own; ids are sorted. Image-level labels are not read.
     Ancestors of a class are what it is a kind of (`Subcategory`) or a part of (`Part`: a face is a
     part of a person).
 
     Tolerated: -1 (unknown) in `IsGroupOf`, and its absence, both as no group; an absent hierarchy
     file (listed; no ancestors); a header in the class descriptions (V7 has one). Tolerated and
     listed: a box of a class without description (dropped), as the evaluation of OpenImages counts
-    described classes only. Errors: an absent column; boxes of which none is of an image that is
-    there; a coordinate that is not a number; XMax below XMin; a row of another length than the
+    described classes only. Errors: an absent column; boxes of which none is of a present image; a
+    coordinate that is not a number; XMax below XMin; a row of another length than the
     header; an id that leaves the folder; a class or an image file that occurs twice.
 
     The CSV is read block by block; a column takes a few bytes per box (the training set has 14
@@ -89,7 +108,8 @@ class OpenImages(Reader):
     """
 
     SOURCE: ClassVar[str] = (
-        "storage.googleapis.com/openimages (Kuznetsova et al., 2020, doi:10.1007/s11263-020-01316-z)"
+        "storage.googleapis.com/openimages "
+        "(Kuznetsova et al., 2020, doi:10.1007/s11263-020-01316-z)"
     )
 
     ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
@@ -116,64 +136,52 @@ class OpenImages(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        boxes, classes, images = (
-            fill_all(paths, subset) for paths in (self.boxes, self.classes, self.images)
-        )
-        return [
-            Expected("boxes", boxes, f"'Boxes' of the subset {subset}"),
-            Expected("class names", classes, "'Class Names' of the boxable classes"),
+        expected = [
+            Expected("boxes", fill_all(self.boxes, subset), f"'Boxes' of the subset {subset}"),
+            Expected(
+                "class names",
+                fill_all(self.classes, subset),
+                "'Class Names' of the boxable classes",
+            ),
             Expected(
                 "class hierarchy", (self.hierarchy,), "'Hierarchy' of the 600 boxable classes"
             ),
-            *(
-                Expected("images", (folder,), f"images of the subset {subset}, by their ids")
-                for folder in images
-            ),
         ]
+        for folder in fill_all(self.images, subset):
+            source = f"images of the subset {subset}, by their ids"
+            expected.append(Expected("images", (folder,), source))
+        return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        names = _class_names(self._first_present(self.classes, subset, "classes"))
+        name_by_label = _class_names(self._first_present(self.classes, subset, "classes"))
         path = self._first_present(self.boxes, subset, "boxes")
         folders = fill_all(self.images, subset)
-        files = self._image_files(folders)
-        file = path.relative_to(self.root).as_posix()
-        boxes, unknown, left_out = _read_boxes(
-            path, names, list(files) if self.select == "present" else None
-        )
-        if files and left_out and not boxes.height:
-            problem = f"none of the {left_out} boxes is of one of the {len(files)} images in {', '.join(folders)}"
+        file_by_id = self._image_files(folders)
+        image_ids = list(file_by_id) if self.select == "present" else None
+        boxes = _read_boxes(path, list(name_by_label), image_ids)
+        if file_by_id and boxes.left_out and not boxes.frame.height:
             raise DataError(
-                f"{problem}, such as {min(files)!r}: are they of this subset?",
+                f"none of the {boxes.left_out} boxes is of one of the {len(file_by_id)} images in "
+                f"{', '.join(folders)}, such as {min(file_by_id)!r}: are they of this subset?",
                 file=path,
                 field="ImageID",
             )
-        images = self._images(path, folders[0], files, boxes)
-        parents, warnings = dict[str, list[str]](), list[DataWarning]()
+        images = self._images(path, folders[0], file_by_id, boxes.frame)
+
+        warnings: list[DataWarning] = []
+        parents: dict[str, list[str]] = {}
         hierarchy = inside(self.root, self.hierarchy)
         if is_present(hierarchy):
-            parents = _ancestors(hierarchy, names)
+            parents = _ancestors(hierarchy, name_by_label)
         else:
-            action = "no class has ancestors"
-            warnings.append(
-                DataWarning(
-                    "no class hierarchy", "dataset", self.hierarchy, None, None, "no file", action
-                )
-            )
-        for row, label in unknown:
-            kind = "object of an unknown category"
-            warnings.append(
-                DataWarning(kind, "object", file, str(row), "LabelName", label, "dropped")
-            )
-        if left_out:
-            kind = "boxes of images that are not there"
-            warnings.append(
-                DataWarning(kind, "dataset", file, None, "ImageID", f"{left_out} boxes", "left out")
-            )
+            warnings.append(_no_hierarchy_warning(self.hierarchy))
+        file = path.relative_to(self.root).as_posix()
+        warnings += _box_warnings(boxes, file)
         return Annotations(
             images=images,
-            objects=_objects(boxes, images),
-            categories=list(names.values()),
+            objects=_objects(boxes.frame, images),
+            categories=list(name_by_label.values()),
             parents=parents,
             warnings=warnings,
             files=[file],
@@ -183,37 +191,67 @@ class OpenImages(Reader):
         )
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
-        """Licence and author of each image that OpenImages' list of images names; nothing without it; see `Reader`."""
-        paths = [inside(self.root, path) for path in fill_all(self.credit_lists, subset)]
-        path = next((path for path in paths if is_present(path)), None)
-        rows = iter(()) if path is None else csv_rows(path)
+        """Credit of each image that OpenImages' list of images names; see `Reader`."""
+        path = self._credit_list(subset)
+        if path is None:
+            return
+        rows = csv_rows(path)
         header = next(rows, [])
         for row in rows:
-            known = defaultdict(str, zip(header, row, strict=False))
-            licence = known["License"]
-            yield (
-                known["ImageID"],
-                Credit(licence, licence, known["Author"], known["OriginalLandingURL"]),
+            values = defaultdict(str, zip(header, row, strict=False))
+            credit = Credit(
+                license=values["License"],
+                license_url=values["License"],
+                author=values["Author"],
+                source_url=values["OriginalLandingURL"],
             )
+            yield values["ImageID"], credit
+
+    def _credit_list(self, subset: str) -> Path | None:
+        """The list of images with licences and authors; None where there is none."""
+        paths = [inside(self.root, path) for path in fill_all(self.credit_lists, subset)]
+        for path in paths:
+            if is_present(path):
+                return path
+        return None
 
     def _images(
-        self, path: Path, folder: str, present: dict[str, str], boxes: pl.DataFrame
+        self, path: Path, folder: str, file_by_id: dict[str, str], boxes: pl.DataFrame
     ) -> AnnotatedImages:
-        """The images of folders and boxes, sorted."""
-        found = dict(present)
-        named = boxes.select("row", "ImageID").unique("ImageID", keep="first", maintain_order=True)
-        for row, image_id in named.cast({"ImageID": pl.String}).iter_rows():
-            if image_id not in found:
+        """The images of folders and boxes, sorted by their ids.
+
+        Args:
+            path: The CSV of the boxes, for messages.
+            folder: Folder of images that exist only in the CSV, within the root.
+            file_by_id: Path within the root of each image file, by image id.
+            boxes: The boxes; see `_BOXES`.
+        """
+        file_by_id = dict(file_by_id)
+        first_boxes = boxes.select("row", "ImageID").unique(
+            "ImageID", keep="first", maintain_order=True
+        )
+        for row, image_id in first_boxes.cast({"ImageID": pl.String}).iter_rows():
+            if image_id not in file_by_id:
                 location = Location(path, str(row), "ImageID")
-                found[image_id] = image_file(self.root, folder, image_id + self.extension, location)
-        ids = sorted(found)
-        unknown = np.zeros(len(ids), dtype=np.int64)
-        files = np.array([found[image_id] for image_id in ids], dtype=object)
-        return AnnotatedImages(np.array(ids, dtype=object), files, unknown, unknown)
+                name = image_id + self.extension
+                file_by_id[image_id] = image_file(self.root, folder, name, location)
+
+        image_ids = sorted(file_by_id)
+        unknown_size = np.zeros(len(image_ids), dtype=np.int64)
+        return AnnotatedImages(
+            image_id=np.array(image_ids, dtype=object),
+            file=np.array([file_by_id[image_id] for image_id in image_ids], dtype=object),
+            width=unknown_size,
+            height=unknown_size,
+        )
 
     def _image_files(self, folders: Sequence[str]) -> dict[str, str]:
-        """Path within the root of each image file, by image id."""
-        found: dict[str, str] = {}
+        """Path within the root of each image file, by image id.
+
+        Raises:
+            DataError: a folder does not exist, or an image is in two folders.
+        """
+        file_by_id: dict[str, str] = {}
         for folder in folders:
             path = inside(self.root, folder)
             if not path.is_dir():
@@ -221,119 +259,191 @@ class OpenImages(Reader):
                     "the folder of images does not exist; parameter 'images' names it", file=path
                 )
             for entry in entries(path):
-                if entry.name.endswith(self.extension) and not entry.name.startswith("."):
-                    image_id = entry.name.removesuffix(self.extension)
-                    if image_id in found:
-                        raise DataError(f"the image is also in {found[image_id]}", file=entry.path)
-                    found[image_id] = inside(folder, entry.name).as_posix()
-        return found
+                if not entry.name.endswith(self.extension) or entry.name.startswith("."):
+                    continue
+                image_id = entry.name.removesuffix(self.extension)
+                if image_id in file_by_id:
+                    raise DataError(f"the image is also in {file_by_id[image_id]}", file=entry.path)
+                file_by_id[image_id] = inside(folder, entry.name).as_posix()
+        return file_by_id
 
 
-def _read_boxes(
-    path: Path, names: dict[str, str], only: list[str] | None
-) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
+def _no_hierarchy_warning(file: str) -> DataWarning:
+    """A warning about an absent file of the class hierarchy."""
+    return DataWarning(
+        kind="no class hierarchy",
+        about="dataset",
+        file=file,
+        row=None,
+        field=None,
+        found="no file",
+        action="no class has ancestors",
+    )
+
+
+def _box_warnings(boxes: _Boxes, file: str) -> list[DataWarning]:
+    """Warnings about boxes that are dropped or left out.
+
+    Args:
+        boxes: The boxes of a CSV.
+        file: The CSV within the root.
+    """
+    warnings = [
+        DataWarning(
+            kind="object of an unknown category",
+            about="object",
+            file=file,
+            row=str(row),
+            field="LabelName",
+            found=label,
+            action="dropped",
+        )
+        for row, label in boxes.unknown_labels
+    ]
+    if boxes.left_out:
+        warnings.append(
+            DataWarning(
+                kind="boxes of images that are not there",
+                about="dataset",
+                file=file,
+                row=None,
+                field="ImageID",
+                found=f"{boxes.left_out} boxes",
+                action="left out",
+            )
+        )
+    return warnings
+
+
+def _read_boxes(path: Path, labels: list[str], image_ids: list[str] | None) -> _Boxes:
     """The boxes of a CSV, read block by block.
 
     Args:
-        names: Name of each class by its label.
-        only: The images whose boxes are wanted; None for all.
-
-    Returns:
-        A frame of `_BOXES`, one row per wanted box; line and label of the boxes whose class has no
-        description; and the number of boxes of images that are not wanted.
+        path: The CSV.
+        labels: Labels of the classes; the index of a label is the category.
+        image_ids: The images whose boxes are read; None for all.
     """
-    numbers = {"LabelName": list(names), "category": range(len(names))}
-    categories = pl.DataFrame(numbers, schema={"LabelName": pl.String, "category": pl.Int32})
-    wanted = None if only is None else pl.Series(only, dtype=pl.String).implode()
-    parts, unknown, left_out, line = (
-        [pl.DataFrame(schema=_BOXES)],
-        list[tuple[int, str]](),
-        0,
-        2,
-    )  # after the header
+    categories = pl.DataFrame(
+        {"LabelName": labels, "category": range(len(labels))},
+        schema={"LabelName": pl.String, "category": pl.Int32},
+    )
+    selected_ids = None
+    if image_ids is not None:
+        selected_ids = pl.Series(image_ids, dtype=pl.String).implode()
+
+    frames = [pl.DataFrame(schema=_BOXES)]
+    unknown_labels: list[tuple[int, str]] = []
+    left_out = 0
+    line = 2  # after the header
     for batch in _batches(path):
         frame = pl.DataFrame(batch).with_row_index("row", offset=line)
         line += frame.height
         if "IsGroupOf" not in frame.columns:
             frame = frame.with_columns(IsGroupOf=0)
-        wrong = (
-            frame.filter(~pl.col("IsGroupOf").is_between(-1, 1)).select("row", "IsGroupOf").head(1)
-        )
-        for row, value in wrong.iter_rows():
-            problem = f"expected 1, 0 or -1 (unknown), found {value}"
-            raise DataError(problem, file=path, row=row, field="IsGroupOf")
-        if wanted is not None:
-            left_out += frame.height
-            frame = frame.filter(pl.col("ImageID").is_in(wanted))
-            left_out -= frame.height
+        _refuse_invalid_groups(frame, path)
+        if selected_ids is not None:
+            selected = frame.filter(pl.col("ImageID").is_in(selected_ids))
+            left_out += frame.height - selected.height
+            frame = selected
         frame = frame.join(categories, on="LabelName", how="left", maintain_order="left")
-        unknown += frame.filter(pl.col("category").is_null()).select("row", "LabelName").rows()
+        unknown = frame.filter(pl.col("category").is_null())
+        unknown_labels += unknown.select("row", "LabelName").rows()
         frame = frame.with_columns(group=pl.col("IsGroupOf") == 1)
-        parts.append(frame.select(pl.col(name).cast(kind) for name, kind in _BOXES.items()))
-    return pl.concat(parts), unknown, left_out
+        frames.append(frame.select(pl.col(name).cast(dtype) for name, dtype in _BOXES.items()))
+    return _Boxes(pl.concat(frames), unknown_labels, left_out)
+
+
+def _refuse_invalid_groups(frame: pl.DataFrame, path: Path) -> None:
+    """Refuses a value of `IsGroupOf` other than 1, 0 and -1."""
+    is_invalid = ~pl.col("IsGroupOf").is_between(-1, 1)
+    invalid = frame.filter(is_invalid).select("row", "IsGroupOf").head(1)
+    for row, value in invalid.iter_rows():
+        problem = f"expected 1, 0 or -1 (unknown), found {value}"
+        raise DataError(problem, file=path, row=row, field="IsGroupOf")
 
 
 def _objects(boxes: pl.DataFrame, images: AnnotatedImages) -> AnnotatedObjects:
     """The boxes whose class has a description."""
-    ids = pl.Series("ImageID", images.image_id, dtype=pl.String).cast(pl.Categorical)
-    rows = pl.DataFrame([ids]).with_row_index("image")
-    known = boxes.drop_nulls("category").join(rows, on="ImageID", how="left", maintain_order="left")
+    image_ids = pl.Series("ImageID", images.image_id, dtype=pl.String).cast(pl.Categorical)
+    rows = pl.DataFrame([image_ids]).with_row_index("image")
+    described = boxes.drop_nulls("category")
+    described = described.join(rows, on="ImageID", how="left", maintain_order="left")
     return AnnotatedObjects(
-        image=known["image"].cast(pl.Int64).to_numpy(),
-        box=np.ascontiguousarray(known.select(EDGES).to_numpy()),
-        category=known["category"].to_numpy(),
-        object_id=np.arange(known.height, dtype=np.int64),
-        row=known["row"].to_numpy(),
-        is_crowd=known["group"].to_numpy(),
-        is_difficult=np.zeros(known.height, dtype=bool),
+        image=described["image"].cast(pl.Int64).to_numpy(),
+        box=np.ascontiguousarray(described.select(EDGES).to_numpy()),
+        category=described["category"].to_numpy(),
+        object_id=np.arange(described.height, dtype=np.int64),
+        row=described["row"].to_numpy(),
+        is_crowd=described["group"].to_numpy(),
+        is_difficult=np.zeros(described.height, dtype=bool),
         unit="image",
     )
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a CSV of boxes, block by block, with a progress bar."""
-    wanted = {
+    """The columns of a CSV of boxes that are read, block by block, with a progress bar.
+
+    Raises:
+        DataError: a column is absent or occurs twice, or a row or a value is damaged.
+    """
+    header = next(csv_rows(path), [])
+    types = {
         "ImageID": pa.string(),
         "LabelName": pa.string(),
         **dict.fromkeys(EDGES, pa.float64()),
     }
-    present = next(csv_rows(path), [])
-    for column in wanted:
-        if present.count(column) != 1:
-            problem = f"expected one such column, found {present.count(column)} among {', '.join(present) or 'none'}"
-            raise DataError(problem, file=path, row=1, field=column)
-    if "IsGroupOf" in present:
-        wanted["IsGroupOf"] = pa.int8()
-    convert = arrow_csv.ConvertOptions(
-        include_columns=list(wanted), column_types=wanted, null_values=[], strings_can_be_null=False
+    for column in types:
+        if header.count(column) != 1:
+            raise DataError(
+                f"expected one such column, found {header.count(column)} among "
+                f"{', '.join(header) or 'none'}",
+                file=path,
+                row=1,
+                field=column,
+            )
+    if "IsGroupOf" in header:
+        types["IsGroupOf"] = pa.int8()
+
+    read_options = arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False)
+    convert_options = arrow_csv.ConvertOptions(
+        include_columns=list(types), column_types=types, null_values=[], strings_can_be_null=False
     )
-    read = arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False)
-    bar = tqdm(
+    progress = tqdm(
         None, path.name, path.stat().st_size, unit="B", unit_scale=True, leave=False, disable=None
     )
     try:
         with (
             open_binary(path) as file,
-            bar,
-            arrow_csv.open_csv(file, read, None, convert) as reader,
+            progress,
+            arrow_csv.open_csv(file, read_options, None, convert_options) as reader,
         ):
             for batch in reader:
                 yield batch
-                bar.update(file.tell() - bar.n)
-    except pa.ArrowInvalid as error:  # its message says row and column
-        row, column = (
-            re.search(rf"{name} #(\d+): ", str(error)) for name in ("Row", "In CSV column")
-        )
-        problem = re.sub(r"In CSV column #\d+: |Row #\d+: ", "", str(error))
-        field = None if column is None else present[int(column[1])]
-        raise DataError(
-            problem, file=path, row=None if row is None else row[1], field=field
-        ) from None
+                progress.update(file.tell() - progress.n)
+    except pa.ArrowInvalid as error:
+        raise _csv_error(str(error), path, header) from None
+
+
+def _csv_error(message: str, path: Path, header: Sequence[str]) -> DataError:
+    """The error about a damaged row, whose number and column are in Arrow's message."""
+    row = re.search(r"Row #(\d+): ", message)
+    column = re.search(r"In CSV column #(\d+): ", message)
+    return DataError(
+        re.sub(r"In CSV column #\d+: |Row #\d+: ", "", message),
+        file=path,
+        row=row[1] if row else None,
+        field=header[int(column[1])] if column else None,
+    )
 
 
 def _class_names(path: Path) -> dict[str, str]:
-    """Name of each class by its label ("/m/01g317": "Person"), in the file's order."""
-    names, taken = dict[str, str](), set[str]()
+    """Name of each class by its label ("/m/01g317": "Person"), in the file's order.
+
+    Raises:
+        DataError: a row is not a label and a name, or a label or name occurs twice.
+    """
+    name_by_label: dict[str, str] = {}
+    names: set[str] = set()
     for line, row in enumerate(csv_rows(path), start=1):
         if row in ([], ["LabelName", "DisplayName"]):
             continue
@@ -342,35 +452,61 @@ def _class_names(path: Path) -> dict[str, str]:
                 f"expected a label and a name, found {','.join(row)!r}", file=path, row=line
             )
         label, name = row
-        for field, value, known in (("LabelName", label, names), ("DisplayName", name, taken)):
-            if value in known:
-                raise DataError(
-                    f"{value!r} is in an earlier row too", file=path, row=line, field=field
-                )
-        names[label] = name
-        taken.add(name)
-    return names
+        if label in name_by_label:
+            problem = f"{label!r} is in an earlier row too"
+            raise DataError(problem, file=path, row=line, field="LabelName")
+        if name in names:
+            problem = f"{name!r} is in an earlier row too"
+            raise DataError(problem, file=path, row=line, field="DisplayName")
+        name_by_label[label] = name
+        names.add(name)
+    return name_by_label
 
 
-def _ancestors(path: Path, names: dict[str, str]) -> dict[str, list[str]]:
-    """Named ancestors of each class, nearest first."""
-    above: dict[str, list[str]] = {}
+def _ancestors(path: Path, name_by_label: dict[str, str]) -> dict[str, list[str]]:
+    """Named ancestors of each class that has any, nearest first.
+
+    Args:
+        path: The JSON of the class hierarchy.
+        name_by_label: Name of each class by its label.
+    """
+    parents_by_label = _parents_by_label(path)
+    ancestors_by_name = {}
+    for label, name in name_by_label.items():
+        ancestors = [
+            name_by_label[ancestor]
+            for ancestor in _ancestor_labels(label, parents_by_label)
+            if ancestor in name_by_label
+        ]
+        if ancestors:
+            ancestors_by_name[name] = ancestors
+    return ancestors_by_name
+
+
+def _parents_by_label(path: Path) -> dict[str, list[str]]:
+    """Labels of the classes that a class is a kind or a part of, by its label."""
+    parents_by_label: dict[str, list[str]] = {}
     open_nodes = [read_record(path)]
     while open_nodes:
         node = open_nodes.pop()
         for field in ("Subcategory", "Part"):
-            for child in node.records(field) if node.has(field) else ():
-                wholes = above.setdefault(child.text("LabelName"), [])
-                if node.text("LabelName") not in wholes:
-                    wholes.append(node.text("LabelName"))
+            if not node.has(field):
+                continue
+            for child in node.records(field):
+                parents = parents_by_label.setdefault(child.text("LabelName"), [])
+                if node.text("LabelName") not in parents:
+                    parents.append(node.text("LabelName"))
                 open_nodes.append(child)
-    return {names[label]: line for label in names if (line := _line_of(label, above, names))}
+    return parents_by_label
 
 
-def _line_of(label: str, above: dict[str, list[str]], names: dict[str, str]) -> list[str]:
-    line = list(above.get(label, ()))
-    for ancestor in line:  # grows while it is walked: nearest first
-        line.extend(
-            other for other in above.get(ancestor, ()) if other not in line and other != label
-        )
-    return [names[ancestor] for ancestor in line if ancestor in names and ancestor != label]
+def _ancestor_labels(label: str, parents_by_label: dict[str, list[str]]) -> list[str]:
+    """Labels of the ancestors of a class, nearest first (breadth-first search)."""
+    ancestors = [parent for parent in parents_by_label.get(label, []) if parent != label]
+    queue = deque(ancestors)
+    while queue:
+        for parent in parents_by_label.get(queue.popleft(), []):
+            if parent not in ancestors and parent != label:
+                ancestors.append(parent)
+                queue.append(parent)
+    return ancestors

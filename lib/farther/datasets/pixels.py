@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -40,33 +41,37 @@ def labelled(
     Raises:
         DataError: a label is not an index of `categories`; names file, row and field.
     """
-    found = Collector(root)
+    collector = Collector(root)
     for block in blocks:
         height, width = block.pixels.shape[1:3]
         for row, label in enumerate(block.labels.tolist()):
             location = Location(block.file, f"[{row}]", block.field)
             if not 0 <= label < len(categories):
                 raise location.error(f"expected 0 to {len(categories) - 1}, found {label}")
-            image_id = f"{len(found.rows):06d}"
-            image = found.add_image(
+            image_id = f"{len(collector.rows):06d}"
+            image = collector.add_image(
                 image_id, f"{subset}/{image_id}.png", location, width=width, height=height
             )
-            found.annotated_by(block.file)
-            found.add_object(image, WHOLE_IMAGE, label, row)
-    if not found.rows:
+            collector.annotated_by(block.file)
+            collector.add_object(image, WHOLE_IMAGE, label, row)
+    if not collector.rows:
         raise DataError("no image in the file", file=blocks[0].file)
-
-    def embedded() -> Iterator[tuple[int, bytes]]:
-        everything = (pixels for block in blocks for pixels in block.pixels)
-        return ((row, _png(pixels)) for row, pixels in enumerate(everything))
-
-    return found.annotations(
+    return collector.annotations(
         unit="image",
         categories=list(categories),
         row="[{row}]",
         box_field="the whole image",
-        embedded=embedded,
+        embedded=partial(_png_files, blocks),
     )
+
+
+def _png_files(blocks: Sequence[Block]) -> Iterator[tuple[int, bytes]]:
+    """Row and PNG file of each image."""
+    row = 0
+    for block in blocks:
+        for pixels in block.pixels:
+            yield row, _png(pixels)
+            row += 1
 
 
 def _png(pixels: np.ndarray) -> bytes:

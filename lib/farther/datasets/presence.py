@@ -1,4 +1,4 @@
-"""Files of the datasets on disk: folders of images, and what is missing and where to get it."""
+"""Files of the datasets on disk: missing ones, checks before `ingest`, and folders of images."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.orientation import UPRIGHT
 from farther.images.read import problem_of, read_header
 
-#: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
+#: Folder, in a dataset's tables, of the images that its files contain: `ingest` writes it once.
 EXTRACTED = "extracted-images"
-
 
 #: Share of boxes between 0 and 1 from which on they are fractions of the image and not pixels.
 FRACTIONS = 0.9
 
-#: Folders of up to so many files are opened.
+#: Largest number of entries of a folder that is opened.
 OPENED_FILES = 5_000
-#: Images of a subset whose files are looked at, evenly chosen.
-LOOKED_AT = 1_000
+#: Number of images of a subset whose files are opened.
+SAMPLED_IMAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A file or folder that is not there, or is empty.
+    """A file or folder that is absent or empty.
 
     Args:
         dataset: Name of the dataset.
@@ -52,14 +51,20 @@ class Missing:
 
     def __str__(self) -> str:
         subsets = f" ({', '.join(self.subsets)})" if self.subsets else ""
-        places = " or ".join(map(str, self.paths))
-        return f"{self.dataset}{subsets}: {self.what}\n    belongs at   {places}\n    comes from   {self.source}"
+        paths = " or ".join(str(path) for path in self.paths)
+        return (
+            f"{self.dataset}{subsets}: {self.what}\n"
+            f"    belongs at   {paths}\n"
+            f"    comes from   {self.source}"
+        )
 
 
 def missing(
     datasets: Mapping[str, Mapping[str, Any]], needed: Mapping[str, Collection[str]] | None = None
 ) -> list[Missing]:
-    """Files and folders that the datasets lack. Annotations are not opened: `ingest` lists absent images.
+    """Files and folders that the datasets lack.
+
+    Annotations are not opened: `ingest` lists absent images.
 
     Args:
         datasets: Section `datasets` of params.yaml.
@@ -68,16 +73,17 @@ def missing(
     Raises:
         ParameterError: a format or a parameter is unknown.
     """
-    found: list[Missing] = []
+    all_missing: list[Missing] = []
     for name, params in datasets.items():
         reader = create(**params)
+        subsets = sorted((needed or {}).get(name, ()))
         try:
-            subsets = sorted((needed or {}).get(name, ())) or reader.subsets()
+            subsets = subsets or reader.subsets()
         except DataError as error:
-            found.append(Missing(name, (), error.problem, (reader.root,), reader.SOURCE))
-        else:
-            found += _lacking(name, reader, subsets)
-    return found
+            all_missing.append(Missing(name, (), error.problem, (reader.root,), reader.SOURCE))
+            continue
+        all_missing += _missing_of(name, reader, subsets)
+    return all_missing
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,11 @@ class Checked:
     """Findings about a subset before `ingest` reads it.
 
     Args:
-        problem: What `ingest` would refuse; "" for nothing, or where the annotations are large.
-        annotations: The images and objects; None where the annotations are large, or hold the
+        problem: The error that `ingest` would raise; "" for none, or where the annotations are
+            large.
+        annotations: The images and objects; None where the annotations are large, or contain the
             images.
-        looked_at: Number of image files that were looked at.
+        looked_at: Number of image files that were opened.
         not_images: Reason by file that is not an image: `ingest` drops these.
         broken: Reason by file that has the header of an image and cannot be decoded: no detector
             can use these.
@@ -102,25 +109,15 @@ class Checked:
 
 
 def check_subset(reader: Reader, subset: str) -> Checked:
-    """Reads the annotations of a subset where they are small, and looks at `LOOKED_AT` of its images.
+    """Reads the annotations of a subset where they are small, and opens `SAMPLED_IMAGES` images.
 
     Args:
         reader: The dataset.
         subset: One of its subsets.
     """
     try:
-        paths = [path for expected in reader.expects(subset) for path in _paths(reader, expected)]
-    except DataError as error:
-        return Checked(str(error))
-    files = [path.stat().st_size for path in paths if path.is_file()]
-    held = [
-        sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1))
-        for path in paths
-        if path.is_dir()
-    ]
-    if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:
-        return Checked()
-    try:
+        if _is_large(_expected_paths(reader, subset)):
+            return Checked()
         annotations = tidied(reader.read(subset))
         refuse_fractions(annotations)
         refuse_many(annotations, annotations.warnings, reader.max_warnings)
@@ -128,54 +125,91 @@ def check_subset(reader: Reader, subset: str) -> Checked:
         return Checked(str(error))
     if annotations.embedded is not None:
         return Checked()
+
     count = len(annotations.images)
     if not count:
         return Checked(f"{subset} has no image")
     paths = [annotations.image_path(row) for row in range(count)]
-    absent = [path for path in paths if not path.is_file()]
-    if absent and (reader.missing_images == "error" or len(absent) == count):
+    present = [path for path in paths if path.is_file()]
+    absent_count = count - len(present)
+    if absent_count and (reader.missing_images == "error" or not present):
+        first = next(path for path in paths if not path.is_file())
         return Checked(
-            f"{absent[0]}: the file does not exist ({len(absent)} of {count} images of {subset})"
+            f"{first}: the file does not exist ({absent_count} of {count} images of {subset})"
         )
-    if (
-        reader.orientation == "auto" and count <= LOOKED_AT
-    ):  # else others may prove what these do not
+
+    # With more images, those that are not opened may decide what the others do not.
+    if reader.orientation == "auto" and count <= SAMPLED_IMAGES:
         try:
             refuse_undecided(turned_images(annotations), annotations)
         except DataError as error:
             return Checked(str(error))
-    there = [path for path in paths if path.is_file()]
-    chosen = [
-        there[row] for row in np.unique(np.linspace(0, len(there) - 1, LOOKED_AT).astype(int))
-    ]
-    found = {path: problem_of(path) for path in chosen}
-    not_images = {path: reason for path, (reason, is_image) in found.items() if not is_image}
-    broken = {path: reason for path, (reason, is_image) in found.items() if is_image and reason}
+    return _check_files(reader, subset, annotations, present)
+
+
+def _check_files(
+    reader: Reader, subset: str, annotations: Annotations, files: Sequence[Path]
+) -> Checked:
+    """Decodes `SAMPLED_IMAGES` of the image files of a subset, evenly spaced."""
+    not_images: dict[Path, str] = {}
+    broken: dict[Path, str] = {}
+    sample = [files[row] for row in _sampled_rows(len(files))]
+    for path in sample:
+        reason, is_image = problem_of(path)
+        if not is_image:
+            not_images[path] = reason
+        elif reason:
+            broken[path] = reason
+
     problem = ""
-    if len(not_images) > reader.max_warnings * len(chosen):
+    if len(not_images) > reader.max_warnings * len(sample):
         path, reason = next(iter(not_images.items()))
-        limit = f"more than max_warnings = {reader.max_warnings:g} allows"
         problem = (
-            f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
+            f"{path}: {reason} ({len(not_images)} of {len(sample)} images of {subset}, "
+            f"more than max_warnings = {reader.max_warnings:g} allows)"
         )
-    return Checked(problem, annotations, len(chosen), not_images, broken)
+    return Checked(problem, annotations, len(sample), not_images, broken)
+
+
+def _is_large(paths: Sequence[Path]) -> bool:
+    """True where files have too many bytes, or a folder too many entries, to be opened."""
+    file_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    if file_bytes > OPENED_BYTES:
+        return True
+    return any(_has_many_entries(path) for path in paths if path.is_dir())
+
+
+def _has_many_entries(folder: Path) -> bool:
+    """True for a folder with more than `OPENED_FILES` entries; no further ones are listed."""
+    with os.scandir(folder) as entries:
+        first_entries = list(islice(entries, OPENED_FILES + 1))
+    return len(first_entries) > OPENED_FILES
+
+
+def _sampled_rows(count: int) -> list[int]:
+    """At most `SAMPLED_IMAGES` of the rows 0 to count - 1, evenly spaced."""
+    rows = np.linspace(0, count - 1, SAMPLED_IMAGES).astype(int)
+    return list(np.unique(rows).tolist())
 
 
 def turned_images(annotations: Annotations) -> TurnedImages:
-    """The turned images among `LOOKED_AT` of a subset, evenly chosen; those that cannot be opened are left out."""
+    """The turned images among `SAMPLED_IMAGES` of a subset, evenly spaced.
+
+    Images that cannot be opened are left out.
+    """
     count = len(annotations.images)
     displayed = np.ones((count, 2), dtype=np.int64)
     orientation = np.full(count, UPRIGHT)
     if annotations.embedded is None and len(annotations.objects):
-        for row in np.unique(np.linspace(0, count - 1, LOOKED_AT).astype(int)).tolist():
+        for row in _sampled_rows(count):
             try:
-                width, height, orientation[row] = read_header(annotations.image_path(row))
-            except (
-                Exception
-            ):  # decoders meet damage with nearly anything: `ingest` lists such images
+                width, height, exif_orientation = read_header(annotations.image_path(row))
+            except Exception:
+                # Decoders raise nearly anything for damaged files; `ingest` lists such images.
                 continue
             displayed[row] = width, height
-    return TurnedImages.of(annotations, displayed, orientation)
+            orientation[row] = exif_orientation
+    return TurnedImages.from_annotations(annotations, displayed, orientation)
 
 
 def refuse_fractions(annotations: Annotations) -> None:
@@ -184,68 +218,93 @@ def refuse_fractions(annotations: Annotations) -> None:
     Where a format's edges are those of the first or last pixel, the reader has moved them by one.
     """
     box = annotations.objects.box
-    within = ((box >= -1) & (box <= 2)).all(axis=1)
-    if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
-        edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
-        problem = f"{within.sum()} of {len(box)} boxes lie in the first two pixels (edges {edges}): fractions of the image"
-        problem += ", but this format has pixels. Multiply them by the image's width and height"
-        raise annotations.error(int(within.argmax()), problem)
+    if annotations.objects.unit != "pixel" or not len(box):
+        return
+    is_fraction = ((box >= -1) & (box <= 2)).all(axis=1)
+    if is_fraction.mean() < FRACTIONS:
+        return
+    first = int(is_fraction.argmax())
+    edges = ", ".join(f"{edge:g}" for edge in box[first])
+    raise annotations.error(
+        first,
+        f"{is_fraction.sum()} of {len(box)} boxes lie in the first two pixels (edges {edges}): "
+        "fractions of the image, but this format has pixels. Multiply them by the image's width "
+        "and height",
+    )
 
 
 def refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
-    """Refuses annotations of which a larger share than `limit` of the images, or of the objects, has a warning."""
-    by_reader = sum(
-        warning.about == "object" for warning in annotations.warnings
-    )  # of objects that it dropped
-    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
+    """Refuses annotations with warnings about too many of the images, or of the objects.
+
+    Args:
+        annotations: Annotations of a subset; their own warnings are about dropped objects.
+        warnings: All warnings about the subset.
+        limit: Largest share of the images, and of the objects, with a warning.
+
+    Raises:
+        DataError: the share is larger; describes the first warning.
+    """
+    dropped_count = sum(warning.about == "object" for warning in annotations.warnings)
+    totals = {
+        "image": len(annotations.images),
+        "object": len(annotations.objects) + dropped_count,
+    }
     for about, total in totals.items():
-        found = [warning for warning in warnings if warning.about == about]
-        if len(found) > limit * total:
-            counts = Counter(warning.kind for warning in found).most_common()
-            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
-            first = found[0]
-            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
-            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
-            problem += (
-                f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
-            )
-            raise DataError(
-                problem, file=annotations.root / first.file, row=first.row, field=first.field
-            )
+        selected = [warning for warning in warnings if warning.about == about]
+        if len(selected) <= limit * total:
+            continue
+        counts = Counter(warning.kind for warning in selected).most_common()
+        kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
+        plural = "" if len(selected) == 1 else "s"
+        first = selected[0]
+        raise DataError(
+            f"{len(selected)} warning{plural} about {total} {about}s, more than max_warnings: "
+            f"{limit:g} allows ({kinds}). The first: {first.kind}: {first.found}. "
+            "Correct them, or raise max_warnings",
+            file=annotations.root / first.file,
+            row=first.row,
+            field=first.field,
+        )
 
 
-def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
-    """Files and folders that the subsets lack, each once; a damaged description of the dataset counts as missing."""
-    lacking: dict[Expected, list[str]] = {}
+def _missing_of(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
+    """Files and folders that subsets of a dataset lack, each of them once.
+
+    A damaged description of the dataset counts as missing.
+    """
+    subsets_by_expected: dict[Expected, list[str]] = {}
     try:
         for subset in subsets:
             for expected in reader.expects(subset):
-                if not any(_holds_something(path) for path in _paths(reader, expected)):
-                    lacking.setdefault(expected, []).append(subset)
+                if not any(_has_content(path) for path in _paths(reader, expected)):
+                    subsets_by_expected.setdefault(expected, []).append(subset)
     except DataError as error:
         file = Path(error.file or reader.root)
-        return [
-            Missing(
-                name, tuple(subsets), f"an intact file ({error.problem})", (file,), reader.SOURCE
-            )
-        ]
-    return [
-        Missing(
-            name,
-            tuple(used),
-            expected.what,
-            _paths(reader, expected),
-            f"{reader.SOURCE}: {expected.source}",
-        )
-        for expected, used in lacking.items()
-    ]
+        what = f"an intact file ({error.problem})"
+        return [Missing(name, tuple(subsets), what, (file,), reader.SOURCE)]
+
+    missing_paths = []
+    for expected, lacking_subsets in subsets_by_expected.items():
+        source = f"{reader.SOURCE}: {expected.source}"
+        paths = _paths(reader, expected)
+        missing_paths.append(Missing(name, tuple(lacking_subsets), expected.what, paths, source))
+    return missing_paths
+
+
+def _expected_paths(reader: Reader, subset: str) -> list[Path]:
+    """All paths that a subset may be read from."""
+    paths: list[Path] = []
+    for expected in reader.expects(subset):
+        paths += _paths(reader, expected)
+    return paths
 
 
 def _paths(reader: Reader, expected: Expected) -> tuple[Path, ...]:
     return tuple(below(reader.root, path) for path in expected.paths)
 
 
-def _holds_something(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
+    """True for a file that is not empty, and for a folder with an entry."""
     if path.is_dir():
         return any(path.iterdir())
     return path.is_file() and path.stat().st_size > 0
@@ -256,8 +315,8 @@ def image_roots(
 ) -> dict[str, Path]:
     """Folder of the image files of each dataset.
 
-    The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder
-    of those.
+    It is the dataset's root, or the folder of the images that `ingest` extracted from the dataset's
+    files.
 
     Args:
         datasets: Section `datasets` of params.yaml.
@@ -269,10 +328,11 @@ def image_roots(
     """
     roots = {}
     for name, params in datasets.items():
-        extracted, root = Path(tables) / name / EXTRACTED, (params or {}).get("root")
+        root = (params or {}).get("root")
         if not isinstance(root, (str, Path)):
             raise ParameterError(
                 f"datasets.{name}: parameter 'root' must be a folder, found {shorten(root)}"
             )
+        extracted = Path(tables) / name / EXTRACTED
         roots[name] = extracted if extracted.is_dir() else Path(project) / root
     return roots

@@ -1,4 +1,4 @@
-"""JSON objects of datasets whose fields are checked as they are read, and JSON files of any size."""
+"""JSON objects of datasets with fields checked on access, and JSON files of any size."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from farther.tables.json_stream import Bounded, list_elements, open_json
 
 _INT64 = 2**63
 
+#: Largest number of bytes of a list of images or of a file of labels; ImageNet's lists have 60 MB.
+LIST_BYTES = 2**28
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -33,7 +36,9 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A JSON object; a field that is absent or of another type is a `DataError` that names file, row and field.
+    """A JSON object whose fields are checked on access.
+
+    A field that is absent or of another type is a `DataError` that names file, row and field.
 
     Args:
         values: Its fields.
@@ -49,12 +54,9 @@ class Record:
 
     def error(self, problem: str, field: str | None = None) -> DataError:
         """An error that names file, row and field."""
-        return DataError(
-            problem,
-            file=self.file,
-            row=self.row,
-            field=None if field is None else self.prefix + field,
-        )
+        if field is not None:
+            field = self.prefix + field
+        return DataError(problem, file=self.file, row=self.row, field=field)
 
     def location(self, field: str) -> Location:
         """Location of a field."""
@@ -85,7 +87,9 @@ class Record:
     def integer(self, field: str) -> int:
         """A field that must be a whole number of at most 64 bits."""
         value = self.values.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._unexpected(field, "an integer")
+        if not -_INT64 <= value < _INT64:
             raise self._unexpected(field, "an integer")
         return value
 
@@ -123,7 +127,9 @@ class Record:
         """The objects in a field that must be a list of them."""
         if not isinstance(self.values.get(field), list):
             raise self._unexpected(field, "a list")
-        row = f"{self.row} {self.prefix}{field}" if self.row else f"{self.prefix}{field}"
+        row = f"{self.prefix}{field}"
+        if self.row:
+            row = f"{self.row} {row}"
         return records(self.values[field], self.file, row)
 
     def _finite(self, value: Any, field: str) -> float:
@@ -142,10 +148,15 @@ class Record:
 
 
 def records(values: Any, file: Path, row: str = "") -> Iterator[Record]:
-    """Each of a list of JSON objects as a record; `row` is what the list is called.
+    """The objects of a JSON list as records.
+
+    Args:
+        values: The list.
+        file: The file that it is in.
+        row: Name of the list in messages.
 
     Raises:
-        DataError: it is not a list, or an item is not an object.
+        DataError: `values` is not a list, or an item is not an object.
     """
     if not isinstance(values, list):
         raise DataError(f"expected a list, found {shorten(values)}", file=file, row=row or None)
@@ -170,29 +181,38 @@ def read_record(path: Path, without: Iterable[str] = (), limit: int = JSON_BYTES
 def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]:
     """The objects in a list at the top level of a JSON file of any size, one in memory at a time.
 
+    Args:
+        path: The file.
+        field: Name of the list.
+        required: Whether its absence is an error.
+
     Raises:
         DataError: the file is absent, is not UTF-8 or not JSON, or has no such list of objects.
     """
-    row = -1
+    is_empty = True
     for row, value in enumerate(list_elements(path, field)):
+        is_empty = False
         yield _record(value, path, f"{field}[{row}]")
-    if row < 0 and required:
+    if is_empty and required:
         _check_list(path, field)
 
 
 def _check_list(path: Path, field: str) -> None:
     """Refuses a JSON file that has no list of this name."""
+    event = _first_event(path, field)
+    if event is None:
+        raise DataError("the field is missing; expected a list", file=path, field=field)
+    if event != "start_array":
+        raise DataError("expected a list of objects", file=path, field=field)
+
+
+def _first_event(path: Path, field: str) -> str | None:
+    """The parser's first event in a field of a JSON file; None where there is no such field."""
     with open_json(path) as file:
-        kind = next(
-            (event for prefix, event, _ in ijson.parse(Bounded(file)) if prefix == field), None
-        )
-    if kind != "start_array":
-        problem = (
-            "the field is missing; expected a list"
-            if kind is None
-            else "expected a list of objects"
-        )
-        raise DataError(problem, file=path, field=field)
+        for prefix, event, _ in ijson.parse(Bounded(file)):
+            if prefix == field:
+                return str(event)
+    return None
 
 
 def are_texts(value: Any) -> bool:
@@ -203,11 +223,15 @@ def are_texts(value: Any) -> bool:
 def read_mapping(
     path: Path, expected: str, absent: str = "the file does not exist"
 ) -> dict[Any, Any]:
-    """The mapping in a YAML file; `expected` says of what, for the message.
+    """The mapping in a YAML file.
+
+    Args:
+        path: The file.
+        expected: Description of the mapping, for the message about other content.
+        absent: The message where there is no such file.
 
     Raises:
-        DataError: the file is absent (with the message `absent`), is not YAML, or holds something
-            else.
+        DataError: the file is absent, is not YAML, or holds something else.
     """
     content = read_yaml(path, absent)
     if not isinstance(content, dict):
@@ -215,10 +239,14 @@ def read_mapping(
     return content
 
 
-#: Most bytes of a list of images or of a file of labels; ImageNet's lists have 60 MB.
-LIST_BYTES = 2**28
-
-
 def read_lines(path: Path, absent: str) -> list[str]:
-    """The lines of a text file of at most `LIST_BYTES` without surrounding blanks; see `read_text`."""
+    """The lines of a text file, without surrounding blanks.
+
+    Args:
+        path: A file of at most `LIST_BYTES`.
+        absent: The message where there is no such file.
+
+    Raises:
+        DataError: the file is absent, too large, or not UTF-8.
+    """
     return [line.strip() for line in read_text(path, absent, LIST_BYTES).splitlines()]

@@ -19,18 +19,31 @@ def _sizes() -> dict[str, Any]:
 
 def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> int:
     """Approximate number of bytes of a published file or folder; 0 if unknown."""
-    each = _sizes()["megabytes_per_image"].get(format)
-    if each is not None:
-        return int(each * MB) * sum(_sizes()["images"][format].get(subset, 0) for subset in subsets)
-    known = _sizes()["megabytes"].get(format, {})
-    return next((known[path] * MB for path in paths if path in known), 0)
+    megabytes_per_image = _sizes()["megabytes_per_image"].get(format)
+    if megabytes_per_image is not None:
+        image_counts = _sizes()["images"][format]
+        image_count = sum(image_counts.get(subset, 0) for subset in subsets)
+        return int(megabytes_per_image * MB) * image_count
+
+    megabytes_by_path = _sizes()["megabytes"].get(format, {})
+    for path in paths:
+        if path in megabytes_by_path:
+            return int(megabytes_by_path[path] * MB)
+    return 0
 
 
 def images_of(params: Mapping[str, Any], subset: str) -> int | None:
     """Approximate number of images of a subset of a published dataset; None if unknown."""
     format = str(params.get("format"))
-    sets = [subset]
+    names = [subset]
     if format == "voc":
-        sets = (params.get("image_sets") or {}).get(subset) or [f"VOC2012/{subset}"]
-    counts = [_sizes()["images"].get(format, {}).get(name) for name in sets]
-    return sum(counts) if None not in counts else None
+        image_sets = params.get("image_sets") or {}
+        names = image_sets.get(subset) or [f"VOC2012/{subset}"]
+
+    image_counts = _sizes()["images"].get(format, {})
+    total = 0
+    for name in names:
+        if image_counts.get(name) is None:
+            return None
+        total += image_counts[name]
+    return total

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -22,28 +24,27 @@ from farther.tables.folders import files_below, in_unicode
 
 #: Endings of video files, in any case.
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
-#: Frames per second of a video that does not say.
+#: Frames per second of a video whose file does not contain the rate.
 USUAL_FPS = 25.0
-#: OpenCV's numbers of CAP_PROP_FPS and IMWRITE_JPEG_QUALITY, and the quality of frames.
-FPS, JPEG_QUALITY, QUALITY = 5, 1, 95
+#: JPEG quality of frames.
+QUALITY = 95
 
 
 @register("images")
 @dataclass(config=STRICT, kw_only=True)
 class UnlabelledImages(Reader):
-    """Images without boxes: what they show is unknown, which is not the same as showing nothing.
+    """Images without boxes: their content is unknown, which differs from images without objects.
 
     The image id is the path within the subset's folder. See
-    `farther.datasets.base.Annotations.unlabelled` for what becomes of such images. With `boxes`,
+    `farther.datasets.base.Annotations.unlabelled` for the treatment of such images. With `boxes`,
     the images that this file names have its objects and the others stay unlabelled: a folder
     becomes labelled image by image.
 
     Videos become images, one every `every` seconds. `ingest` writes these frames as JPEG files,
-    beside copies of the image files; they are called as `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg`
-    calls them.
+    beside copies of the image files, under the names of `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg`.
 
-    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that is
-    not there (left out). Errors: a subset without images; a video that OpenCV cannot read.
+    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that does
+    not exist (left out). Errors: a subset without images; a video that OpenCV cannot read.
 
     Args:
         folders: Folder of each subset within the root, "." for the root itself; by default one
@@ -71,109 +72,144 @@ class UnlabelledImages(Reader):
     def read(self, subset: str) -> Annotations:
         """The images of one subset; see `Reader` and, for what is an error, the class."""
         name = self.folders.get(subset, subset)
-        folder, found = below(self.root, name), Collector(self.root)
+        folder = below(self.root, name)
         if not folder.is_dir():
             raise DataError(
                 "the folder does not exist; parameter 'folders' names the folder of a subset",
                 file=folder,
             )
         files = sorted(in_unicode(path) for path in files_below(folder))
-        videos = {
-            path: _chosen(path, self.every) for path in files if path.name.lower().endswith(VIDEOS)
-        }
         images = [path for path in files if path.name.lower().endswith(ENDINGS)]
-        listed = {path.relative_to(folder).as_posix(): path for path in images}
-        listed |= {
-            f"{p.relative_to(folder).as_posix()}/{n:08d}.jpg": p
-            for p, numbers in videos.items()
-            for n in numbers
-        }
-        if not listed:
-            raise DataError(
-                f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder
-            )
-        for image_id, path in listed.items():
-            found.add_image(
-                image_id, image_id if name == "." else f"{name}/{image_id}", Location(path)
-            )
-        _warn_of_others(
-            found, folder, [path for path in files if path.name != Path(str(self.boxes)).name]
+        videos = [path for path in files if path.name.lower().endswith(VIDEOS)]
+        path_by_id = {path.relative_to(folder).as_posix(): path for path in images}
+        for video in videos:
+            video_name = video.relative_to(folder).as_posix()
+            for frame in _selected_frames(video, self.every):
+                path_by_id[f"{video_name}/{frame:08d}.jpg"] = video
+        if not path_by_id:
+            known = ", ".join((*ENDINGS, *VIDEOS))
+            raise DataError(f"no images here; known extensions: {known}", file=folder)
+
+        collector = Collector(self.root)
+        for image_id, path in path_by_id.items():
+            file = image_id if name == "." else f"{name}/{image_id}"
+            collector.add_image(image_id, file, Location(path))
+        box_file_name = Path(str(self.boxes)).name
+        _warn_of_other_files(
+            collector, folder, [path for path in files if path.name != box_file_name]
         )
-        labelled, categories = self._add_boxes(found, name)
-        return found.annotations(
+
+        labelled_rows: set[int] = set()
+        categories: list[str] = []
+        if self.boxes is not None:
+            labelled_rows, categories = self._add_boxes(collector, self.boxes, name)
+        unlabelled_rows = sorted(set(collector.rows.values()) - labelled_rows)
+        embedded = None
+        if videos:
+            embedded = partial(_contents, list(path_by_id.values()), frozenset(videos), self.every)
+        return collector.annotations(
             categories=categories,
             files=[self.boxes or name],
             row="annotations[{row}]",
             box_field="bbox",
-            embedded=(lambda: _contents(list(listed.values()), videos, self.every))
-            if videos
-            else None,
-            unlabelled=np.array(sorted(set(found.rows.values()) - labelled), dtype=np.int64),
+            embedded=embedded,
+            unlabelled=np.array(unlabelled_rows, dtype=np.int64),
         )
 
-    def _add_boxes(self, found: Collector, name: str) -> tuple[set[int], list[str]]:
-        """Adds the objects of `boxes`; rows of the images that it names, and its categories."""
-        if self.boxes is None:
-            return set(), []
-        read = tidied(
-            create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes")
-        )
-        found.warnings += read.warnings
-        prefix = "" if name == "." else f"{name}/"
-        rows = [found.rows.get(file.removeprefix(prefix), -1) for file in read.images.file]
-        for file, row in zip(read.images.file, rows, strict=True):
-            if row < 0:
-                problem = f"{shorten(file)} does not exist"
-                found.warn(
-                    Location(self.root / self.boxes),
+    def _add_boxes(
+        self, collector: Collector, boxes: str, folder: str
+    ) -> tuple[set[int], list[str]]:
+        """Adds the objects of a file in COCO's format.
+
+        Args:
+            collector: Takes the objects; it has the images.
+            boxes: The file, within the root.
+            folder: The folder of the images, within the root.
+
+        Returns:
+            Rows of the images that the file names, and its categories.
+        """
+        reader = create("coco", root=self.root, layout={"boxes": (boxes, folder)})
+        annotations = tidied(reader.read("boxes"))
+        collector.warnings += annotations.warnings
+
+        prefix = "" if folder == "." else f"{folder}/"
+        row_by_annotated_row: dict[int, int] = {}
+        for annotated_row, file in enumerate(annotations.images.file):
+            image_id = file.removeprefix(prefix)
+            if image_id in collector.rows:
+                row_by_annotated_row[annotated_row] = collector.rows[image_id]
+            else:
+                collector.warn(
+                    Location(self.root / boxes),
                     "image missing",
-                    problem,
+                    f"{shorten(file)} does not exist",
                     "left out",
                     about="image",
                 )
-        objects = read.objects
-        for one in range(len(objects)):
-            if (row := rows[objects.image[one]]) >= 0:
-                xmin, ymin, xmax, ymax = objects.box[one].tolist()
-                found.add_object(
-                    row,
-                    (xmin, ymin, xmax, ymax),
-                    int(objects.category[one]),
-                    int(objects.row[one]),
-                    object_id=int(objects.object_id[one]),
-                    is_crowd=bool(objects.is_crowd[one]),
-                    is_difficult=bool(objects.is_difficult[one]),
-                )
-        return {row for row in rows if row >= 0}, read.categories
+
+        objects = annotations.objects
+        for index, annotated_row in enumerate(objects.image.tolist()):
+            if annotated_row not in row_by_annotated_row:
+                continue
+            xmin, ymin, xmax, ymax = objects.box[index].tolist()
+            collector.add_object(
+                row_by_annotated_row[annotated_row],
+                (xmin, ymin, xmax, ymax),
+                int(objects.category[index]),
+                int(objects.row[index]),
+                object_id=int(objects.object_id[index]),
+                is_crowd=bool(objects.is_crowd[index]),
+                is_difficult=bool(objects.is_difficult[index]),
+            )
+        return set(row_by_annotated_row.values()), annotations.categories
 
 
-def _warn_of_others(collector: Collector, folder: Path, files: Sequence[Path]) -> None:
-    """Adds a warning about files that are neither images nor videos, and one about those of annotations."""
-    others = [path for path in files if not path.name.lower().endswith((*ENDINGS, *VIDEOS))]
-    annotations = [path for path in others if is_annotation_by_name(folder, path)]
-    if annotations:
-        example = f"{len(annotations)} files, such as {shorten(annotations[0].name)}"
-        action = (
-            "not read: this format has images without boxes, but for the file that `boxes` names"
-        )
+def _warn_of_other_files(collector: Collector, folder: Path, files: Sequence[Path]) -> None:
+    """Adds a warning about annotation files, and one about other files that are not images.
+
+    Args:
+        collector: Takes the warnings.
+        folder: The folder of the images.
+        files: All files below it.
+    """
+    annotation_files: list[Path] = []
+    unknown_files: list[Path] = []
+    for path in files:
+        if path.name.lower().endswith((*ENDINGS, *VIDEOS)):
+            continue
+        if is_annotation_by_name(folder, path):
+            annotation_files.append(path)
+        else:
+            unknown_files.append(path)
+
+    location = Location(folder)
+    if annotation_files:
         collector.warn(
-            Location(folder), "annotation files beside images without boxes", example, action
+            location,
+            "annotation files beside images without boxes",
+            _example(annotation_files),
+            "not read: this format has images without boxes, but for the file that `boxes` names",
         )
-    others = [path for path in others if path not in annotations]
-    if others:
-        example = f"{len(others)} files, such as {shorten(others[0].name)}"
-        collector.warn(Location(folder), "neither images nor videos", example, "left out")
+    if unknown_files:
+        example = _example(unknown_files)
+        collector.warn(location, "neither images nor videos", example, "left out")
 
 
-def _chosen(video: Path, every: float) -> list[int]:
-    """Numbers of the frames that are taken, from 1."""
-    return [number for number, _ in _frames(video, every, decode=False)]
+def _example(files: Sequence[Path]) -> str:
+    return f"{len(files)} files, such as {shorten(files[0].name)}"
 
 
 def _contents(
-    paths: Sequence[Path], videos: Mapping[Path, Sequence[int]], every: float
+    paths: Sequence[Path], videos: Collection[Path], every: float
 ) -> Iterator[tuple[int, bytes]]:
-    """Row and file content of each image; frames of a video follow each other in `paths`."""
+    """Row and file content of each image.
+
+    Args:
+        paths: File of each image; the frames of a video follow each other.
+        videos: The paths that are videos.
+        every: Seconds between two frames.
+    """
     row = 0
     while row < len(paths):
         path = paths[row]
@@ -181,35 +217,66 @@ def _contents(
             yield row, path.read_bytes()
             row += 1
             continue
-        for _, content in _frames(path, every):
+        for content in _frame_contents(path, every):
             yield row, content
             row += 1
 
 
-def _frames(video: Path, every: float, *, decode: bool = True) -> Iterator[tuple[int, bytes]]:
-    """Number, from 1, and JPEG of a frame every so many seconds; b"" without decoding.
+def _selected_frames(video: Path, every: float) -> list[int]:
+    """Numbers, from 1, of the frames that become images.
 
     Raises:
         DataError: OpenCV is not installed, or reads no frame.
+    """
+    with _opened(video) as capture:
+        numbers = list(_numbers_of_frames(capture, every))
+    if not numbers:
+        raise DataError(
+            "OpenCV reads no frame of it: damaged, or in a format that it does not know", file=video
+        )
+    return numbers
+
+
+def _frame_contents(video: Path, every: float) -> Iterator[bytes]:
+    """JPEG files of the frames that become images."""
+    import cv2
+
+    with _opened(video) as capture:
+        for _ in _numbers_of_frames(capture, every):
+            _, pixels = capture.retrieve()
+            _, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+            yield jpeg.tobytes()
+
+
+def _numbers_of_frames(capture: Any, every: float) -> Iterator[int]:
+    """Numbers, from 1, of one frame every `every` seconds.
+
+    A frame is grabbed when its number is yielded, so that `capture.retrieve()` decodes it.
+    """
+    import cv2
+
+    frames_per_second = capture.get(cv2.CAP_PROP_FPS) or USUAL_FPS
+    step = max(1, round(frames_per_second * every))
+    number = 0
+    while capture.grab():
+        number += 1
+        if (number - 1) % step == 0:
+            yield number
+
+
+@contextmanager
+def _opened(video: Path) -> Iterator[Any]:
+    """OpenCV's `VideoCapture` of a video.
+
+    Raises:
+        DataError: OpenCV is not installed.
     """
     try:
         import cv2
     except ModuleNotFoundError as error:
         raise DataError(f"a video {missing(error)}", file=video) from None
     capture = cv2.VideoCapture(str(video))
-    step = max(1, round((capture.get(FPS) or USUAL_FPS) * every))
-    number = 0
-    while capture.grab():
-        number += 1
-        if (number - 1) % step == 0:
-            yield (
-                number,
-                cv2.imencode(".jpg", capture.retrieve()[1], [JPEG_QUALITY, QUALITY])[1].tobytes()
-                if decode
-                else b"",
-            )
-    capture.release()
-    if not number:
-        raise DataError(
-            "OpenCV reads no frame of it: damaged, or in a format that it does not know", file=video
-        )
+    try:
+        yield capture
+    finally:
+        capture.release()

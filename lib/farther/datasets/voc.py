@@ -1,9 +1,12 @@
-"""Pascal VOC: one XML file per image, image sets in `ImageSets/Main` (the VOC2007 and VOC2012 development kits)."""
+"""Pascal VOC: one XML file per image, and image sets in `ImageSets/Main`.
+
+The layout is that of the development kits of VOC2007 and VOC2012.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain
 from pathlib import Path, PureWindowsPath
 from typing import Any, ClassVar
@@ -31,13 +34,14 @@ from farther.tables.folders import listed
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
+    "tvmonitor",
 )  # fmt: skip
 
 #: Tags that hold a number.
 NUMBERS = frozenset({"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"})
 
-#: Texts that some tools write for `difficult`.
+#: Value of `difficult` by the text that some tools write for it.
 FLAGS = {"unspecified": "0", "false": "0", "true": "1"}
 
 #: The second column of an image set of one class: 1 if the image shows that class.
@@ -54,15 +58,58 @@ WITHOUT_XML = "images without an XML file"
 
 @plain(frozen=True)
 class _Annotated:
-    """An image of a subset: its id, its file within the root, its XML file and that file's content, and where it is
-    listed; and whether the XML file is called otherwise."""
+    """An image of a subset and its annotation.
+
+    Args:
+        image_id: Its id.
+        file: Its file within the root.
+        xml: Its XML file.
+        content: Content of the XML file.
+        location: Where the image is listed.
+        has_other_name: Whether the XML file has another name than the image.
+    """
 
     image_id: str
     file: str
     xml: Path
     content: Record
     location: Location
-    is_called_otherwise: bool = False
+    has_other_name: bool = False
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """Width and height as annotated; 0 where they are not."""
+        if self.content.has("size"):
+            return self.content.record("size").sides()
+        return {"width": 0, "height": 0}
+
+    @property
+    def filename(self) -> str:
+        """The image's file name in the XML file; "" where there is none."""
+        return str(self.content.values.get("filename") or "")
+
+    def objects(self) -> list[Record]:
+        """The annotated objects."""
+        if self.content.has("object"):
+            return list(self.content.records("object"))
+        return []
+
+
+@plain(frozen=True)
+class _Object:
+    """An annotated object.
+
+    Args:
+        image: Row of its image.
+        row: Its number in the XML file.
+        record: Its fields.
+        category: Name of its class, after renaming.
+    """
+
+    image: int
+    row: int
+    record: Record
+    category: str
 
 
 @register("voc")
@@ -115,135 +162,159 @@ class VOC(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return list(self.subset_names or self.layout or self.image_sets) or super().subsets()
+        names = self.subset_names or self.layout or self.image_sets
+        if names:
+            return list(names)
+        return super().subsets()
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         if subset in self.layout:
             source = f"the folders of {subset} in 'layout'"
-            folders = zip(("annotations", "images"), self.layout[subset], strict=True)
-            return [Expected(what, (folder,), source) for what, folder in folders]
+            xml_folder, image_folder = self.layout[subset]
+            return [
+                Expected("annotations", (xml_folder,), source),
+                Expected("images", (image_folder,), source),
+            ]
+
         expected = []
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
-            kit = f"development kit of {folder or 'VOC2007 or VOC2012'}"
-            paths = {
-                f"image set {name}": f"{self.lists}/{name}.txt",
-                "annotations": "Annotations",
-                "images": "JPEGImages",
-            }
+            source = f"development kit of {folder or 'VOC2007 or VOC2012'}"
             expected += [
-                Expected(what, (_join(folder, path),), kit) for what, path in paths.items()
+                Expected(f"image set {name}", (self._list_file(image_set),), source),
+                Expected("annotations", (_join(folder, "Annotations"),), source),
+                Expected("images", (_join(folder, "JPEGImages"),), source),
             ]
         return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        if self.layout:
+            images = list(self._images_of_layout(subset))
+        else:
+            images = list(self._images_of_image_sets(subset))
+
         collector = Collector(self.root)
-        objects: list[tuple[int, int, Record]] = []
-        otherwise: list[tuple[Path, str, str]] = []
-        called_otherwise: list[_Annotated] = []
-        for listed_image in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
-            annotation, xml = listed_image.content, listed_image.xml
-            size = annotation.record("size") if annotation.has("size") else Record({}, xml)
-            image = collector.add_image(
-                listed_image.image_id, listed_image.file, listed_image.location, **size.sides()
+        objects: list[_Object] = []
+        for image in images:
+            image_row = collector.add_image(
+                image.image_id, image.file, image.location, **image.sides
             )
-            collector.annotated_by(xml)
-            if listed_image.is_called_otherwise:
-                called_otherwise.append(listed_image)
-            written = str(annotation.values.get("filename") or "")
-            if written and _is_other(written, Path(listed_image.file)):
-                otherwise.append((xml, written, Path(listed_image.file).name))
-            rows = annotation.records("object") if annotation.has("object") else ()
-            objects += [(image, row, record) for row, record in enumerate(rows)]
-        for xml, written, name in otherwise[:1]:
-            more = f" and {len(otherwise) - 1} more" if len(otherwise) > 1 else ""
-            action = f"read as the annotation of {name}"
-            collector.warn(
-                Location(xml, None, "filename"), "image called otherwise", written + more, action
-            )
-        if called_otherwise:
-            first = called_otherwise[0]
-            example = f"{len(called_otherwise)} files, such as {first.xml.name} of {first.file}"
-            collector.warn(Location(first.xml), OTHER_NAME, example, "read")
+            collector.annotated_by(image.xml)
+            for row, record in enumerate(image.objects()):
+                name = record.text("name")
+                category = self.renamed.get(name, name)
+                objects.append(_Object(image_row, row, record, category))
+
+        _warn_other_filenames(collector, images)
+        _warn_other_names(collector, images)
         if self.layout:
             self._warn_without_xml(collector, subset)
-        names = [one.text("name") for *_, one in objects]
+        names = [annotated.record.text("name") for annotated in objects]
         collector.warn_not_renamed(Location(self.root), names, self.renamed)
-        names = [self.renamed.get(name, name) for name in names]
-        are_original = not self.layout and set(names) <= set(CLASSES)
-        categories = self.categories or (CLASSES if are_original else tuple(sorted(set(names))))
-        for (image, row, one), name in zip(objects, names, strict=True):
-            if name not in categories:
-                raise one.error(
-                    f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}",
+
+        categories = self._categories({annotated.category for annotated in objects})
+        for annotated in objects:
+            record = annotated.record
+            if annotated.category not in categories:
+                known = ", ".join(categories)
+                raise record.error(
+                    f"unknown class {annotated.category!r}; parameter 'categories' has {known}",
                     "name",
                 )
             collector.add_object(
-                image, _edges(one), categories.index(name), row, is_difficult=one.flag("difficult")
+                annotated.image,
+                _edges(record),
+                categories.index(annotated.category),
+                annotated.row,
+                is_difficult=record.flag("difficult"),
             )
         return collector.annotations(
             categories=list(categories), row="object[{row}]", box_field="bndbox"
         )
 
-    def _in_image_sets(self, subset: str) -> Iterator[_Annotated]:
-        """Each image of the image sets."""
-        for image_set in self._image_sets(subset):
-            folder, _, name = image_set.rpartition("/")
-            path = inside(self.root, _join(folder, f"{self.lists}/{name}.txt"))
-            for line, text in enumerate(read_lines(path, ABSENT), start=1):
-                if text:
-                    image_id, location = FLAG.sub("", text), Location(path, str(line))
-                    file = image_file(
-                        self.root, _join(folder, "JPEGImages"), image_id + self.extension, location
-                    )
-                    xml = self.root / image_file(
-                        self.root, _join(folder, "Annotations"), f"{image_id}.xml", location
-                    )
-                    yield _Annotated(image_id, file, xml, _read_xml(xml), location)
+    def _categories(self, occurring: set[str]) -> tuple[str, ...]:
+        """Names of the classes: `categories`, else VOC's own, else those that occur."""
+        if self.categories:
+            return self.categories
+        if not self.layout and occurring <= set(CLASSES):
+            return CLASSES
+        return tuple(sorted(occurring))
 
-    def _laid_out(self, subset: str) -> Iterator[_Annotated]:
+    def _images_of_image_sets(self, subset: str) -> Iterator[_Annotated]:
+        """The images of a subset without `layout`."""
+        for image_set in self._image_sets(subset):
+            folder, _, _ = image_set.rpartition("/")
+            image_folder = _join(folder, "JPEGImages")
+            xml_folder = _join(folder, "Annotations")
+            path = inside(self.root, self._list_file(image_set))
+            for line_number, line in enumerate(read_lines(path, ABSENT), start=1):
+                if not line:
+                    continue
+                image_id = FLAG.sub("", line)
+                location = Location(path, str(line_number))
+                file = image_file(self.root, image_folder, image_id + self.extension, location)
+                xml_file = image_file(self.root, xml_folder, f"{image_id}.xml", location)
+                xml = self.root / xml_file
+                yield _Annotated(image_id, file, xml, _read_xml(xml), location)
+
+    def _images_of_layout(self, subset: str) -> Iterator[_Annotated]:
         """The image of each XML file of a subset of `layout`."""
         if subset not in self.layout:
+            known = ", ".join(self.layout)
+            raise DataError(f"no subset {subset!r} in 'layout'. Known: {known}", file=self.root)
+        xml_folder, image_folder = self.layout[subset]
+        xml_files = listed(below(self.root, xml_folder), "*.xml")
+        if not xml_files:
             raise DataError(
-                f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root
+                "no XML file here; parameter 'layout' names the folders of a subset",
+                file=below(self.root, xml_folder),
             )
-        annotations, folder = self.layout[subset]
-        files = listed(below(self.root, annotations), "*.xml")
-        if not files:
-            problem = "no XML file here; parameter 'layout' names the folders of a subset"
-            raise DataError(problem, file=below(self.root, annotations))
-        images = _ImageNames(_names_of_images(below(self.root, folder)))
-        for xml in files:
+
+        image_names = _ImageNames(_image_names_in(below(self.root, image_folder)))
+        for xml in xml_files:
             content = _read_xml(xml)
-            name = images.of(xml, content)
-            is_called_otherwise = name is not None and Path(name).stem != xml.stem
-            file = image_file(self.root, folder, name or xml.stem + self.extension, Location(xml))
-            yield _Annotated(xml.stem, file, xml, content, Location(xml), is_called_otherwise)
+            location = Location(xml)
+            name = image_names.find(xml, content)
+            has_other_name = name is not None and Path(name).stem != xml.stem
+            if name is None:
+                name = xml.stem + self.extension
+            file = image_file(self.root, image_folder, name, location)
+            yield _Annotated(xml.stem, file, xml, content, location, has_other_name)
 
     def _warn_without_xml(self, collector: Collector, subset: str) -> None:
         """Adds a warning where a folder has images that no XML file of any subset annotates."""
-        folder = self.layout[subset][1]
-        stems: set[str] = set()
-        for xml_folder, images in self.layout.values():
-            if images == folder:
-                stems.update(
-                    comparable(xml.stem) for xml in listed(below(self.root, xml_folder), "*.xml")
-                )
-        annotated = {Path(file).name for file in collector.files}
-        lacking: list[str] = []
-        for name in _names_of_images(below(self.root, folder)):
+        _, image_folder = self.layout[subset]
+        folder = below(self.root, image_folder)
+        xml_stems: set[str] = set()
+        for other_xml_folder, other_image_folder in self.layout.values():
+            if other_image_folder == image_folder:
+                xml_files = listed(below(self.root, other_xml_folder), "*.xml")
+                xml_stems.update(comparable(xml.stem) for xml in xml_files)
+
+        annotated_names = {Path(file).name for file in collector.files}
+        without_xml: list[str] = []
+        for name in _image_names_in(folder):
             forms = {comparable(name), comparable(Path(name).stem)}
-            if name not in annotated and not forms & stems:
-                lacking.append(name)
-        if lacking:
-            example = f"{len(lacking)}, such as {shorten(lacking[0])}"
-            collector.warn(Location(below(self.root, folder)), WITHOUT_XML, example, "left out")
+            if name not in annotated_names and not forms & xml_stems:
+                without_xml.append(name)
+        if without_xml:
+            example = f"{len(without_xml)}, such as {shorten(without_xml[0])}"
+            collector.warn(Location(folder), WITHOUT_XML, example, "left out")
 
     def _image_sets(self, subset: str) -> tuple[str, ...]:
-        original = (f"VOC2012/{subset}",) if subset in self.ORIGINALS else (subset,)
-        return self.image_sets.get(subset) or original
+        """The image sets of a subset: folder and name of each."""
+        if self.image_sets.get(subset):
+            return self.image_sets[subset]
+        if subset in self.ORIGINALS:
+            return (f"VOC2012/{subset}",)
+        return (subset,)
+
+    def _list_file(self, image_set: str) -> str:
+        """The text file of an image set, within the root."""
+        folder, _, name = image_set.rpartition("/")
+        return _join(folder, f"{self.lists}/{name}.txt")
 
 
 class _ImageNames:
@@ -255,58 +326,93 @@ class _ImageNames:
 
     def __init__(self, names: list[str]):
         self._names = frozenset(names)
-        self._by_stem: dict[str, list[str]] = {}
-        for name in names:
-            self._by_stem.setdefault(Path(name).stem, []).append(name)
         self._by_form = names_by_form(names)
+        self._by_stem: dict[str, list[str]] = {}
         self._by_form_of_stem: dict[str, list[str]] = {}
         for name in names:
-            self._by_form_of_stem.setdefault(comparable(Path(name).stem), []).append(name)
+            stem = Path(name).stem
+            self._by_stem.setdefault(stem, []).append(name)
+            self._by_form_of_stem.setdefault(comparable(stem), []).append(name)
 
-    def of(self, xml: Path, content: Record) -> str | None:
+    def find(self, xml: Path, content: Record) -> str | None:
         """The name of the image that an XML file annotates; None where there is none.
 
         Raises:
-            DataError: there are several.
+            DataError: several images have the name of the XML file, and `filename` is none of them.
         """
-        written = PureWindowsPath(str(content.values.get("filename") or "")).name
-        for names in (
-            self._by_stem.get(xml.stem, []),
-            self._by_form.get(comparable(xml.stem), []),
-            self._by_form_of_stem.get(comparable(xml.stem), []),
-        ):
-            if written in names:
-                return written
-            if len(names) > 1:
-                problem = f"{' and '.join(names)} have the name of this file: `filename` has to say which it annotates"
-                raise DataError(f"{problem}, found {shorten(written)}", file=xml, field="filename")
-            if names:
-                return names[0]
-        if written in self._names:
-            return written
+        filename = PureWindowsPath(str(content.values.get("filename") or "")).name
+        form = comparable(xml.stem)
+        candidates = (
+            self._by_stem.get(xml.stem)
+            or self._by_form.get(form)
+            or self._by_form_of_stem.get(form)
+            or []
+        )
+        if filename in candidates:
+            return filename
+        if len(candidates) > 1:
+            raise DataError(
+                f"{' and '.join(candidates)} have the name of this file: `filename` has to say "
+                f"which it annotates, found {shorten(filename)}",
+                file=xml,
+                field="filename",
+            )
+        if candidates:
+            return candidates[0]
+        if filename in self._names:
+            return filename
         return None
 
 
-def _names_of_images(folder: Path) -> list[str]:
+def _warn_other_filenames(collector: Collector, images: Sequence[_Annotated]) -> None:
+    """Adds one warning where XML files have another `filename` than that of their image."""
+    annotated = [image for image in images if _is_other_image(image.filename, Path(image.file))]
+    if not annotated:
+        return
+    first = annotated[0]
+    example = first.filename
+    if len(annotated) > 1:
+        example += f" and {len(annotated) - 1} more"
+    collector.warn(
+        Location(first.xml, None, "filename"),
+        "image called otherwise",
+        example,
+        f"read as the annotation of {Path(first.file).name}",
+    )
+
+
+def _warn_other_names(collector: Collector, images: Sequence[_Annotated]) -> None:
+    """Adds one warning where XML files have other names than their images."""
+    with_other_names = [image for image in images if image.has_other_name]
+    if not with_other_names:
+        return
+    first = with_other_names[0]
+    example = f"{len(with_other_names)} files, such as {first.xml.name} of {first.file}"
+    collector.warn(Location(first.xml), OTHER_NAME, example, "read")
+
+
+def _image_names_in(folder: Path) -> list[str]:
     """The names of the image files in a folder, sorted."""
     return [file.name for file in sorted(listed(folder, "*")) if file.suffix.lower() in SUFFIXES]
 
 
 def _read_xml(path: Path) -> Record:
+    """The tags of an XML file; see `_values`."""
+    absent = "the file does not exist, but an image set lists its image"
     try:
-        with open_binary(path, "the file does not exist, but an image set lists its image") as file:
+        with open_binary(path, absent) as file:
             return Record(_values(ElementTree.parse(file).getroot()), path)
-    except (
-        ElementTree.ParseError,
-        ValueError,
-        LookupError,
-        RecursionError,
-    ) as error:  # unknown encodings; nesting
+    except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:
+        # LookupError is an unknown encoding, RecursionError a deep nesting.
         raise DataError(f"not XML: {error}; is the file complete?", file=path) from None
 
 
 def _values(element: ElementTree.Element) -> dict[str, Any]:
-    """The tags of an element, nested, with numbers where VOC has them; `object` is a list, empty tags are left out."""
+    """The tags of an element, nested, as a mapping from names to values.
+
+    Values are numbers for the tags in `NUMBERS`. `object` is a list; of other tags that occur
+    several times the first counts. Empty tags, and a size of 0 as some files have it, are left out.
+    """
     values: dict[str, Any] = {}
     for child in element:
         text = (child.text or "").strip()
@@ -315,32 +421,44 @@ def _values(element: ElementTree.Element) -> dict[str, Any]:
         elif len(child):
             values.setdefault(child.tag, _values(child))
         elif text:
-            text = FLAGS.get(text.casefold(), text) if child.tag == "difficult" else text
-            values.setdefault(child.tag, _number(text) if child.tag in NUMBERS else text)
-    # Some files hold a size of 0.
-    return {
-        tag: value for tag, value in values.items() if value != 0 or tag not in ("width", "height")
-    }
+            values.setdefault(child.tag, _value(child.tag, text))
+    for tag in ("width", "height"):
+        if values.get(tag) == 0:
+            del values[tag]
+    return values
 
 
-def _number(text: str) -> float | str:
+def _value(tag: str, text: str) -> float | str:
+    """The value of a tag: a number where the tag has one and the text is one."""
+    if tag not in NUMBERS:
+        return text
+    if tag == "difficult":
+        text = FLAGS.get(text.casefold(), text)
     try:
-        value = float(text)
+        number = float(text)
     except ValueError:
         return text
-    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+    if number.is_integer() and abs(number) < 2**63:
+        return int(number)
+    return number
 
 
-def _edges(one: Record) -> Edges:
-    box = one.record("bndbox")
+def _edges(record: Record) -> Edges:
+    """Edges of an object's box, which in VOC counts pixels from 1 and includes its last pixel."""
+    box = record.record("bndbox")
     return box.number("xmin") - 1, box.number("ymin") - 1, box.number("xmax"), box.number("ymax")
 
 
-def _is_other(written: str, file: Path) -> bool:
-    """True where an annotation names another image than its own; folders and endings are not compared."""
-    name = PureWindowsPath(written).name  # which takes both kinds of slashes
-    return name not in (file.name, file.stem) and PureWindowsPath(name).stem != file.stem
+def _is_other_image(filename: str, file: Path) -> bool:
+    """True where `filename` is the name of another image; folders and endings are not compared."""
+    if not filename:
+        return False
+    name = PureWindowsPath(filename)  # accepts both kinds of slashes
+    return name.name not in (file.name, file.stem) and name.stem != file.stem
 
 
 def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+    """The path of a file in a folder; the name alone where the folder is ""."""
+    if folder:
+        return f"{folder}/{name}"
+    return name

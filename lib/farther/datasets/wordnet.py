@@ -1,4 +1,4 @@
-"""Similarity of class names by WordNet's hierarchy of nouns, and the resulting distance of a class: ID, near or far.
+"""Similarity of class names in WordNet, and the resulting distance of a class: ID, near or far.
 
 The mean of three path-based similarities, with a threshold, decides which classes of another
 dataset count as ID in Recalcati et al., 2023, arXiv:2404.10474 (Table IV: T40, T45, T50). That
@@ -28,13 +28,15 @@ from farther.registry import STRICT
 from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved
 
-#: Files that say that a folder is WordNet's.
+#: Files that a folder of WordNet has.
 NEEDED = ("index.noun", "data.noun")
-#: Most bytes of one of its files, whose lines NLTK reads whole.
+#: Largest number of bytes of a file of WordNet; NLTK reads its lines without a limit.
 LARGEST = 2**27
 
-#: The nodes above all physical things, and above all people.
-PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
+#: The node above all physical things.
+PHYSICAL = "physical_entity.n.01"
+#: The node above all people.
+PERSON = "person.n.01"
 
 #: Lexicographers' files whose nouns name no thing, by name and by number; NegLabel's published code
 #: leaves them out.
@@ -71,7 +73,9 @@ class WordNetParams:
     @property
     def id_distance(self) -> float:
         """`threshold` as a number."""
-        return PUBLISHED[self.threshold] if isinstance(self.threshold, str) else self.threshold
+        if isinstance(self.threshold, str):
+            return PUBLISHED[self.threshold]
+        return self.threshold
 
     def __post_init__(self) -> None:
         if self.near < self.id_distance:
@@ -114,49 +118,64 @@ class WordNet(ClassHierarchy):
 
     def _depth(self) -> int:
         root = next(self._reader.all_synsets("n"))
-        return round(math.exp(root.lch_similarity(root)) / 2)  # log 2D, which NLTK computes D for
+        # The similarity of a node to itself is log 2D, for which NLTK computes D.
+        return round(math.exp(root.lch_similarity(root)) / 2)
 
     def nouns(self) -> list[str]:
-        """See `ClassHierarchy.nouns`: the words of all synsets, in WordNet's order."""
+        """The words of all synsets, in WordNet's order; see `ClassHierarchy.nouns`."""
         return _undamaged(self._nouns, self.path)
 
     def _nouns(self) -> list[str]:
-        synsets = (
-            synset for synset in self._reader.all_synsets("n") if synset.lexname() not in NO_THINGS
-        )
-        return list(
-            dict.fromkeys(
-                word.replace("_", " ") for synset in synsets for word in synset.lemma_names()
-            )
-        )
+        words: dict[str, None] = {}
+        for synset in self._reader.all_synsets("n"):
+            if synset.lexname() not in NO_THINGS:
+                for word in synset.lemma_names():
+                    words[word.replace("_", " ")] = None
+        return list(words)
 
     def _above(self, node: Node) -> Sequence[Node]:
         synset = self._reader.synset(node)
-        return [above.name() for above in (*synset.hypernyms(), *synset.instance_hypernyms())]
+        hypernyms = (*synset.hypernyms(), *synset.instance_hypernyms())
+        return [hypernym.name() for hypernym in hypernyms]
 
     def _first(self, word: str) -> Node | None:
-        if re.fullmatch(
-            r"n\d{8}", word
-        ):  # a synset's place in WordNet 3.0, as ImageNet's folders are called
+        if re.fullmatch(r"n\d{8}", word):
+            # ImageNet's folders have the offset of a synset in WordNet 3.0 as their name.
             return self._at(int(word[1:]))
-        found = [
-            synset.name()
-            for synset in self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")
-        ]
-        if not found or self.senses == "first" or self._is_physical(found[0]):
-            return found[0] if found else None
-        physical = [name for name in found if self._is_physical(name)]
-        things = [name for name in physical if PERSON not in self._ancestors(name)]
-        return [*things, *physical, *found][0]
+        lemma = re.sub(r"[\s-]+", "_", word.strip().lower())
+        nodes = [synset.name() for synset in self._reader.synsets(lemma, "n")]
+        if not nodes:
+            return None
+        if self.senses == "first":
+            return nodes[0]
+        return self._first_physical(nodes)
+
+    def _first_physical(self, nodes: Sequence[Node]) -> Node:
+        """The first of several senses, or a later one that is a physical thing where it is not.
+
+        Senses that are not people are preferred among the later ones.
+        """
+        if self._is_physical(nodes[0]):
+            return nodes[0]
+        physical = [node for node in nodes if self._is_physical(node)]
+        for node in physical:
+            if PERSON not in self._ancestors(node):
+                return node
+        if physical:
+            return physical[0]
+        return nodes[0]
 
     def _is_physical(self, node: Node) -> bool:
-        """True for a kind of physical thing, False for a single one ("Stephen Crane") and for abstractions."""
-        return (
-            PHYSICAL in self._ancestors(node) and not self._reader.synset(node).instance_hypernyms()
-        )
+        """True for a kind of physical thing.
+
+        False for a single thing ("Stephen Crane") and for abstractions.
+        """
+        if PHYSICAL not in self._ancestors(node):
+            return False
+        return not self._reader.synset(node).instance_hypernyms()
 
     def _at(self, offset: int) -> Node | None:
-        """The noun at a place in the file."""
+        """The noun at an offset in the file; None where there is none."""
         try:
             return str(self._reader.synset_from_pos_and_offset("n", offset).name())
         except DataError:
@@ -178,8 +197,13 @@ def open_hierarchy(
     synsets: Mapping[str, Sequence[str]] | None = None,
     scale: Scale = "normalised",
 ) -> ClassHierarchy:
-    """The hierarchy of a YAML file where `path` ends in .yaml, else WordNet; errors as for the two classes."""
-    return (HierarchyFile if Path(path).suffix == ".yaml" else WordNet)(path, synsets, scale)
+    """The hierarchy of a YAML file where `path` ends in .yaml, else WordNet.
+
+    For arguments and errors see the two classes.
+    """
+    if Path(path).suffix == ".yaml":
+        return HierarchyFile(path, synsets, scale)
+    return WordNet(path, synsets, scale)
 
 
 def distance_of(similarity: NameSimilarity, params: WordNetParams) -> str:
@@ -187,10 +211,18 @@ def distance_of(similarity: NameSimilarity, params: WordNetParams) -> str:
     distance = 1 - similarity.mean
     if distance <= params.id_distance:
         return "ID"
-    return "near" if distance <= params.near else "far"
+    if distance <= params.near:
+        return "near"
+    return "far"
 
 
 def _open(folder: Path) -> Any:
+    """NLTK's reader of WordNet.
+
+    Raises:
+        FartherError: NLTK is not installed.
+        DataError: a file of WordNet is absent, too large or damaged.
+    """
     try:
         import nltk.data
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
@@ -198,54 +230,73 @@ def _open(folder: Path) -> Any:
         raise FartherError("WordNet is read by NLTK: pip install 'farther[wordnet]'") from error
 
     class WordNetFiles(WordNetCorpusReader):
-        """Without the map to WordNets in other languages, which needs a second WordNet, and with any `lexnames`."""
+        """A WordNet without other languages, which may lack `lexnames`.
+
+        NLTK maps WordNets of other languages by a second WordNet.
+        """
 
         def open(self, file: str) -> Any:
-            """A file; `lexnames` are numbers where there is no such file: no similarity depends on them."""
+            """A file of WordNet.
+
+            Where `lexnames` is absent, its names are numbers: no similarity depends on them.
+            """
             if file == "lexnames" and not is_file(folder / file):
-                return StringIO(
-                    "".join(f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES))
-                )
+                lines = [f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES)]
+                return StringIO("".join(lines))
             return super().open(file)
 
         def map_wn(self, version: str = "wordnet") -> None:
             """No map."""
 
         def synset_from_pos_and_offset(self, pos: str, offset: int) -> Any:
-            """The synset at a place of a file; DataError where there is none."""
-            found = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
-            if found is None:
+            """The synset at an offset of a file; DataError where there is none."""
+            synset = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
+            if synset is None:
                 raise DataError(
                     f"WordNet's files are damaged, or no synset is at {offset}", file=folder
                 )
-            return found
+            return synset
 
         def _synset_from_pos_and_line(self, pos: str, data_file_line: str) -> Any:
             return _undamaged(super()._synset_from_pos_and_line, folder, pos, data_file_line)
 
-    missing = [name for name in NEEDED if not (folder / name).is_file()]
-    if missing:
-        problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
-        raise DataError(problem, file=folder)
-    for file in listed(folder, "*.*"):
-        if file.is_file() and (size := file.stat().st_size) > LARGEST:
-            raise DataError(
-                f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file
-            )
+    _check_files(folder)
     root = str(resolved(folder))
     if root not in nltk.data.path:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list
     return _undamaged(WordNetFiles, folder, root, None)
 
 
-def _undamaged(call: Callable[..., Any], folder: Path, *values: Any) -> Any:
-    """What a function of NLTK returns; a damaged line raises nearly any error there, and DataError here."""
+def _check_files(folder: Path) -> None:
+    """Refuses a folder without WordNet's files, or with files that are too large for them."""
+    for name in NEEDED:
+        if not (folder / name).is_file():
+            raise DataError(
+                f"WordNet is not here, {name} is missing: unpack WordNet 3.0 or 3.1 and name its "
+                "'dict' folder",
+                file=folder,
+            )
+    for file in listed(folder, "*.*"):
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        if size > LARGEST:
+            raise DataError(
+                f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file
+            )
+
+
+def _undamaged(call: Callable[..., Any], folder: Path, *arguments: Any) -> Any:
+    """The value of a function of NLTK.
+
+    Raises:
+        DataError: a file of WordNet is damaged, which raises nearly any error in NLTK.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # about functions for other languages, and absent synsets
-            return call(*values)
+            # NLTK warns about functions for other languages, and about absent synsets.
+            warnings.simplefilter("ignore", UserWarning)
+            return call(*arguments)
     except (MemoryError, DataError):
         raise
     except Exception as error:

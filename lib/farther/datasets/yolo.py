@@ -1,4 +1,4 @@
-"""YOLO folders: `data.yaml`, images, and a text file of boxes or outlines beside each image's folder."""
+"""YOLO folders: `data.yaml`, images, and a text file of boxes or outlines for each image."""
 
 from __future__ import annotations
 
@@ -32,25 +32,41 @@ from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
 #: Endings of text files that name the classes.
-NAMES = (".txt", ".names")
-#: Names of folders by subset.
-WORDS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
+CLASS_FILE_SUFFIXES = (".txt", ".names")
+#: Names of a subset's folder, by subset.
+FOLDER_NAMES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
 @plain(frozen=True)
 class _Image:
-    """An image of a subset: its id, its file within the root, where it is named, and how, where a list names it."""
+    """An image of a subset.
+
+    Args:
+        image_id: Its id.
+        file: Its file within the root.
+        location: Where it is named.
+        listed_file: The file as a list of images spells it; "" where no list names it.
+    """
 
     image_id: str
     file: str
     location: Location
-    written: str = ""
+    listed_file: str = ""
+
+
+@plain(frozen=True)
+class _Row:
+    """A row of a label file: its line, the class, and the edges of the box in fractions."""
+
+    line: int
+    category: int
+    box: Edges
 
 
 @register("yolo")
 @dataclass(config=STRICT, kw_only=True)
 class YOLO(Reader):
-    """A dataset as ultralytics' trainers read it.
+    """A dataset in the form that ultralytics' trainers read.
 
     `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`,
     `val` and `test`, a folder of images, a text file that lists images, or several of these.
@@ -95,12 +111,14 @@ class YOLO(Reader):
         if self.subset_names:
             return list(self.subset_names)
         self._check_root()
-        named = self._named_subsets()
         absent = self.absent_subsets()
-        return [subset for subset in named if subset not in absent]
+        return [subset for subset in self._named_subsets() if subset not in absent]
 
     def absent_subsets(self) -> dict[str, str]:
-        """Subsets that `data.yaml` names and that are not there, as exports name an empty test set; see `Reader`."""
+        """Subsets that `data.yaml` names and that have no files; see `Reader`.
+
+        Exports name an empty test set.
+        """
         if self.subset_names:
             return {}
         absent: dict[str, str] = {}
@@ -114,18 +132,19 @@ class YOLO(Reader):
         return absent
 
     def _named_subsets(self) -> list[str]:
-        """The subsets that `data.yaml` names, or that folders have the names of."""
+        """The subsets that `data.yaml` names, or that have a folder of their name."""
         content = self._content()
         return [subset for subset in (*self.ORIGINALS, "all") if content.get(subset)]
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         expected = [Expected("description", (self.file,), "the YAML file of the dataset")]
-        if is_present(inside(self.root, self.file)):
-            for entry in self._entries(subset):
-                expected.append(Expected("images", (entry,), f"images of {subset}"))
-                if not entry.endswith(".txt"):
-                    expected.append(Expected("labels", (labels_of(entry),), f"labels of {subset}"))
+        if not is_present(inside(self.root, self.file)):
+            return expected
+        for entry in self._entries(subset):
+            expected.append(Expected("images", (entry,), f"images of {subset}"))
+            if not _is_image_list(entry):
+                expected.append(Expected("labels", (labels_of(entry),), f"labels of {subset}"))
         return expected
 
     def read(self, subset: str) -> Annotations:
@@ -136,37 +155,54 @@ class YOLO(Reader):
         for image in images:
             collector.add_image(image.image_id, image.file, image.location)
         _refuse_common_labels(images)
-        folders = [entry for entry in self._entries(subset) if not entry.endswith(".txt")]
+
+        folders = [entry for entry in self._entries(subset) if not _is_image_list(entry)]
         labels = find_labels(self.root, [image.file for image in images], folders)
         if images and not labels.by_image:
             raise self._no_labels(subset, images, labels.unmatched + labels.beside)
-        for row, image in enumerate(images):
-            path = inside(self.root, labels.by_image.get(image.file, label_file_of(image.file)))
+
+        for image_row, image in enumerate(images):
+            label_file = labels.by_image.get(image.file, label_file_of(image.file))
+            path = inside(self.root, label_file)
             collector.annotated_by(path)
-            for line, category, box in _rows(path, len(categories), confidence=self.confidence):
-                collector.add_object(row, box, category, line)
+            for row in _rows(path, len(categories), with_confidence=self.confidence):
+                collector.add_object(image_row, row.box, row.category, row.line)
         labels.warn(collector)
         _warn_respelled(collector, images)
         return collector.annotations(
             unit="image", categories=categories, row="{row}", box_field="box"
         )
 
-    def _no_labels(self, subset: str, images: Sequence[_Image], others: Sequence[str]) -> DataError:
-        """The error about a subset without any label file; `others` are label files that belong to no image."""
+    def _no_labels(
+        self, subset: str, images: Sequence[_Image], unmatched: Sequence[str]
+    ) -> DataError:
+        """The error about a subset without any label file.
+
+        Args:
+            subset: Name of the subset.
+            images: Its images.
+            unmatched: Label files that belong to no image.
+        """
         first = images[0].file
         expected = label_file_of(first)
-        problem = f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
-        if others:
-            problem += f". {len(others)} label files belong to no image, such as {others[0]}: rename or move them"
+        problem = (
+            f"none of the {len(images)} images of {subset!r} has a label file; "
+            f"that of {first} would be {expected}"
+        )
+        if unmatched:
+            problem += (
+                f". {len(unmatched)} label files belong to no image, such as {unmatched[0]}: "
+                "rename or move them"
+            )
         return DataError(problem, file=inside(self.root, expected))
 
     def _content(self) -> dict[str, Any]:
-        path, absent = (
-            inside(self.root, self.file),
-            "the file does not exist; parameter 'file' says where it is",
-        )
-        if path.suffix in NAMES:
-            content: dict[str, Any] = {"names": [line for line in read_lines(path, absent) if line]}
+        """The content of `data.yaml`, with the folders of images where it names none."""
+        path = inside(self.root, self.file)
+        absent = "the file does not exist; parameter 'file' says where it is"
+        content: dict[str, Any]
+        if path.suffix in CLASS_FILE_SUFFIXES:
+            content = {"names": [line for line in read_lines(path, absent) if line]}
         else:
             content = read_mapping(path, "names, train and val", absent)
         if "kpt_shape" in content:
@@ -180,15 +216,18 @@ class YOLO(Reader):
         return {**content, **self._folders(), "path": None}
 
     def _folders(self) -> dict[str, str]:
-        """The folder of images of each subset, by the names of folders; all images where none has such a name."""
-        found: dict[str, str] = {}
-        for subset, words in WORDS.items():
-            for word in words:
-                for folder in (f"images/{word}", f"{word}/images", f"obj_{word}_data"):
+        """The folder of images of each subset that has a folder of its name.
+
+        Where there is no such folder, all images are the subset `all`.
+        """
+        folders: dict[str, str] = {}
+        for subset, names in FOLDER_NAMES.items():
+            for name in names:
+                for folder in (f"images/{name}", f"{name}/images", f"obj_{name}_data"):
                     if is_folder(self.root / folder):
-                        found.setdefault(subset, folder)
-        if found:
-            return found
+                        folders.setdefault(subset, folder)
+        if folders:
+            return folders
         if is_folder(self.root / "images"):
             return {"all": "images"}
         return {"all": "."}
@@ -197,7 +236,7 @@ class YOLO(Reader):
         """Folders and lists of a subset, within the root."""
         location = Location(inside(self.root, self.file), None, subset)
         content = self._content()
-        value, base = content.get(subset), content.get("path")
+        value = content.get(subset)
         entries: list[Any] = value if isinstance(value, list) else [value]
         if not entries or not are_texts(entries) or not all(entries):
             raise location.error(
@@ -206,23 +245,32 @@ class YOLO(Reader):
         if value in self._folders().values():
             return [str(value)]
         folder = Path(self.file).parent.as_posix()
-        placed: list[str] = []
+        paths: list[str] = []
         for entry in entries:
-            name = _below(self._relative(entry.replace("\\", "/")))
-            placed.append(self._placed(image_file(self.root, folder, name, location), base))
-        return placed
+            name = _without_parents(self._relative(entry.replace("\\", "/")))
+            path = image_file(self.root, folder, name, location)
+            paths.append(self._below_base(path, content.get("path")))
+        return paths
 
-    def _placed(self, entry: str, base: Any) -> str:
-        """An entry of `data.yaml` below its `path`, `base`, where it is not below the root."""
-        if isinstance(base, str) and not is_present(inside(self.root, entry)):
-            lower = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
-            is_below = not Path(lower).is_absolute() and not lower.startswith("..")
-            if is_below and is_present(inside(self.root, lower)):
-                return lower
+    def _below_base(self, entry: str, base: Any) -> str:
+        """The path within the root of an entry that may be relative to `path` of `data.yaml`.
+
+        Args:
+            entry: Path within the root; returned where it exists.
+            base: Value of `path`.
+        """
+        if not isinstance(base, str) or is_present(inside(self.root, entry)):
+            return entry
+        folder = os.path.normpath(_without_parents(self._relative(base)))
+        path = Path(folder, entry)
+        if path.is_absolute() or path.as_posix().startswith(".."):
+            return entry
+        if is_present(inside(self.root, path.as_posix())):
+            return path.as_posix()
         return entry
 
     def _relative(self, name: str) -> str:
-        """A path below the root that is written as an absolute one, from the root on; others as they are."""
+        """An absolute path below the root, as path within the root; other paths as they are."""
         path = Path(name)
         for root in (self.root.absolute(), resolved(self.root)):
             if path.is_absolute() and path.is_relative_to(root):
@@ -232,21 +280,23 @@ class YOLO(Reader):
     def _images(self, subset: str) -> Iterator[_Image]:
         """The images of a subset, sorted within each folder."""
         for entry in self._entries(subset):
-            if entry.endswith(".txt"):
-                yield from self._listed(entry)
+            if _is_image_list(entry):
+                yield from self._listed_images(entry)
             else:
-                yield from self._in_folder(entry)
+                yield from self._images_in(entry)
 
-    def _in_folder(self, folder: str) -> Iterator[_Image]:
+    def _images_in(self, folder: str) -> Iterator[_Image]:
+        """The images of a folder, at any depth."""
         path = below(self.root, folder)
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
-                name = in_unicode(file).relative_to(path).with_suffix("").as_posix()
-                yield _Image(name, file.relative_to(self.root).as_posix(), Location(file))
+                image_id = in_unicode(file).relative_to(path).with_suffix("").as_posix()
+                yield _Image(image_id, file.relative_to(self.root).as_posix(), Location(file))
 
-    def _listed(self, file: str) -> Iterator[_Image]:
+    def _listed_images(self, file: str) -> Iterator[_Image]:
+        """The images that a text file lists, one per line."""
         path = inside(self.root, file)
         folder = Path(file).parent.as_posix()
         spellings = Spellings(self.root)
@@ -255,34 +305,44 @@ class YOLO(Reader):
                 continue
             location = Location(path, str(number))
             relative = self._relative(line)
-            place = "." if relative != line else folder
-            named = image_file(self.root, place, relative, location)
-            image = spellings.find(named) or named
-            if image != named:
-                relative = Path(image).relative_to(place).as_posix()
+            is_absolute = relative != line
+            base = "." if is_absolute else folder
+            listed_file = image_file(self.root, base, relative, location)
+            image = spellings.find(listed_file) or listed_file
+            if image != listed_file:
+                relative = Path(image).relative_to(base).as_posix()
             image_id = Path(relative).with_suffix("").as_posix().removeprefix("images/")
-            yield _Image(image_id, image, location, named)
+            yield _Image(image_id, image, location, listed_file)
+
+
+def _is_image_list(entry: str) -> bool:
+    """True for an entry of `data.yaml` that is a text file of images, and not a folder."""
+    return entry.endswith(".txt")
 
 
 def _refuse_common_labels(images: Sequence[_Image]) -> None:
     """Refuses two images whose labels would be one file."""
-    image_by_label: dict[str, str] = {}
+    image_by_label_file: dict[str, str] = {}
     for image in images:
-        labels = label_file_of(image.file)
-        if labels in image_by_label:
-            problem = f"{image.file!r} and {image_by_label[labels]!r} have their labels in one file, {labels}"
-            raise image.location.error(problem)
-        image_by_label[labels] = image.file
+        label_file = label_file_of(image.file)
+        if label_file in image_by_label_file:
+            raise image.location.error(
+                f"{image.file!r} and {image_by_label_file[label_file]!r} have their labels "
+                f"in one file, {label_file}"
+            )
+        image_by_label_file[label_file] = image.file
 
 
 def _warn_respelled(collector: Collector, images: Sequence[_Image]) -> None:
     """Adds one warning where a list has other spellings than the files."""
-    respelled = [image for image in images if image.written not in ("", image.file)]
-    if respelled:
-        first = respelled[0]
-        more = f" and {len(respelled) - 1} more" if len(respelled) > 1 else ""
-        example = f"{shorten(first.written)} is {shorten(first.file)}{more}"
-        collector.warn(first.location, RESPELLED, example, "read by the names of the files")
+    respelled = [image for image in images if image.listed_file not in ("", image.file)]
+    if not respelled:
+        return
+    first = respelled[0]
+    example = f"{shorten(first.listed_file)} is {shorten(first.file)}"
+    if len(respelled) > 1:
+        example += f" and {len(respelled) - 1} more"
+    collector.warn(first.location, RESPELLED, example, "read by the names of the files")
 
 
 def _holds_files(path: Path) -> bool:
@@ -292,7 +352,7 @@ def _holds_files(path: Path) -> bool:
     return is_present(path)
 
 
-def _below(entry: str) -> str:
+def _without_parents(entry: str) -> str:
     """An entry of `data.yaml` without the `../` that some tools write before it."""
     while entry.startswith("../"):
         entry = entry[3:]
@@ -300,56 +360,79 @@ def _below(entry: str) -> str:
 
 
 def _categories(content: dict[str, Any], path: Path) -> list[str]:
-    """Names of the classes, by their numbers."""
+    """Names of the classes, by their numbers.
+
+    Raises:
+        DataError: `names` has another form, a class occurs twice, or `nc` is another number.
+    """
     names = content.get("names")
     location = Location(path, None, "names")
     if isinstance(names, dict):
-        numbers = {
-            key: int(key)
-            for key in names
-            if isinstance(key, str) and key.isdecimal() and len(key) < 10
-        }
-        names = {numbers.get(key, key): name for key, name in names.items()}
-        if sorted(names, key=str) != sorted(range(len(names)), key=str):
-            raise location.error(
-                f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}"
-            )
-        names = [names[number] for number in range(len(names))]
+        names = _names_in_order(names, location)
     if not isinstance(names, list) or not names:
         raise location.error(
             f"expected a list of classes, or a mapping from 0, found {shorten(names)}"
         )
     names = [str(name) for name in names]
-    twice, count = Counter(names).most_common(1)[0]
+
+    most_common, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise location.error(f"two classes are called {twice!r}")
+        raise location.error(f"two classes are called {most_common!r}")
     if content.get("nc", len(names)) != len(names):
         raise Location(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
     return names
 
 
-def _rows(path: Path, classes: int, *, confidence: bool) -> Iterator[tuple[int, int, Edges]]:
-    """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
+def _names_in_order(names: dict[Any, Any], location: Location) -> list[Any]:
+    """The names of a mapping from the numbers 0, 1, …; the numbers may be text."""
+    name_by_number = {}
+    for key, name in names.items():
+        is_number_text = isinstance(key, str) and key.isdecimal() and len(key) < 10
+        number = int(key) if is_number_text else key
+        name_by_number[number] = name
+
+    count = len(name_by_number)
+    if sorted(name_by_number, key=str) != sorted(range(count), key=str):
+        raise location.error(
+            f"expected the numbers 0 to {count - 1}, found {shorten(list(name_by_number))}"
+        )
+    return [name_by_number[number] for number in range(count)]
+
+
+def _rows(path: Path, class_count: int, *, with_confidence: bool) -> Iterator[_Row]:
+    """The rows of a label file; none where there is no such file.
+
+    Args:
+        path: The label file.
+        class_count: Number of classes.
+        with_confidence: Rows may end with a confidence, which is ignored.
+
+    Raises:
+        DataError: a row is not a class and a box, or not a class and an outline.
+    """
     if not is_present(path):
         return
-    for number, line in enumerate(read_lines(path, ABSENT), start=1):
-        if line:
-            category, *values = _numbers(line, Location(path, str(number)))
-            if not category.is_integer() or not 0 <= category < classes:
-                location = Location(path, str(number), "class")
-                raise location.error(
-                    f"expected a class from 0 to {classes - 1}, found {category:g}"
-                )
-            values = values[:4] if confidence and len(values) == 5 else values
-            yield number, int(category), _edges(values, Location(path, str(number), "box"))
+    for line_number, line in enumerate(read_lines(path, ABSENT), start=1):
+        if not line:
+            continue
+        row = str(line_number)
+        category, *values = _numbers(line, Location(path, row))
+        if not category.is_integer() or not 0 <= category < class_count:
+            raise Location(path, row, "class").error(
+                f"expected a class from 0 to {class_count - 1}, found {category:g}"
+            )
+        if with_confidence and len(values) == 5:
+            values = values[:4]
+        yield _Row(line_number, int(category), _edges(values, Location(path, row, "box")))
 
 
 def _numbers(line: str, location: Location) -> list[float]:
+    """The numbers of a row."""
     try:
         values = [float(word) for word in line.split()]
     except ValueError:
         values = [math.nan]
-    if not all(map(math.isfinite, values)):
+    if not all(math.isfinite(value) for value in values):
         raise location.error(f"expected finite numbers, found {shorten(line)}")
     return values
 
@@ -363,4 +446,6 @@ def _edges(values: list[float], location: Location) -> Edges:
         raise location.error(
             f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers"
         )
-    return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
+    x_values = values[::2]
+    y_values = values[1::2]
+    return min(x_values), min(y_values), max(x_values), max(y_values)

@@ -1,9 +1,9 @@
-"""Label files of a YOLO folder: the one of each image, and those that belong to no image."""
+"""Label files of a YOLO folder, matched with its images."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from farther.tables.folders import entries, files_below
 
 #: Endings of image files.
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-#: Most bytes of a first row that is looked at: an outline may have thousands of corners.
+#: Largest number of bytes of a first row that is read: an outline may have thousands of corners.
 ROW_BYTES = 100_000
-#: Numbers of a row: a class and a box.
+#: Smallest count of numbers in a row: a class and a box.
 LEAST_NUMBERS = 5
 
 UNMATCHED = "label file without image"
@@ -32,12 +32,11 @@ class LabelFiles:
     """The label files of the images of a subset.
 
     Attributes:
-        by_image: The label file of each image that has one; paths within the root.
-        other_names: The images among these whose label file is not the one expected, but is called
-            like the image in another spelling (`a%20b.txt`), or like the image with its ending
-            (`a.jpg.txt`).
+        by_image: Label file by image, for the images that have one; paths within the root.
+        other_names: The images among them whose label file has another name than expected: that of
+            the image in another spelling (`a%20b.txt`), or with its ending (`a.jpg.txt`).
         without: The images without a label file.
-        unmatched: Label files of no image, and why, as far as their names tell.
+        unmatched: Label files that belong to no image.
         beside: Label files beside images whose labels are expected in another folder.
     """
 
@@ -48,32 +47,41 @@ class LabelFiles:
     beside: list[str] = field(default_factory=list)
 
     def warn(self, collector: Collector) -> None:
-        """Adds the warnings about what has no partner."""
+        """Adds the warnings about images and label files that do not match by name."""
         root = collector.root
         if self.other_names:
-            first = self.other_names[0]
-            count = f"{len(self.other_names)} files, such as {self.by_image[first]} of {first}"
-            collector.warn(Location(root / self.by_image[first]), OTHER_NAME, count, "read")
+            image = self.other_names[0]
+            label_file = self.by_image[image]
+            example = f"{len(self.other_names)} files, such as {label_file} of {image}"
+            collector.warn(Location(root / label_file), OTHER_NAME, example, "read")
+
         if self.without and self.by_image:
+            image = self.without[0]
             total = len(self.without) + len(self.by_image)
-            count = f"{len(self.without)} of {total}, such as {self.without[0]}"
-            collector.warn(
-                Location(root / self.without[0]),
-                WITHOUT_LABELS,
-                count,
-                "read as images without objects",
+            example = f"{len(self.without)} of {total}, such as {image}"
+            action = "read as images without objects"
+            collector.warn(Location(root / image), WITHOUT_LABELS, example, action)
+
+        for label_file in self.unmatched:
+            problem = (
+                f"no image belongs to {shorten(label_file)}, whose objects are lost: "
+                "rename it as its image, or delete it"
             )
-        for name in self.unmatched:
-            problem = f"no image belongs to {shorten(name)}, whose objects are lost: rename it as its image, or delete it"
-            collector.warn(Location(root / name), UNMATCHED, problem, "not read", about="image")
-        for name in self.beside:
-            problem = f"{shorten(name)} is beside its image, and is expected at {labels_of(name)}: move it"
-            collector.warn(Location(root / name), BESIDE, problem, "not read", about="image")
+            location = Location(root / label_file)
+            collector.warn(location, UNMATCHED, problem, "not read", about="image")
+
+        for label_file in self.beside:
+            problem = (
+                f"{shorten(label_file)} is beside its image, and is expected at "
+                f"{labels_of(label_file)}: move it"
+            )
+            location = Location(root / label_file)
+            collector.warn(location, BESIDE, problem, "not read", about="image")
 
 
 def labels_of(path: str) -> str:
-    """The path with its last folder `images` called `labels`."""
-    return _exchanged(path, "images", "labels")
+    """The path with its last folder `images` renamed to `labels`."""
+    return _with_renamed_folder(path, "images", "labels")
 
 
 def label_file_of(image: str) -> str:
@@ -87,35 +95,44 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
     Args:
         root: The dataset's folder.
         images: Paths of the images within the root.
-        folders: Folders of images that are read as a whole, within the root.
+        folders: Folders within the root of which all images are read.
     """
-    present = _text_files(root, images, folders)
-    label_files = LabelFiles()
-    lacking: list[str] = []
+    text_files = _text_files(root, images, folders)
+    by_image: dict[str, str] = {}
     for image in images:
         expected = label_file_of(image)
-        if expected in present:
-            label_files.by_image[image] = expected
-        else:
-            lacking.append(image)
-    unused = present - set(label_files.by_image.values())
-    label_files.other_names = _add_other_names(label_files.by_image, lacking, unused)
-    label_files.without = [image for image in lacking if image not in label_files.by_image]
-    unused -= set(label_files.by_image.values())
-    unused -= _have_images(root, unused)
-    label_files.unmatched = [name for name in sorted(unused) if is_label_file(root / name)]
-    label_files.beside = [
-        name for name in _beside(label_files.without) if is_label_file(root / name)
-    ]
-    return label_files
+        if expected in text_files:
+            by_image[image] = expected
+
+    images_without = [image for image in images if image not in by_image]
+    unused = text_files - set(by_image.values())
+    with_other_names = _match_other_names(images_without, unused)
+    by_image.update(with_other_names)
+
+    images_without = [image for image in images if image not in by_image]
+    unused -= set(by_image.values())
+    unused -= _labels_with_image(root, unused)
+    beside = _paths_beside(images_without)
+    return LabelFiles(
+        by_image=by_image,
+        other_names=list(with_other_names),
+        without=images_without,
+        unmatched=[file for file in sorted(unused) if is_label_file(root / file)],
+        beside=[file for file in beside if is_label_file(root / file)],
+    )
 
 
 def is_label_file(path: Path) -> bool:
-    """Whether the first row of a text file is a class and at least four numbers, which no list of names is."""
+    """True for a text file whose first row is a class and at least four numbers.
+
+    No list of names has such a row.
+    """
     if not is_file(path):
         return False
     with open_binary(path) as file:
-        words = file.read(ROW_BYTES).strip().partition(b"\n")[0].split()
+        content = file.read(ROW_BYTES)
+    first_row = content.strip().partition(b"\n")[0]
+    words = first_row.split()
     if len(words) < LEAST_NUMBERS:
         return False
     for word in words:
@@ -129,71 +146,82 @@ def is_label_file(path: Path) -> bool:
 def _text_files(root: Path, images: Sequence[str], folders: Iterable[str]) -> set[str]:
     """The text files in the folders where labels are expected, within the root."""
     files: set[Path] = set()
-    for place in {Path(label_file_of(image)).parent for image in images}:
-        files.update(Path(entry.path) for entry in entries(root / place))
-    for folder in folders:
-        labels = labels_of(folder)
-        if folder != "." and is_folder(root / labels):
-            files.update(files_below(root / labels))
+    label_folders = {Path(label_file_of(image)).parent for image in images}
+    for folder in label_folders:
+        files.update(Path(entry.path) for entry in entries(root / folder))
+    for image_folder in folders:
+        label_folder = root / labels_of(image_folder)
+        if image_folder != "." and is_folder(label_folder):
+            files.update(files_below(label_folder))
     return {file.relative_to(root).as_posix() for file in files if file.suffix == ".txt"}
 
 
-def _add_other_names(
-    by_image: dict[str, str], lacking: Sequence[str], unused: set[str]
-) -> list[str]:
-    """Adds the label files whose names differ from those expected in a way that leaves no doubt; their images."""
+def _match_other_names(images: Sequence[str], label_files: set[str]) -> dict[str, str]:
+    """Label file by image, for label files with another name than expected.
+
+    A label file is matched where it is the only one that has the image's name in another spelling,
+    or with the image's ending, and no other image has this name.
+
+    Args:
+        images: Images without the label file expected.
+        label_files: Label files without an image.
+    """
     images_by_form = defaultdict[str, list[str]](list)
-    for image in lacking:
+    for image in images:
         images_by_form[comparable(label_file_of(image))].append(image)
         images_by_form[comparable(f"{labels_of(image)}.txt")].append(image)
-    labels_by_image: Mapping[str, list[str]] = defaultdict(list)
-    for name in sorted(unused):
-        images = images_by_form.get(comparable(name), [])
-        if len(images) == 1:
-            labels_by_image[images[0]].append(name)
-    other_names: list[str] = []
-    for image, labels in labels_by_image.items():
-        if len(labels) == 1:
-            by_image[image] = labels[0]
-            other_names.append(image)
-    return other_names
+
+    candidates_by_image = defaultdict[str, list[str]](list)
+    for label_file in sorted(label_files):
+        same_form = images_by_form.get(comparable(label_file), [])
+        if len(same_form) == 1:
+            candidates_by_image[same_form[0]].append(label_file)
+
+    label_file_by_image = {}
+    for image, candidates in candidates_by_image.items():
+        if len(candidates) == 1:
+            label_file_by_image[image] = candidates[0]
+    return label_file_by_image
 
 
-def _have_images(root: Path, labels: Iterable[str]) -> set[str]:
-    """Those of some label files that have an image at all, as those of another subset in the same folder have."""
+def _labels_with_image(root: Path, label_files: Iterable[str]) -> set[str]:
+    """The label files that have an image, as those of another subset in the same folder have."""
     forms_by_folder: dict[str, set[str]] = {}
     with_image: set[str] = set()
-    for label in labels:
-        image = Path(_exchanged(label, "labels", "images"))
+    for label_file in label_files:
+        image = Path(_with_renamed_folder(label_file, "labels", "images"))
         folder = image.parent.as_posix()
         if folder not in forms_by_folder:
-            forms_by_folder[folder] = _forms(root / folder)
+            forms_by_folder[folder] = _label_stems(root / folder)
         if comparable(image.stem) in forms_by_folder[folder]:
-            with_image.add(label)
+            with_image.add(label_file)
     return with_image
 
 
-def _forms(folder: Path) -> set[str]:
-    """What label files of the images in a folder may be called, in `comparable` form, without their ending."""
-    forms: set[str] = set()
+def _label_stems(folder: Path) -> set[str]:
+    """Stems of the label files that the images of a folder may have, in `comparable` form."""
+    stems: set[str] = set()
     for entry in entries(folder):
         name = Path(entry.name)
         if name.suffix.lower() in SUFFIXES:
-            forms |= {comparable(name.stem), comparable(name.name)}
-    return forms
+            stems.add(comparable(name.stem))
+            stems.add(comparable(name.name))
+    return stems
 
 
-def _beside(images: Sequence[str]) -> list[str]:
-    """Where a label file beside each image would be, for images whose labels are expected elsewhere."""
-    names: list[str] = []
+def _paths_beside(images: Sequence[str]) -> list[str]:
+    """Paths of label files beside images whose labels are expected in another folder."""
+    paths: list[str] = []
     for image in images:
-        name = Path(image).with_suffix(".txt").as_posix()
-        if name != label_file_of(image):
-            names.append(name)
-    return names
+        path = Path(image).with_suffix(".txt").as_posix()
+        if path != label_file_of(image):
+            paths.append(path)
+    return paths
 
 
-def _exchanged(path: str, folder: str, other: str) -> str:
-    """The path with its last folder of a name called otherwise."""
-    before, middle, after = f"/{path}/".rpartition(f"/{folder}/")
-    return f"{before}/{other}/{after}".strip("/") if middle else path
+def _with_renamed_folder(path: str, name: str, new_name: str) -> str:
+    """The path with a new name for its last folder called `name`."""
+    before, separator, after = f"/{path}/".rpartition(f"/{name}/")
+    if not separator:
+        return path
+    return f"{before}/{new_name}/{after}".strip("/")

@@ -1,10 +1,11 @@
-"""Kinds of derived datasets, what they are made of, and the COCO files that they are written to."""
+"""Kinds of derived datasets, their source images, and the COCO files that they are written to."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,9 +23,11 @@ from farther.tables import Objects
 from farther.tables.documents import write_json
 from farther.tables.files import inside
 
-#: Most characters of a line about a file that cannot be read.
+#: Largest number of characters of a line about a file that cannot be read.
 LINE = 400
-#: Most pixels of a side of a JPEG, by libjpeg.
+#: Number of files that cannot be read that an error lists.
+LISTED_FAILURES = 5
+#: Largest side of a JPEG in pixels, by libjpeg.
 JPEG_SIDE = 65_500
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -55,49 +58,59 @@ class SceneSelection:
             ParameterError: a dataset, subset or vocabulary is unknown.
             DataError: a table or the rules file is damaged.
         """
-        source, categories = (
-            tables.source(self.dataset, self.subset),
-            tables.categories(self.dataset),
-        )
+        images = tables.source(self.dataset, self.subset)
+        categories = tables.categories(self.dataset)
         if self.rules is None:
-            return source.at_most(self.most), categories.names
+            return images.at_most(self.most), categories.names
         rules = Rules(self.rules)
-        known = of_id_classes(
-            source, rules.by_category(self.vocabulary or self.dataset, categories)
-        )
-        return known.at_most(self.most), rules.id_classes
+        rule_by_category = rules.by_category(self.vocabulary or self.dataset, categories)
+        images = of_id_classes(images, rule_by_category)
+        return images.at_most(self.most), rules.id_classes
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """The selected images and their objects, the folder of the files, and the dataset's categories."""
+    """The images that a dataset is derived from.
+
+    Args:
+        source: The selected images and their objects.
+        root: Folder of the image files.
+        categories: The dataset's categories.
+
+    Raises:
+        DataError: an object is of no category.
+    """
 
     source: LabelledImages
     root: Path
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if unknown := set(self.source.objects.category) - set(self.categories):
+        unknown = set(self.source.objects.category) - set(self.categories)
+        if unknown:
             problem = f"{shorten(min(unknown))} is not a category of the dataset, or no ID class"
             raise DataError(problem, file=self.source.name, field="category")
-        rows = self.source.image_row
-        object.__setattr__(self, "_order", np.argsort(rows, kind="stable"))
-        object.__setattr__(
-            self, "_starts", np.searchsorted(np.sort(rows), np.arange(len(self) + 1))
-        )
 
     def __len__(self) -> int:
         return len(self.source.images)
 
     def objects(self, row: int) -> Objects:
         """The objects of the image of a row."""
-        return self.source.objects[self._order[self._starts[row] : self._starts[row + 1]]]  # type: ignore[attr-defined]
+        return self.source.objects[self._object_rows[row]]
+
+    @cached_property
+    def _object_rows(self) -> list[np.ndarray]:
+        """Rows of the objects of each image."""
+        image_row = self.source.image_row
+        order = np.argsort(image_row, kind="stable")
+        starts = np.searchsorted(image_row[order], np.arange(1, len(self)))
+        return np.split(order, starts)
 
     def file(self, row: int) -> Path:
         """The file of the image of a row.
 
         Raises:
-            DataError: it lies outside of the folder.
+            DataError: it is outside of the folder.
         """
         return inside(self.root, self.source.images.file[row])
 
@@ -112,7 +125,7 @@ class Scenes:
 
 @checked(config=STRICT, kw_only=True)
 class Derived(ABC):
-    """A dataset made from images of an ID dataset.
+    """A dataset derived from images of an ID dataset.
 
     Args:
         images: The images to start from.
@@ -141,7 +154,7 @@ class Derived(ABC):
             scenes: The images that `images` names.
             out: Folder to write, aside first and then renamed:
                 `annotations/instances_<subset>.json`, the files of each subset in `<subset>/`, a
-                CSV file that says how each image was made, and `summary.json`.
+                CSV file with the origin of each image, and `summary.json`.
 
         Raises:
             DataError: too many files cannot be read, or no image is left.
@@ -151,14 +164,19 @@ class Derived(ABC):
         """Writes one image.
 
         Raises:
-            DataError: it is larger than the type of file can be.
+            DataError: it is larger than the type of file supports.
         """
-        options: dict[str, Any] = {"quality": self.quality} if self.file_type == "jpeg" else {}
-        height, width = pixels.shape[:2]
-        if self.file_type == "jpeg" and max(height, width) > JPEG_SIDE:
-            problem = f"{width} × {height} pixels: a JPEG has at most {JPEG_SIDE:,} a side; write file_type: png"
-            raise DataError(problem, file=path.name)
-        Image.fromarray(pixels).save(path, **options)
+        image = Image.fromarray(pixels)
+        if self.file_type == "png":
+            image.save(path)
+            return
+        if max(image.size) > JPEG_SIDE:
+            raise DataError(
+                f"{image.width} × {image.height} pixels: a JPEG has at most {JPEG_SIDE:,} a side; "
+                "write file_type: png",
+                file=path.name,
+            )
+        image.save(path, quality=self.quality)
 
     def finish(
         self, folder: Path, counts: dict[str, Any], failures: list[dict[str, str]], attempts: int
@@ -175,14 +193,16 @@ class Derived(ABC):
             DataError: more than `max_failures` of the files cannot be read; names the first five.
         """
         if len(failures) > self.max_failures * attempts:
-            first = "\n".join(
-                f"  {failure['name']}: {failure['reason']}"[:LINE] for failure in failures[:5]
-            )
-            problem = (
+            lines = [
+                f"  {failure['name']}: {failure['reason']}"[:LINE]
+                for failure in failures[:LISTED_FAILURES]
+            ]
+            raise DataError(
                 f"{len(failures)} of {attempts} files cannot be read, more than max_failures = "
+                f"{self.max_failures:g} allows. Fix them, or raise it. The first:\n"
+                + "\n".join(lines),
+                file=f"{self.images.dataset}/{self.images.subset}",
             )
-            problem += f"{self.max_failures:g} allows. Fix them, or raise it. The first:\n{first}"
-            raise DataError(problem, file=f"{self.images.dataset}/{self.images.subset}")
         counts = {**counts, "failures": len(failures)}
         write_json(folder / "summary.json", {**counts, "failed": failures})
         return counts
@@ -190,7 +210,9 @@ class Derived(ABC):
     @property
     def suffix(self) -> str:
         """Ending of the image files, with the dot."""
-        return ".jpg" if self.file_type == "jpeg" else ".png"
+        if self.file_type == "jpeg":
+            return ".jpg"
+        return ".png"
 
 
 KINDS: Registry[Derived] = Registry("kind of derived dataset", "farther.derived", "KINDS.register")
@@ -202,61 +224,81 @@ def derived(kind: str, name: str, params: Mapping[str, Any]) -> Derived:
     Raises:
         ParameterError: the kind or a parameter is unknown, or a value does not fit.
     """
-    cls, what = KINDS.get(kind), f"derived {name!r}"
+    cls = KINDS.get(kind)
+    title = f"derived {name!r}"
     values = dict(params)
-    for key, part in cls.parts().items():
-        if isinstance(values.get(key), Mapping):
-            values[key] = build(part, f"{what}: {key}", dict(values[key]))
-    return build(cls, what, values)
+    for parameter, parameter_class in cls.parts().items():
+        if isinstance(values.get(parameter), Mapping):
+            nested = dict(values[parameter])
+            values[parameter] = build(parameter_class, f"{title}: {parameter}", nested)
+    return build(cls, title, values)
 
 
 class CocoFile:
     """The annotations of one subset, collected image by image."""
 
     def __init__(self, categories: tuple[str, ...], description: str):
-        self._number = {name: number for number, name in enumerate(categories, start=1)}
+        self._id_by_category = {name: id_ for id_, name in enumerate(categories, start=1)}
         self._description = description
         self.images: list[dict[str, Any]] = []
         self.annotations: list[dict[str, Any]] = []
 
     def add_image(self, image_id: str, file: str, width: int, height: int) -> None:
-        """Lists an image."""
+        """Adds an image."""
         self.images.append({"id": image_id, "file_name": file, "width": width, "height": height})
 
     def add_object(
         self, image_id: str, category: str, box: np.ndarray, area: float, **flags: int
     ) -> int:
-        """Lists an object of an image, and returns its number."""
+        """Adds an object of an image, and returns its id.
+
+        Args:
+            image_id: The image's id.
+            category: Name of the object's category.
+            box: Edges xmin, ymin, xmax, ymax, shape (4,).
+            area: Area in pixels.
+            flags: Further fields, such as `iscrowd`.
+        """
         left, top, right, bottom = box.tolist()
-        shape = {"bbox": [left, top, right - left, bottom - top], "area": area}
-        names = {
-            "id": len(self.annotations) + 1,
+        object_id = len(self.annotations) + 1
+        annotation = {
+            "id": object_id,
             "image_id": image_id,
-            "category_id": self._number[category],
+            "category_id": self._id_by_category[category],
+            "bbox": [left, top, right - left, bottom - top],
+            "area": area,
+            "iscrowd": 0,
+            **flags,
         }
-        self.annotations.append({**names, **shape, "iscrowd": 0, **flags})
-        return len(self.annotations)
+        self.annotations.append(annotation)
+        return object_id
 
     def add_objects(self, objects: Objects, boxes: np.ndarray | None = None) -> None:
-        """Lists objects of images that keep their labels, with new boxes where they are given."""
-        for row, box in enumerate(objects.box if boxes is None else boxes):
-            area = float((box[2] - box[0]) * (box[3] - box[1]))
-            flags = {
-                "iscrowd": int(objects.is_crowd[row]),
-                "is_difficult": int(objects.is_difficult[row]),
-            }
-            self.add_object(objects.image_id[row], objects.category[row], box, area, **flags)
+        """Adds objects of the ID dataset.
+
+        Args:
+            objects: N objects.
+            boxes: New boxes of the objects, shape (N, 4); None where they do not change.
+        """
+        if boxes is None:
+            boxes = objects.box
+        for row, box in enumerate(boxes):
+            left, top, right, bottom = box
+            self.add_object(
+                objects.image_id[row],
+                objects.category[row],
+                box,
+                float((right - left) * (bottom - top)),
+                iscrowd=int(objects.is_crowd[row]),
+                is_difficult=int(objects.is_difficult[row]),
+            )
 
     def write(self, folder: Path, subset: str) -> None:
         """Writes `annotations/instances_<subset>.json`."""
-        categories = [{"id": number, "name": name} for name, number in self._number.items()]
-        path, info = (
+        categories = [{"id": id_, "name": name} for name, id_ in self._id_by_category.items()]
+        write_coco(
             folder / "annotations" / f"instances_{subset}.json",
             {"description": self._description},
-        )
-        write_coco(
-            path,
-            info,
             licenses=[],
             categories=categories,
             images=self.images,

@@ -21,10 +21,11 @@ SUBSET = "blank"
 @KINDS.register("blank")
 @checked(config=STRICT, kw_only=True)
 class Blank(ChangedImages):
-    """ID images with all annotated boxes filled with zeros, so that no known object is left; without annotations.
+    """ID images with all annotated boxes filled with zeros, so that no known object is left.
 
-    A detector should be as uncertain about them as about images without known objects. From them
-    and their originals the threshold on an image's uncertainty is taken where there is no OOD data.
+    They have no annotations. A detector should be as uncertain about them as about images without
+    known objects. Without OOD data, the threshold on an image's uncertainty is chosen on them and
+    their originals.
 
     References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
@@ -40,24 +41,27 @@ class Blank(ChangedImages):
 
     def changes(self, scenes: Scenes) -> list[Change]:
         """Each image once, without its objects."""
-        boxes = [scenes.objects(row).box for row in range(len(scenes))]
-        return [
-            Change(SUBSET, row, SUBSET, partial(without, boxes=one))
-            for row, one in enumerate(boxes)
-        ]
+        changes = []
+        for row in range(len(scenes)):
+            blank = partial(blanked, boxes=scenes.objects(row).box)
+            changes.append(Change(SUBSET, row, SUBSET, blank))
+        return changes
 
-    def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
+    def counts(self, scenes: Scenes, changes: Sequence[Change], folder: Path) -> dict[str, Any]:
         """Numbers of images and of objects that were blanked out."""
-        return {"images": len(made), "blanked": sum(len(scenes.objects(one.row)) for one in made)}
+        object_count = sum(len(scenes.objects(change.row)) for change in changes)
+        return {"images": len(changes), "blanked": object_count}
 
 
-def without(pixels: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+def blanked(pixels: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """An image in which each pixel that a box touches is black.
 
-    >>> without(np.full((2, 4, 3), 7, np.uint8), np.array([[0.5, 0.0, 1.5, 1.0]]))[..., 0].tolist()
+    >>> blanked(np.full((2, 4, 3), 7, np.uint8), np.array([[0.5, 0.0, 1.5, 1.0]]))[..., 0].tolist()
     [[0, 0, 7, 7], [7, 7, 7, 7]]
     """
-    found = pixels.copy()
+    result = pixels.copy()
     for left, top, right, bottom in boxes:
-        found[max(int(top), 0) : int(np.ceil(bottom)), max(int(left), 0) : int(np.ceil(right))] = 0
-    return found
+        rows = slice(max(int(top), 0), int(np.ceil(bottom)))
+        columns = slice(max(int(left), 0), int(np.ceil(right)))
+        result[rows, columns] = 0
+    return result

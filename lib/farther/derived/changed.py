@@ -1,10 +1,11 @@
-"""Datasets of images that are each changed by themselves."""
+"""Datasets in which each image is a changed image of an ID dataset."""
 
 from __future__ import annotations
 
 import multiprocessing
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,14 +20,22 @@ from farther.images.read import load
 from farther.registry import STRICT
 from farther.tables.writing import write_aside
 
-#: Images per process below which starting another one does not pay.
+#: Number of images per process below which a further process does not pay.
 PER_PROCESS = 500
+
+#: Number of images that a process takes at once.
+IMAGES_PER_CHUNK = 8
 
 
 class Change(NamedTuple):
-    """A new image: its subset, the row of the image that it is made of, the kind of change, and the function of pixels.
+    """A new image.
 
-    Worker processes call the function: it must be picklable.
+    Attributes:
+        subset: Its subset.
+        row: Row of the image that it is made of.
+        kind: The kind of change.
+        function: From the pixels of the image to the new ones. Worker processes call it: it must be
+            picklable.
     """
 
     subset: str
@@ -37,7 +46,7 @@ class Change(NamedTuple):
 
 @checked(config=STRICT, kw_only=True)
 class ChangedImages(Derived):
-    """A dataset whose images are those of the ID dataset, each changed by itself."""
+    """A dataset in which each image is a changed image of an ID dataset."""
 
     #: Description of a subset, whose name follows.
     TITLE: ClassVar[str]
@@ -50,66 +59,102 @@ class ChangedImages(Derived):
 
     @abstractmethod
     def changes(self, scenes: Scenes) -> list[Change]:
-        """The images to make."""
+        """The images to write."""
 
     @abstractmethod
-    def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
-        """The counts of the images that were made; a file that says how is written to the folder."""
+    def counts(self, scenes: Scenes, changes: Sequence[Change], folder: Path) -> dict[str, Any]:
+        """Counts of the images that were written.
+
+        Args:
+            scenes: The ID images.
+            changes: The images that were written.
+            folder: The dataset's folder; a file with the origin of each image is written there.
+        """
 
     def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
         """Writes the dataset and returns counts; see `Derived.write`."""
-        images, failures, made = scenes.source.images, list[dict[str, str]](), list[Change]()
+        images = scenes.source.images
         changes = self.changes(scenes)
+        failures: list[dict[str, str]] = []
+        written_changes: list[Change] = []
         with write_aside(out) as aside:
-            files = {
-                name: CocoFile(scenes.categories, f"{self.TITLE}: {name}")
-                for name in self.subsets()
-            }
-            for name in files:
+            coco_by_subset: dict[str, CocoFile] = {}
+            for name in self.subsets():
+                coco_by_subset[name] = CocoFile(scenes.categories, f"{self.TITLE}: {name}")
                 (aside / name).mkdir(parents=True)
-            work = [
-                (
-                    self,
-                    scenes.file(one.row),
-                    one.function,
-                    aside / one.subset / f"{one.row + 1:06d}{self.suffix}",
-                )
-                for one in changes
-            ]
-            done = tqdm(_run(work), self.TITLE, len(work), unit="image", leave=False, disable=None)
-            for one, (*_, file), size in zip(changes, work, done, strict=True):
-                image_id = images.image_id[one.row]
-                if isinstance(size, str):
-                    reason = f"{images.file[one.row]}: {size}"
-                    failures.append({"name": f"{one.subset}: {image_id}", "reason": reason})
+
+            tasks = [self._task(scenes, change, aside) for change in changes]
+            results = tqdm(
+                _run(tasks), self.TITLE, len(tasks), unit="image", leave=False, disable=None
+            )
+            for change, task, result in zip(changes, tasks, results, strict=True):
+                image_id = images.image_id[change.row]
+                if result.problem:
+                    name = f"{change.subset}: {image_id}"
+                    reason = f"{images.file[change.row]}: {result.problem}"
+                    failures.append({"name": name, "reason": reason})
                     continue
-                made.append(one)
-                files[one.subset].add_image(image_id, file.name, *size)
+                written_changes.append(change)
+                coco = coco_by_subset[change.subset]
+                coco.add_image(image_id, task.out.name, result.width, result.height)
                 if self.KEEPS_OBJECTS:
-                    files[one.subset].add_objects(scenes.objects(one.row))
-            for name, coco in files.items():
+                    coco.add_objects(scenes.objects(change.row))
+
+            for name, coco in coco_by_subset.items():
                 coco.write(aside, name)
-            return self.finish(aside, self.counts(scenes, made, aside), failures, len(work))
+            counts = self.counts(scenes, written_changes, aside)
+            return self.finish(aside, counts, failures, len(tasks))
+
+    def _task(self, scenes: Scenes, change: Change, folder: Path) -> _Task:
+        """The task to write an image to the folder of its subset."""
+        name = f"{change.row + 1:06d}{self.suffix}"
+        source = scenes.file(change.row)
+        return _Task(self, source, change.function, folder / change.subset / name)
 
 
-Work = tuple[ChangedImages, Path, Callable[[np.ndarray], np.ndarray], Path]
+@dataclass(frozen=True)
+class _Task:
+    """An image to write.
+
+    Args:
+        params: Parameters of the dataset.
+        source: File of the image that it is made of.
+        function: From the pixels of that image to the new ones.
+        out: The file to write.
+    """
+
+    params: ChangedImages
+    source: Path
+    function: Callable[[np.ndarray], np.ndarray]
+    out: Path
 
 
-def _run(work: list[Work]) -> Iterator[tuple[int, int] | str]:
-    """Width and height of each image written, in order, or why it was not; in several processes where it pays."""
-    processes = min(count_cores(), len(work) // PER_PROCESS)
+@dataclass(frozen=True)
+class _Result:
+    """Size of an image that was written, or the problem because of which it was not."""
+
+    width: int = 0
+    height: int = 0
+    problem: str = ""
+
+
+def _run(tasks: Sequence[_Task]) -> Iterator[_Result]:
+    """Runs tasks, in several processes where that pays; yields their results in order."""
+    processes = min(count_cores(), len(tasks) // PER_PROCESS)
     if processes < 2:
-        yield from map(_one, work)
+        for task in tasks:
+            yield _write_image(task)
         return
     with multiprocessing.get_context("forkserver").Pool(processes) as pool:
-        yield from pool.imap(_one, work, chunksize=8)
+        yield from pool.imap(_write_image, tasks, chunksize=IMAGES_PER_CHUNK)
 
 
-def _one(work: Work) -> tuple[int, int] | str:
-    params, source, function, out = work
+def _write_image(task: _Task) -> _Result:
+    """Writes one image."""
     try:
-        pixels = function(load(source))
-        params.save(pixels, out)
+        pixels = task.function(load(task.source))
+        task.params.save(pixels, task.out)
     except DataError as error:
-        return error.problem
-    return pixels.shape[1], pixels.shape[0]
+        return _Result(problem=error.problem)
+    height, width = pixels.shape[:2]
+    return _Result(width, height)

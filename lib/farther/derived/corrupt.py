@@ -27,7 +27,6 @@ COLUMNS = {
     "severity": pl.Int64,
 }
 
-
 #: Sets of corruptions by name.
 SETS: dict[str, tuple[str, ...]] = {"saod": corruptions.SAOD, "imagenet-c": corruptions.IMAGENET_C}
 
@@ -35,17 +34,17 @@ SETS: dict[str, tuple[str, ...]] = {"saod": corruptions.SAOD, "imagenet-c": corr
 @KINDS.register("corrupt")
 @checked(config=STRICT, kw_only=True)
 class Corrupt(ChangedImages):
-    """ID images with one corruption each, at several severities: one subset per severity, named c1 to c5.
+    """ID images with one corruption each, at several severities.
 
-    Which corruption an image has is drawn from its name, the severity and the seed. So subsets grow
-    without changing.
+    There is one subset per severity, named c1 to c5. The corruption of an image is drawn from its
+    name, the severity and the seed. So subsets grow without changing.
 
     Args:
         severities: From 1 to 5.
         corruptions: "saod" or "imagenet-c", whose fifteen kinds differ in two (speckle noise and
             Gaussian blur; glass and zoom blur); or a list of the corruptions to draw from.
-        draw_per: "severity" draws a corruption for each image and severity; "image" one for all
-            severities of an image, which then differ in nothing else.
+        draw_per: "severity" draws a corruption for each image and severity; "image" a single one
+            for all severities of an image, which then differ in severity only.
 
     References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
@@ -67,9 +66,8 @@ class Corrupt(ChangedImages):
     @classmethod
     def _known_severities(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if set(value) - set(corruptions.SEVERITIES) or len(set(value)) < len(value):
-            raise ValueError(
-                f"each is one of {', '.join(map(str, corruptions.SEVERITIES))}, and listed once"
-            )
+            known = ", ".join(str(severity) for severity in corruptions.SEVERITIES)
+            raise ValueError(f"each is one of {known}, and listed once")
         return value
 
     @field_validator("corruptions")
@@ -111,14 +109,27 @@ class Corrupt(ChangedImages):
             return corruptions.draw(image_id, self.seed, kinds)
         return corruptions.draw(f"{image_id} at severity {severity}", self.seed, kinds)
 
-    def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
-        """Numbers of images by subset and by corruption; `corruptions.csv` lists those of the images."""
+    def counts(self, scenes: Scenes, changes: Sequence[Change], folder: Path) -> dict[str, Any]:
+        """Numbers of images by subset and by corruption.
+
+        Writes `corruptions.csv`, the corruption of each image.
+        """
         image_ids = scenes.source.images.image_id
-        rows = [(one.subset, image_ids[one.row], one.kind, int(one.subset[1:])) for one in made]
-        write_csv(folder / "corruptions.csv", pl.DataFrame(rows, schema=COLUMNS, orient="row"))
-        images = Counter(dict.fromkeys(self.subsets(), 0))
-        images.update(one.subset for one in made)
+        rows = [
+            {
+                "subset": change.subset,
+                "image_id": image_ids[change.row],
+                "corruption": change.kind,
+                "severity": int(change.subset.removeprefix("c")),
+            }
+            for change in changes
+        ]
+        write_csv(folder / "corruptions.csv", pl.DataFrame(rows, schema=COLUMNS))
+
+        images_by_subset = Counter(dict.fromkeys(self.subsets(), 0))
+        images_by_subset.update(change.subset for change in changes)
+        images_by_corruption = Counter(change.kind for change in changes)
         return {
-            "images": dict(images),
-            "corruptions": dict(sorted(Counter(one.kind for one in made).items())),
+            "images": dict(images_by_subset),
+            "corruptions": dict(sorted(images_by_corruption.items())),
         }

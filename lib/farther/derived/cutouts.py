@@ -19,7 +19,13 @@ from farther.registry import STRICT, Registry
 
 
 class CutOut(NamedTuple):
-    """A cut-out: its class, the file and object it comes from (for messages), and its index in the source."""
+    """A cut-out of a source.
+
+    Attributes:
+        category: Its class.
+        name: File and object that it is cut from, for messages.
+        row: Its index in the source.
+    """
 
     category: str
     name: str
@@ -32,12 +38,12 @@ class CutOuts:
 
     Args:
         categories: The source's categories, with its class hierarchy.
-        found: The cut-outs.
+        entries: The cut-outs.
         picture: Returns the RGBA image of a cut-out; raises DataError when its file cannot be read.
     """
 
     categories: Categories
-    found: Sequence[CutOut]
+    entries: Sequence[CutOut]
     picture: Callable[[CutOut], Image.Image]
 
 
@@ -47,7 +53,7 @@ class CutOutSource(ABC):
 
     Args:
         root: Folder of its files.
-        smallest: Least number of pixels of a cut-out's shorter side.
+        smallest: Smallest number of pixels of a cut-out's shorter side.
     """
 
     root: Path
@@ -55,7 +61,7 @@ class CutOutSource(ABC):
 
     @abstractmethod
     def read(self) -> CutOuts:
-        """Lists the cut-outs; decodes no image yet.
+        """The cut-outs; no image is decoded yet.
 
         Raises:
             DataError: a file is absent or damaged.
@@ -64,11 +70,13 @@ class CutOutSource(ABC):
 
 @checked(config=STRICT, kw_only=True)
 class AnnotatedSource(CutOutSource):
-    """Cuts objects out of annotated images, except crowds and objects that touch the edge of their image.
+    """Cuts objects out of annotated images.
+
+    Crowds and objects that touch the edge of their image are left out.
 
     Args:
-        covered: Largest share of an object's box that another object's box may cover: such objects
-            may be partly hidden, or show the other object too.
+        covered: Largest share of an object's box that another object's box may cover: objects with
+            a larger one may be partly hidden, or show the other object too.
     """
 
     covered: Share = 0.1
@@ -89,16 +97,20 @@ class AnnotatedSource(CutOutSource):
             ndarray of shape (N,), bool.
         """
         sides = box[:, 2:] - box[:, :2]
-        whole = (box[:, :2] >= 1).all(axis=1) & (box[:, 2:] <= size - 1).all(axis=1)
-        wanted = is_single & whole & (sides.min(axis=1, initial=np.inf) >= self.smallest)
+        is_large = sides.min(axis=1, initial=np.inf) >= self.smallest
+        is_inside = (box[:, :2] >= 1).all(axis=1) & (box[:, 2:] <= size - 1).all(axis=1)
+        is_usable = is_single & is_inside & is_large
+
         order = np.argsort(image, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(image[order])) + 1):
-            wanted[rows] &= _largest_cover(box[rows]) <= self.covered
-        return wanted
+        starts = np.flatnonzero(np.diff(image[order])) + 1
+        for rows in np.split(order, starts):
+            is_usable[rows] &= _largest_cover(box[rows]) <= self.covered
+        return is_usable
 
 
 SOURCES: Registry[CutOutSource] = Registry("source of cut-outs", "farther.derived")
-register, names = SOURCES.register, SOURCES.names
+register = SOURCES.register
+names = SOURCES.names
 
 
 def create(source: str = "", **params: Any) -> CutOutSource:
@@ -111,7 +123,14 @@ def create(source: str = "", **params: Any) -> CutOutSource:
 
 
 def _largest_cover(box: np.ndarray) -> np.ndarray:
-    """Largest share of each box that another one covers; shape (N, 4) to (N,)."""
+    """Largest share of each box that another one covers.
+
+    Args:
+        box: Edges in pixels, shape (N, 4).
+
+    Returns:
+        ndarray of shape (N,).
+    """
     low = np.maximum(box[:, None, :2], box[None, :, :2])
     high = np.minimum(box[:, None, 2:], box[None, :, 2:])
     common = np.clip(high - low, 0, None).prod(axis=2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -26,7 +28,11 @@ class CutOutFolder(CutOutSource):
     """Images in `<root>/<category>/`, as PNG, WebP or TIFF, transparent around the object."""
 
     def read(self) -> CutOuts:
-        """The images of all sub-folders, by name; see `CutOutSource`. DataError if there is none."""
+        """The images of all sub-folders, by name; see `CutOutSource`.
+
+        Raises:
+            DataError: there is none, or one is damaged, too large, or without alpha channel.
+        """
         if not self.root.is_dir():
             raise DataError(
                 "the folder does not exist; expected one with one sub-folder per category",
@@ -35,22 +41,31 @@ class CutOutFolder(CutOutSource):
         paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]
         large = [path for path in paths if min(_opened(path).size) >= self.smallest]
         if not large:
-            kinds = ", ".join(SUFFIXES)
-            problem = f"no image ({kinds}) of at least {self.smallest} pixels in a sub-folder; lower 'smallest'?"
-            raise DataError(problem, file=self.root)
-        found = [
-            CutOut(path.parent.name, path.relative_to(self.root).as_posix(), row)
-            for row, path in enumerate(large)
-        ]
-        categories = Categories(tuple(dict.fromkeys(one.category for one in found)))
-        return CutOuts(categories, found, lambda one: _loaded(large[one.row]))
+            raise DataError(
+                f"no image ({', '.join(SUFFIXES)}) of at least {self.smallest} pixels in a "
+                "sub-folder; lower 'smallest'?",
+                file=self.root,
+            )
+
+        entries = []
+        for row, path in enumerate(large):
+            name = path.relative_to(self.root).as_posix()
+            entries.append(CutOut(path.parent.name, name, row))
+        names = dict.fromkeys(cutout.category for cutout in entries)
+        return CutOuts(Categories(tuple(names)), entries, partial(_picture, large))
+
+
+def _picture(paths: Sequence[Path], cutout: CutOut) -> Image.Image:
+    """The RGBA image of a cut-out of one of the files."""
+    return _loaded(paths[cutout.row])
 
 
 def _opened(path: Path) -> Image.Image:
     """An image with its header read and checked; its pixels are not decoded."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `MAX_PIXELS` decides
+            # `MAX_PIXELS` is the limit.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = open_image(path)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot be read: {error}", file=path) from None
@@ -63,6 +78,7 @@ def _opened(path: Path) -> Image.Image:
 
 
 def _loaded(path: Path) -> Image.Image:
+    """An image as it is displayed, in mode RGBA."""
     try:
         return upright(_opened(path)).convert("RGBA")
     except (OSError, ValueError, SyntaxError) as error:

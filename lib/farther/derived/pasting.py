@@ -14,11 +14,11 @@ from farther.derived.base import Share
 from farther.errors import ParameterError
 from farther.registry import STRICT
 
-#: Least alpha (of 255) of the pixels that belong to an object.
+#: Smallest alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128
 
-#: Sizes to try, as shares of the one that was drawn.
-SMALLER = (1.0, 0.75, 0.5)
+#: Sizes to try, as shares of the size that was drawn.
+SIZE_FACTORS = (1.0, 0.75, 0.5)
 
 #: Largest factor by which the contrast of colours is changed, up or down.
 CONTRAST = 2.0
@@ -26,16 +26,15 @@ CONTRAST = 2.0
 #: Owner of pixels that belong to no pasted object.
 NO_OBJECT = -1
 
-
 Side = Annotated[float, Field(gt=0, le=1)]
 
 
 @checked(config=STRICT, kw_only=True)
 class Pasting:
-    """How cut-outs are pasted into a scene.
+    """Parameters of pasting cut-outs into a scene.
 
     Args:
-        objects: Least and largest number of objects per scene.
+        objects: Smallest and largest number of objects per scene.
         size: Range of an object's longest side, as a share of the scene's longest side, drawn
             log-uniformly. None: the size of a random ID object of the scenes.
         enlarge: Largest factor by which a cut-out is enlarged; more would blur it.
@@ -83,10 +82,15 @@ class Shape:
     degrees: float = 0.0
     feather: float = 0.0
 
-    def of(self, picture: Image.Image) -> Image.Image | None:
-        """The RGBA cut-out, transformed, without empty margins; None where nothing opaque is left."""
+    def transform(self, picture: Image.Image) -> Image.Image | None:
+        """The transformed RGBA cut-out, without empty margins.
+
+        Returns:
+            None where nothing opaque is left.
+        """
         scale = self.side / max(picture.size)
-        width, height = (max(1, round(length * scale)) for length in picture.size)
+        width = max(1, round(picture.width * scale))
+        height = max(1, round(picture.height * scale))
         picture = picture.resize((width, height), Image.Resampling.BICUBIC)
         if self.is_mirrored:
             picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -125,34 +129,40 @@ class Canvas:
             left, top: Position of its upper left corner.
         """
         mask = _opaque(picture)
-        owner = self.owner[top : top + mask.shape[0], left : left + mask.shape[1]]
-        lost = np.bincount(owner[mask & (owner != NO_OBJECT)], minlength=len(self.sizes))
-        shares = [
-            self._covered(number) + lost[number] / size for number, size in enumerate(self.sizes)
-        ]
-        covered = self.owner != NO_OBJECT
-        covered[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
-        shares += [
-            float(window.mean())
-            for window in map(covered.__getitem__, map(_window, self.box))
-            if window.size
-        ]
+        window = _window_at(left, top, mask)
+        owner = self.owner[window]
+        newly_hidden = np.bincount(owner[mask & (owner != NO_OBJECT)], minlength=len(self.sizes))
+        shares: list[float] = []
+        for number, size in enumerate(self.sizes):
+            shares.append(self._covered(number) + newly_hidden[number] / size)
+
+        is_covered = self.owner != NO_OBJECT
+        is_covered[window] |= mask
+        for box in self.box:
+            covered_in_box = is_covered[_window_of(box)]
+            if covered_in_box.size:
+                shares.append(float(covered_in_box.mean()))
         return max(shares, default=0.0)
 
     def paste(self, picture: Image.Image, left: int, top: int) -> int:
-        """Pastes an object in front of all others and returns its number; arguments as in `hides`."""
+        """Pastes an object in front of all others and returns its number.
+
+        For the arguments see `hides`.
+        """
         mask = _opaque(picture)
-        inside = slice(top, top + mask.shape[0]), slice(left, left + mask.shape[1])
+        window = _window_at(left, top, mask)
         values = np.asarray(picture, dtype=np.float32)
         alpha = values[..., 3:] / 255
-        blended = values[..., :3] * alpha + self.pixels[inside] * (1 - alpha)
-        self.pixels[inside] = np.round(blended).astype(np.uint8)
-        self.owner[inside][mask] = len(self.sizes)
+        blended = values[..., :3] * alpha + self.pixels[window] * (1 - alpha)
+        self.pixels[window] = np.round(blended).astype(np.uint8)
+
+        number = len(self.sizes)
+        self.owner[window][mask] = number
         self.sizes.append(int(mask.sum()))
-        return len(self.sizes) - 1
+        return number
 
     def visible_box(self, number: int) -> np.ndarray | None:
-        """Box of the visible part of a pasted object, float64 of shape (4,); None where it is hidden."""
+        """Box of the visible part of a pasted object, float64 of shape (4,); None if hidden."""
         return _extent(self.owner == number)
 
     def area(self, number: int) -> int:
@@ -167,34 +177,44 @@ class Canvas:
         entirely does not change.
         """
         boxes = self.box.copy()
-        for row, box in enumerate(self.box):
-            rows, columns = _window(box)
-            free = _extent(self.owner[rows, columns] == NO_OBJECT)
-            if free is not None:
-                whole = np.array([0, 0, columns.stop - columns.start, rows.stop - rows.start])
-                seen = free + np.array([columns.start, rows.start] * 2)
-                boxes[row] = np.where(free == whole, box, seen)
+        for index, box in enumerate(self.box):
+            rows, columns = _window_of(box)
+            uncovered = _extent(self.owner[rows, columns] == NO_OBJECT)
+            if uncovered is None:
+                continue
+            width = columns.stop - columns.start
+            height = rows.stop - rows.start
+            is_free_edge = uncovered == (0, 0, width, height)
+            offset = (columns.start, rows.start, columns.start, rows.start)
+            boxes[index] = np.where(is_free_edge, box, uncovered + offset)
         return boxes
 
     def _covered(self, number: int) -> float:
+        """Share of a pasted object that later ones cover."""
         return 1 - self.area(number) / self.sizes[number]
 
 
 def place(
     canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator
 ) -> int | None:
-    """Pastes a cut-out at a random place where it hides little; returns its number, or None where there is no room.
+    """Pastes a cut-out at a random place where it hides little.
 
     Args:
+        canvas: The scene.
         picture: RGBA, without empty margins.
-        side: Longest side in pixels; less where there is no room.
-        params: Limits on its shape and on what it hides.
+        side: Longest side in pixels; smaller where there is no room.
+        params: Limits on its shape and on the share of objects that it hides.
+        rng: Source of random numbers.
+
+    Returns:
+        Number of the pasted object; None where there is no room.
     """
     height, width = canvas.owner.shape
     is_mirrored = bool(rng.random() < params.mirrored)
     degrees = float(rng.uniform(-params.rotate, params.rotate))
-    for smaller in SMALLER:
-        shaped = Shape(side * smaller, is_mirrored, degrees, params.feather).of(picture)
+    for size_factor in SIZE_FACTORS:
+        shape = Shape(side * size_factor, is_mirrored, degrees, params.feather)
+        shaped = shape.transform(picture)
         if shaped is None or shaped.width > width or shaped.height > height:
             continue
         if params.match_colours:
@@ -217,22 +237,23 @@ def trimmed(picture: Image.Image) -> Image.Image | None:
 
 
 def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Image:
-    """Moves the colours of an RGBA cut-out towards a scene's mean and standard deviation per channel.
+    """Moves the colours of a cut-out towards mean and standard deviation of a scene, per channel.
 
     Args:
+        picture: RGBA cut-out.
         scene: ndarray of shape (height, width, 3), uint8.
         share: Degree, 0 to 1.
     """
-    values = np.asarray(picture, dtype=np.float64)
-    colours, own = values[..., :3], values[_opaque(picture)][:, :3]
-    around = scene.reshape(-1, 3).astype(np.float64)
-    ratio = np.clip(around.std(axis=0) / np.maximum(own.std(axis=0), 1e-9), 1 / CONTRAST, CONTRAST)
-    middle = own.mean(axis=0)
-    moved = (
-        (colours - middle) * (1 + share * (ratio - 1))
-        + middle
-        + share * (around.mean(axis=0) - middle)
-    )
+    colours = np.asarray(picture, dtype=np.float64)[..., :3]
+    object_colours = colours[_opaque(picture)]
+    scene_colours = scene.reshape(-1, 3).astype(np.float64)
+
+    object_mean = object_colours.mean(axis=0)
+    scene_mean = scene_colours.mean(axis=0)
+    object_deviation = np.maximum(object_colours.std(axis=0), 1e-9)
+    ratio = np.clip(scene_colours.std(axis=0) / object_deviation, 1 / CONTRAST, CONTRAST)
+    contrast = 1 + share * (ratio - 1)
+    moved = (colours - object_mean) * contrast + object_mean + share * (scene_mean - object_mean)
     result = Image.fromarray(np.clip(np.round(moved), 0, 255).astype(np.uint8))
     result.putalpha(picture.getchannel("A"))
     return result
@@ -245,24 +266,31 @@ def _feathered(alpha: Image.Image, radius: float) -> Image.Image:
     wide.paste(alpha, (margin, margin))
     blurred = np.asarray(wide.filter(ImageFilter.GaussianBlur(radius)), dtype=np.int16)
     inner = blurred[margin : margin + alpha.height, margin : margin + alpha.width]
-    return Image.fromarray(
-        np.minimum(np.clip(2 * inner - 255, 0, 255), np.asarray(alpha)).astype(np.uint8)
-    )
+    faded = np.clip(2 * inner - 255, 0, 255)
+    return Image.fromarray(np.minimum(faded, np.asarray(alpha)).astype(np.uint8))
 
 
 def _opaque(picture: Image.Image) -> np.ndarray:
+    """Mask of the pixels of an RGBA image that belong to the object, shape (height, width)."""
     return np.asarray(picture.getchannel("A")) >= OPAQUE
 
 
 def _extent(mask: np.ndarray) -> np.ndarray | None:
     """Box of the set pixels, float64 (4,): xmin, ymin, xmax, ymax; None when none is set."""
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    rows = np.flatnonzero(mask.any(axis=1))
+    columns = np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return None
     return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], dtype=np.float64)
 
 
-def _window(box: np.ndarray) -> tuple[slice, slice]:
+def _window_at(left: int, top: int, mask: np.ndarray) -> tuple[slice, slice]:
+    """Rows and columns of an image that a mask covers at a position."""
+    height, width = mask.shape
+    return slice(top, top + height), slice(left, left + width)
+
+
+def _window_of(box: np.ndarray) -> tuple[slice, slice]:
     """Rows and columns of the pixels that overlap a box."""
     left, top = np.floor(box[:2]).astype(int).tolist()
     right, bottom = np.ceil(box[2:]).astype(int).tolist()
