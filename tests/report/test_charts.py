@@ -171,10 +171,10 @@ def test_known_classes_have_a_confusion_of_their_own(make_run):
             "wilderness": {"confusion": confused},
         },
     )
-    cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, shown=5))]
+    cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, limit=5))]
     assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
     assert (
-        charts.confusion_of_known(run, shown=1).title
+        charts.confusion_of_known(run, limit=1).title
         == "Known objects detected as known classes (1 of 2 categories)"
     )
 
@@ -188,11 +188,11 @@ def test_only_unknown_categories_are_confused(make_run):
             "wilderness": {"confusion": confused},
         },
     )
-    assert [tuple(row.values()) for row in rows(charts.confusion(run, shown=5))] == [
+    assert [tuple(row.values()) for row in rows(charts.confusion(run, limit=5))] == [
         ("Lynx", "cat", 2),
         ("Lynx", "dog", 1),
         ("Kite", "dog", 1),
     ]
-    assert charts.confusion(run, shown=1).title.endswith("(1 of 2 categories)")
-    assert charts.confusion_of_known(make_run({}), shown=5) is None
-    assert charts.confusion(make_run({}), shown=5) is None
+    assert charts.confusion(run, limit=1).title.endswith("(1 of 2 categories)")
+    assert charts.confusion_of_known(make_run({}), limit=5) is None
+    assert charts.confusion(make_run({}), limit=5) is None
