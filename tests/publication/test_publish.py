@@ -163,8 +163,7 @@ def changed(publication: Publication, **columns) -> Publication:
     )
 
 
-# -------------------------------------------------------------------------------------------------
-# what comes back
+# What comes back
 
 
 @pytest.mark.parametrize(
@@ -218,8 +217,7 @@ def test_any_box_gives_its_edges_back_from_corner_and_size(values):
     assert np.array_equal(np.concatenate([low, high], axis=1).astype(np.float32), edges)
 
 
-# -----------------------------------------------------------------------------------------------
-# what is in the files
+# What is in the files
 
 
 def test_coco_json_is_what_pycocotools_reads(project, tmp_path):
@@ -345,8 +343,7 @@ def test_a_split_of_the_id_dataset_is_published_when_it_is_named(project, tmp_pa
     assert rows(out, "val")[0]["distance_category"] == "ID"
 
 
-# -------------------------------------------------------------------------------------------
-# dataset card and Croissant
+# Dataset card and Croissant
 
 
 @pytest.fixture(scope="module")
@@ -451,8 +448,7 @@ def test_mlcroissant_accepts_the_description_and_reads_the_records(hub, caplog):
     assert names == ["Animal", "Goat"]
 
 
-# -------------------------------------------------------------------------------------------------
-# people's words
+# People's words
 
 
 def test_words_come_from_a_file(tmp_path):
@@ -489,8 +485,7 @@ def test_wrong_words_are_refused_in_plain_words(tmp_path, text, message):
     assert str(file) in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------
-# what is refused
+# What is refused
 
 
 def test_an_earlier_publication_is_replaced_as_a_whole(project, tmp_path):
