@@ -35,13 +35,25 @@ def points(chart) -> list[tuple[str, float, float]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["index.html hero-1", "detectors.html outcomes-1-1",
-     "charts.html ood-1", "charts.html correlations", "splits/pets.html categories-1",
-     "methods/msp.html detectors-1-1"]
-    + [f"detectors/pets-net.html {name}" for name in
-       ("outcomes", "confusion", "methods-3", "roc-1", "pr-1", "tau-1", "confidence-1", "no-detection-1",
-        "wilderness-1", "reliability")],
-)  # fmt: skip
+    [
+        "index.html hero-1",
+        "detectors.html outcomes-1-1",
+        "charts.html ood-1",
+        "charts.html correlations",
+        "splits/pets.html categories-1",
+        "methods/msp.html detectors-1-1",
+        "detectors/pets-net.html outcomes",
+        "detectors/pets-net.html confusion",
+        "detectors/pets-net.html methods-3",
+        "detectors/pets-net.html roc-1",
+        "detectors/pets-net.html pr-1",
+        "detectors/pets-net.html tau-1",
+        "detectors/pets-net.html confidence-1",
+        "detectors/pets-net.html no-detection-1",
+        "detectors/pets-net.html wilderness-1",
+        "detectors/pets-net.html reliability",
+    ],
+)
 def test_vega_lite_draws_it(report, read, kind):
     page, name = kind.split()
     svg = vl_convert.vegalite_to_svg(

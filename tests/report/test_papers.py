@@ -1,4 +1,4 @@
-"""Pages of papers: the tables of the miniature project, with values that were worked out by hand."""
+"""Pages of papers: the tables of the miniature project, with values worked out by hand."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ def sources(evaluated):
 
 
 def tables(sources, name):
-    """Number of each table of a paper that has values → its rows, those of all its listings together."""
+    """Number of each table of a paper that has values → the rows of all its listings."""
     paper = next(paper for paper in PAPERS if paper.name == name)
     shown = content(paper, paper.tables(sources))["tables"].values()
     return {

@@ -60,8 +60,7 @@ def heads(table) -> list[str]:
     return [head.replace("\N{NO-BREAK SPACE}", " ") for head, _ in table.heads]
 
 
-# -------------------------------------------------------------------------------------------------------------
-# methods
+# Methods
 
 
 def test_values_of_both_kinds_of_table_come_together():
@@ -147,8 +146,7 @@ def test_nothing_in_common_gives_no_rows(make_run):
     )
 
 
-# ----------------------------------------------------------------------------------------------------------
-# wilderness
+# Wilderness
 
 
 @pytest.fixture
@@ -197,8 +195,7 @@ def test_detectors_that_a_table_of_wilderness_lacks_have_none(wilderness):
     assert ("retinanet", "voc") in ALL.detectors
 
 
-# ---------------------------------------------------------------------------------------------------
-# files and the page
+# Files and the page
 
 
 @pytest.mark.parametrize(
@@ -257,7 +254,6 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
         )
 
 
-# ----------------------------------------------------------------------------------------------------------------
 # SAOD
 
 #: A run on COCO with two splits of SVHN.
