@@ -8,8 +8,8 @@ from tests.support.labelled import write_embeddings
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
-from farther.review import Catalogue, watcher_for
-from farther.review.catalogue import WORDS
+from farther.review import Catalogue, label_checker_for
+from farther.review.catalogue import SURPLUS_WEIGHT
 from farther.review.suspicion import surplus
 from farther.similarity.embeddings import NameEmbeddings
 
@@ -17,7 +17,11 @@ BOX = [10, 10, 40, 30]
 
 
 def other_benchmark(project, there, saw, names):
-    """Parameters with a benchmark of animals whose detector saw a `dog`, here called `names`, in `f` and `a`."""
+    """Parameters with a benchmark of animals whose detector saw a `dog` in `f` and `a`.
+
+    Args:
+        names: Names of the detector's classes.
+    """
     zoo = {**there["benchmarks"]["tiny"], "id": "zoo"}
     regions = saw(("f", BOX, 0.8, 1), ("a", BOX, 0.7, 0))
     regions.header = replace(regions.header, classes=names)
@@ -32,10 +36,10 @@ def other_benchmark(project, there, saw, names):
 
 def test_a_run_of_another_benchmark_looks_by_the_names_that_both_know(project, there, saw):
     params = other_benchmark(project, there, saw, ("lion", "hound", "ant"))
-    watcher = watcher_for("tiny", params, project, "keen")
-    assert watcher.id_class == {"hound": "dog"}
-    catalogue = Catalogue(
-        "tiny", benchmark("tiny", params["benchmarks"]["tiny"]), {}, project, watcher
+    checker = label_checker_for("tiny", params, project, "keen")
+    assert checker.id_class == {"hound": "dog"}
+    catalogue = Catalogue.read(
+        "tiny", benchmark("tiny", params["benchmarks"]["tiny"]), {}, project, checker
     )
     suspicion = dict(zip(catalogue.images.image_id, catalogue.suspicion, strict=True))
     assert suspicion == {"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, "f": pytest.approx(0.8)}
@@ -47,13 +51,13 @@ def test_a_run_that_knows_no_id_class_is_refused(project, there, saw):
     with pytest.raises(
         ParameterError, match="'keen' knows none of the classes of benchmark 'tiny'"
     ):
-        watcher_for("tiny", params, project, "keen")
+        label_checker_for("tiny", params, project, "keen")
 
 
 def test_the_parameters_say_which_run_looks_if_it_has_regions(project, there, saw):
     params = other_benchmark(project, there, saw, ("lion", "hound", "ant"))
-    assert watcher_for("tiny", {**params, "review": {"tiny": "keen"}}, project).run == "keen"
-    assert watcher_for("tiny", {**params, "review": {"tiny": "gone"}}, project).run == "small"
+    assert label_checker_for("tiny", {**params, "review": {"tiny": "keen"}}, project).run == "keen"
+    assert label_checker_for("tiny", {**params, "review": {"tiny": "gone"}}, project).run == "small"
 
 
 # What CLIP adds
@@ -78,11 +82,13 @@ def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(
     photos.write(folder / "photos" / "names.parquet")
     looks = np.array([[1, 0, 0], [0, 0.6, 0.8], [0.6, 0.8, 0], [0, 1, 0], [0, 0, 1], [0, 0.8, 0.6]])
     write_embeddings(folder / "photos" / "val", "abcdef", looks)
-    found = Catalogue("tiny", catalogue.benchmark, {}, project, watcher_for("tiny", there, project))
+    found = Catalogue.read(
+        "tiny", catalogue.benchmark, {}, project, label_checker_for("tiny", there, project)
+    )
     rank = dict(
         zip(
             found.images.image_id,
-            np.round((found.queue - found.suspicion) / WORDS * 5).astype(int),
+            np.round((found.queue - found.suspicion) / SURPLUS_WEIGHT * 5).astype(int),
             strict=True,
         )
     )

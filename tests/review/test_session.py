@@ -7,7 +7,7 @@ import pytest
 
 from farther.curation import Decision, ImageKey, benchmark, time_after
 from farther.errors import DataError, ParameterError
-from farther.review import Catalogue, Filters, Session, watcher_for
+from farther.review import Catalogue, Filters, Session, label_checker_for
 from farther.review.suspicion import explained
 from farther.tables import Objects
 from farther.tables.annotations import UNLABELLED
@@ -55,8 +55,8 @@ def test_an_image_that_nobody_annotated_explains_no_detection(project, there):
     )
     Objects.concatenate([objects[~in_e], whole]).write(folder / "objects.parquet")
     made = benchmark("tiny", there["benchmarks"]["tiny"])
-    catalogue = Catalogue(
-        "tiny", made, there["datasets"], project, watcher_for("tiny", there, project)
+    catalogue = Catalogue.read(
+        "tiny", made, there["datasets"], project, label_checker_for("tiny", there, project)
     )
     (row,) = catalogue.frame.filter(image_id="e")["image"]
     assert catalogue.suspicion[row] == pytest.approx(0.95)
@@ -225,7 +225,7 @@ def test_doubtful_similarity_can_come_first(project, catalogue, file):
         suggested=["near", "near", "near"],
         margin=margins,
     ).write(folder / "images.parquet")
-    session = Session(Catalogue("tiny", catalogue.benchmark, {}, project), file, "ann")
+    session = Session(Catalogue.read("tiny", catalogue.benchmark, {}, project), file, "ann")
     assert names(session, order="similarity").startswith("edb")
     assert session.image(row(session, "e"))["similarity"] == {
         "similarity": 0.85,
