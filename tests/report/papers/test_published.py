@@ -3,11 +3,11 @@
 import csv
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
 from tests.report.conftest import run_of
+from tests.report.papers.conftest import ROOT
 from tests.support.evaluations import impact_of
 
 from farther.errors import DataError, ParameterError
@@ -19,7 +19,7 @@ from farther.report.results import OodSplit
 from farther.report.settings import Counterpart
 
 KEY = dict(zip(PLACE, ("faster_rcnn", "voc", "coco_near", "msp"), strict=True))
-ALL = Published.read(Path(__file__).parents[2] / PRINTED)
+ALL = Published.read(ROOT / PRINTED)
 FASTER_RCNN = Counterpart(detector="faster_rcnn", id="voc")
 
 MEAN = {"f": [0.9, 0.8], "precision": [0.9, 0.8], "recall": [0.9, 0.8], "threshold": [0.5, 0.75]}
