@@ -196,7 +196,7 @@ def _fate_values(publication: Publication) -> dict[str, Any]:
 def _review_values(publication: Publication) -> dict[str, Any]:
     """Number of images that reviewers decided on, and the reviewers."""
     decided = 0
-    reviewers = set()
+    reviewers: set[str] = set()
     for names in publication.fates.decided_by:
         if names:
             decided += 1

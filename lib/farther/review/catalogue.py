@@ -29,7 +29,7 @@ SURPLUS_WEIGHT = 0.2
 SIMILARITY = ("similarity", "id_class", "suggested", "margin")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Catalogue:
     """The images of a benchmark under review.
 
@@ -75,7 +75,7 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         frame = image_rows(self.fates).with_columns(suspicion=self.suspicion, queue=self.queue)
-        object.__setattr__(self, "frame", frame.hstack(self.similarity))
+        self.frame = frame.hstack(self.similarity)
 
     @classmethod
     def read(

@@ -193,8 +193,11 @@ def _mean_recall_gain(run: Run, method: str, kind: str) -> float | None:
     gains = []
     for split in run.splits:
         errors = of_unknown(run, split.name, method)
-        if kind in errors and errors[kind].values["r_u"] is not None:
-            gains.append(errors[kind].values["r_u"])
+        if kind not in errors:
+            continue
+        gain = errors[kind].values["r_u"]
+        if gain is not None:
+            gains.append(gain)
     if not gains:
         return None
     return sum(gains) / len(gains)

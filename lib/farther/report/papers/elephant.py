@@ -147,9 +147,9 @@ def _operating_points(run: Run, evaluation: Evaluation) -> Listing:
 
     values_by_beta: dict[str, Mapping[str, Sequence[float]]] = {}
     for beta, f_beta in points.betas.items():
-        values = f_beta.classes.get(COW) or f_beta.mean
-        if values is not None:
-            values_by_beta[beta] = values
+        best = f_beta.classes.get(COW) or f_beta.mean
+        if best is not None:
+            values_by_beta[beta] = best
     if not points.ratios:
         return Listing.of(caption, [])
 

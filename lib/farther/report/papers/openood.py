@@ -205,9 +205,9 @@ def _columns(sources: Sources) -> list[Column]:
     Within a kind, those with a classifier come first, then in the order of params.yaml.
     """
     group_of_run = {}
-    for group, names in sources.seeds.items():
+    for seed_group, names in sources.seeds.items():
         for name in names:
-            group_of_run[name] = group
+            group_of_run[name] = seed_group
     classifiers = [run for run in sources.runs if run.whole_images]
     detectors = [run for run in sources.runs if not run.whole_images]
 
