@@ -131,7 +131,7 @@ class PrintedTable:
         return None
 
     def cell(self, id_dataset: str, method: str) -> str:
-        """What the paper prints for a method on a benchmark, "" where it has no such cell."""
+        """The printed cell of a method on a benchmark, "" where the paper has none."""
         keys = []
         for distance in ("near", "far"):
             key = (id_dataset, distance, method)
