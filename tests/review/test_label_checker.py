@@ -1,17 +1,12 @@
-"""Which images are looked at first, and why. `conftest.PHOTOS` says what the photos show."""
+"""The run that checks labels, and the classes that it shares with a benchmark."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from tests.support.labelled import write_embeddings
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
 from farther.review import Catalogue, label_checker_for
-from farther.review.catalogue import SURPLUS_WEIGHT
-from farther.review.suspicion import surplus
-from farther.similarity.embeddings import NameEmbeddings
 
 BOX = [10, 10, 40, 30]
 
@@ -58,40 +53,3 @@ def test_the_parameters_say_which_run_looks_if_it_has_regions(project, there, sa
     params = other_benchmark(project, there, saw, ("lion", "hound", "ant"))
     assert label_checker_for("tiny", {**params, "review": {"tiny": "keen"}}, project).run == "keen"
     assert label_checker_for("tiny", {**params, "review": {"tiny": "gone"}}, project).run == "small"
-
-
-# What CLIP adds
-
-
-def test_surplus_is_what_the_best_id_name_fits_better_than_the_best_labelled_name():
-    images = np.array([[1, 0], [0.6, 0.8], [0, 1.0]])
-    found = surplus(
-        images, np.array([[1.0, 0], [0.8, 0.6]]), np.array([[0, 1.0], [0.6, 0.8]]), np.array([1, 1])
-    )
-    np.testing.assert_allclose(found, [1, 0.96 - 1, 0.6])
-
-
-def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(
-    project, there, catalogue
-):
-    folder = project / "artifacts" / "embeddings"
-    vectors = {"cat": [1, 0, 0], "dog": [0, 1, 0], "person": [0, 0, 1]}
-    NameEmbeddings(name=list(vectors), embedding=np.eye(3)).write(folder / "pets" / "names.parquet")
-    names = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0.6, 0.8], [0.6, 0.8, 0]]
-    photos = NameEmbeddings(name=["Cat", "Dog", "Person", "Fox", "Kite"], embedding=np.array(names))
-    photos.write(folder / "photos" / "names.parquet")
-    looks = np.array([[1, 0, 0], [0, 0.6, 0.8], [0.6, 0.8, 0], [0, 1, 0], [0, 0, 1], [0, 0.8, 0.6]])
-    write_embeddings(folder / "photos" / "val", "abcdef", looks)
-    found = Catalogue.read(
-        "tiny", catalogue.benchmark, {}, project, label_checker_for("tiny", there, project)
-    )
-    rank = dict(
-        zip(
-            found.images.image_id,
-            np.round((found.queue - found.suspicion) / SURPLUS_WEIGHT * 5).astype(int),
-            strict=True,
-        )
-    )
-    # Surplus: a 1 - 1, b 0.8 - 1, c 0.8 - 1, d 1 - 0.6, e 1 - 0, f 0.8 with nothing labelled.
-    assert [rank[image] for image in "adfe"] == [2, 3, 4, 5] and {rank["b"], rank["c"]} == {0, 1}
-    assert list(found.suspicion) == list(catalogue.suspicion)
