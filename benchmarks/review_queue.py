@@ -17,7 +17,7 @@ import yaml
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
-from farther.review import Catalogue, watcher_for
+from farther.review import Catalogue, label_checker_for
 
 FIRST = 0.2
 
@@ -57,8 +57,8 @@ def main() -> None:
         made = benchmark(name, section)
         for run in params["detectors"]:
             try:
-                catalogue = Catalogue(
-                    name, made, params["datasets"], ".", watcher_for(name, params, ".", run)
+                catalogue = Catalogue.read(
+                    name, made, params["datasets"], ".", label_checker_for(name, params, ".", run)
                 )
             except ParameterError:  # it has no regions, or knows none of the classes
                 continue

@@ -44,7 +44,7 @@ from farther.monitor.sources import open_source
 from farther.projects import recognise
 from farther.projects.project import ProjectFiles
 from farther.report.charts.vega import read_csv
-from farther.review.watcher import _id_classes
+from farther.review.label_checker import match_id_classes
 from farther.tables.files import is_file, is_folder, is_present
 from farther.tables.header import _read_last_layer
 
@@ -93,7 +93,7 @@ def names_of_a_detector(root: Path) -> dict[str, str]:
     id_sources = {"train": {"dataset": "voc", "subset": "train"}}
     rules = str(ROOT / "data/benchmarks/voc.yaml")
     made = benchmark("voc", {"id": "voc", "rules": rules, "subsets": id_sources, "splits": ood})
-    return _id_classes(("dog",), "coco", made, root / "classes.yaml")
+    return match_id_classes(("dog",), "coco", made, root / "classes.yaml")
 
 
 def wordnet_files() -> dict[str, bytes]:
@@ -402,7 +402,7 @@ ASKING = {
     "projects.recognise_detector": "a file or a folder: absent is an error",
     "projects.recognise_results": "a file or a folder: absent is an error",
     "review.catalogue": "stored embeddings",
-    "review.watcher": "stored regions",
+    "review.label_checker": "stored regions",
     "similarity.embed": "stored embeddings",
     "similarity.lookalikes": "stored embeddings",
     "similarity.sources": "stored embeddings",

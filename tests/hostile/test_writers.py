@@ -19,7 +19,7 @@ import yaml
 from markdown_it import MarkdownIt
 from PIL import Image
 from tests.hostile.texts import TEXTS
-from tests.publication import test_publish as published
+from tests.publication import conftest as published
 from tests.report.conftest import run_of
 
 from farther.command import main
@@ -227,7 +227,9 @@ def test_tables_as_markdown(tables):
 @pytest.fixture(scope="module")
 def publication(tmp_path_factory):
     """A publication whose categories, ID classes, licences and title are these texts."""
-    made = published.gathered(published.project.__wrapped__(tmp_path_factory))
+    root = tmp_path_factory.mktemp("project")
+    published.write_project(root)
+    made = published.collect_publication(root)
     split = made.splits[0]
     objects = split.objects[[0] * len(TEXTS)].with_columns(category=list(TEXTS.values()))
     objects = objects.with_columns(object_id=range(len(TEXTS)))

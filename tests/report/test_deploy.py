@@ -84,8 +84,8 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
     alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
     choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
     assert deploy.remarks(replace(found, choice=choice)) == [
-        "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, 50.0 measured). "
-        "The two sets of images differ, or are too small."
+        "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, "
+        "50.0 measured). The two sets of images differ, or are too small."
     ]
 
 

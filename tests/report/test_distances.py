@@ -1,4 +1,4 @@
-"""The first figure and its sentences, compared with conftest.PHOTOS and with the tables of outcomes."""
+"""The first figure and its sentences, compared with conftest.PHOTOS and tables of outcomes."""
 
 import re
 

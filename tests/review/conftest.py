@@ -1,4 +1,7 @@
-"""A project small enough to check by hand: six photos, a detector that saw two of them, and who decides on them."""
+"""A project small enough to check by hand.
+
+It has six photos, a detector that saw two of them, and two reviewers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from PIL import Image
 from tests.support.labelled import labelled, write_tables
 
 from farther.curation import DecisionsFile, benchmark
-from farther.review import Catalogue, ReviewServer, Session, watcher_for
+from farther.review import Catalogue, ReviewServer, Session, label_checker_for
 from farther.tables import Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
@@ -124,7 +127,9 @@ def there(project: Path) -> dict[str, Any]:
 @pytest.fixture
 def catalogue(project: Path, there: dict[str, Any]) -> Catalogue:
     made = benchmark("tiny", there["benchmarks"]["tiny"])
-    return Catalogue("tiny", made, PARAMS["datasets"], project, watcher_for("tiny", there, project))
+    return Catalogue.read(
+        "tiny", made, PARAMS["datasets"], project, label_checker_for("tiny", there, project)
+    )
 
 
 @pytest.fixture

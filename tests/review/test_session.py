@@ -2,15 +2,11 @@
 
 import csv
 
-import numpy as np
 import pytest
 
-from farther.curation import Decision, ImageKey, benchmark, time_after
+from farther.curation import Decision, ImageKey, time_after
 from farther.errors import DataError, ParameterError
-from farther.review import Catalogue, Filters, Session, watcher_for
-from farther.review.suspicion import explained
-from farther.tables import Objects
-from farther.tables.annotations import UNLABELLED
+from farther.review import Catalogue, Filters, Session
 
 
 def names(session: Session, **filters: str) -> str:
@@ -44,34 +40,6 @@ def test_a_detection_on_a_labelled_object_is_not_suspicious(ann):
         ("cat", 0.9),
         ("dog", 0.0),
     ]
-
-
-def test_an_image_that_nobody_annotated_explains_no_detection(project, there):
-    folder = project / "artifacts" / "tables" / "photos" / "val"
-    objects = Objects.read(folder / "objects.parquet")
-    in_e = objects.image_id == "e"
-    whole = Objects(
-        image_id=["e"], object_id=[99], box=[[0, 0, 64, 48]], category=[UNLABELLED], is_crowd=[True]
-    )
-    Objects.concatenate([objects[~in_e], whole]).write(folder / "objects.parquet")
-    made = benchmark("tiny", there["benchmarks"]["tiny"])
-    catalogue = Catalogue(
-        "tiny", made, there["datasets"], project, watcher_for("tiny", there, project)
-    )
-    (row,) = catalogue.frame.filter(image_id="e")["image"]
-    assert catalogue.suspicion[row] == pytest.approx(0.95)
-
-
-def test_labels_explain_a_detection_by_one_box_or_by_all_that_fill_it():
-    whole = np.array([[0, 0, 4, 4]])
-    quarters = np.array([[0, 0, 2, 2], [2, 0, 4, 2], [0, 2, 2, 4], [2, 2, 4, 4.0]])
-    everyone = np.zeros(4, np.int64)
-    assert explained(whole, quarters, everyone).tolist() == [1.0]
-    assert explained(whole, whole.astype(float), np.array([0])).tolist() == [1.0]
-    assert explained(whole, np.array([[8, 8, 9, 9.0]]), np.array([0])).tolist() == [0.0]
-    assert explained(whole, np.zeros((0, 4)), np.zeros(0, np.int64)).tolist() == [0.0]
-    # IoU 1/4 and a quarter covered: 1 - sqrt(3/4 · 3/4)
-    assert explained(whole, quarters[:1], np.array([0])) == pytest.approx([0.25])
 
 
 def test_an_image_says_which_label_and_which_rule_decided(ann):
@@ -225,7 +193,7 @@ def test_doubtful_similarity_can_come_first(project, catalogue, file):
         suggested=["near", "near", "near"],
         margin=margins,
     ).write(folder / "images.parquet")
-    session = Session(Catalogue("tiny", catalogue.benchmark, {}, project), file, "ann")
+    session = Session(Catalogue.read("tiny", catalogue.benchmark, {}, project), file, "ann")
     assert names(session, order="similarity").startswith("edb")
     assert session.image(row(session, "e"))["similarity"] == {
         "similarity": 0.85,

@@ -1,4 +1,4 @@
-"""ID images whose proposals may be unlabelled objects, and results without those in which reviewers saw some."""
+"""ID images whose proposals may be unlabelled objects, and results without such images."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,10 @@ SETTINGS = EvaluationSettings(replicates=0, proposals=ProposalSettings(alarms=0.
 
 @pytest.fixture
 def files(project, saw):
-    """Four ID images of the run `small`: of two, two proposals lie on no detection, those of `a` surer."""
+    """Four ID images of the run `small`.
+
+    In two of them two proposals lie on no detection; those of `a` are surer.
+    """
     made = RunFiles("small", "tiny", project / "artifacts")
     cats = Objects(image_id=list("abcd"), object_id=range(4), box=[CAT] * 4, category=["cat"] * 4)
     for split in ("val", "test"):
@@ -72,9 +75,9 @@ def test_false_alarms_of_id_images_are_shown_the_surest_first(session):
 def test_results_are_given_with_and_without_images_in_which_an_object_is_not_labelled(
     session, files, project
 ):
-    read = lambda: (
-        evaluate_proposals(files, read_sources("small", {"anchors": {}}), SETTINGS).sources
-    )  # noqa: E731
+    def read():
+        return evaluate_proposals(files, read_sources("small", {"anchors": {}}), SETTINGS).sources
+
     assert list(read()) == ["anchors"]
     for row in session.queue(Filters()):
         image = session.image(row)

@@ -23,7 +23,7 @@ from pathlib import Path
 #: What the stages and DVC import, without Polars and Arrow: these start threads, which a copy has
 #: not.
 PACKAGES = (
-    "altair", "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
+    "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
     "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
 )  # fmt: skip
 

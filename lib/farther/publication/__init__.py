@@ -1,4 +1,4 @@
-"""Publishes curated splits: COCO JSON, Parquet as FindMeIfYouCan is published, a Hugging Face dataset folder."""
+"""Publishes curated splits as COCO JSON, as Parquet like FMIYC, or as a Hugging Face dataset."""
 
 from farther.publication.contents import Publication, PublishedSplit, collect
 from farther.publication.datasheet import Words, read_words

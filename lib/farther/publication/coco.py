@@ -15,6 +15,9 @@ from farther.tables.files import inside
 #: Digits of a COCO image id, as its file names have them.
 DIGITS = 12
 
+#: Name and address of a licence.
+Licence = tuple[str, str]
+
 
 def write_split(split: PublishedSplit, folder: Path) -> None:
     """Writes `annotations/instances_<split>.json` and the images, `<split>/<file>`.
@@ -25,63 +28,102 @@ def write_split(split: PublishedSplit, folder: Path) -> None:
     pycocotools treats annotation 0 as never found, so all ids are then one higher, and this field
     has the original one. Items are written one at a time to save memory.
     """
-    for row, name in enumerate(split.images.file):
-        content, path = split.image_bytes(row), inside(inside(folder, split.name), name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    image_ids: list[Any] = split.images.image_id.tolist()
-    if all(len(name) == DIGITS and name.isascii() and name.isdecimal() for name in image_ids):
-        image_ids = [int(name) for name in image_ids]
-    credits = [split.credit(row) for row in range(len(image_ids))]
-    found = sorted({(credit.license, credit.license_url) for credit in credits if credit.license})
-    licences = {licence: number for number, licence in enumerate(found, start=1)}
+    _write_images(split, folder)
+    image_ids = _image_ids(split)
+    number_of_licence = _number_licences(split)
     write_coco(
         folder / "annotations" / f"instances_{split.name}.json",
         {
-            "description": f"{split.name}: images of {split.dataset} ({split.subset}), {split.distance}",
+            "description": (
+                f"{split.name}: images of {split.dataset} ({split.subset}), {split.distance}"
+            ),
             "dataset_origin": split.dataset,
             "distance_category": split.distance,
         },
-        licenses=(
-            {"id": number, "name": name, "url": url} for (name, url), number in licences.items()
-        ),
-        categories=(
-            {"id": number, "name": name, "supercategory": split.supercategory(name)}
-            for number, name in enumerate(split.categories.names, start=1)
-        ),
-        images=_images(split, image_ids, licences),
+        licenses=_licences(number_of_licence),
+        categories=_categories(split),
+        images=_images(split, image_ids, number_of_licence),
         annotations=_annotations(split, image_ids),
     )
 
 
-def _images(
-    split: PublishedSplit, image_ids: list[Any], licences: dict[tuple[str, str], int]
-) -> Iterator[dict[str, Any]]:
-    for row, (image_id, file) in enumerate(zip(image_ids, split.images.file, strict=True)):
+def _write_images(split: PublishedSplit, folder: Path) -> None:
+    for row, name in enumerate(split.images.file):
+        content = split.image_bytes(row)
+        path = inside(inside(folder, split.name), name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _image_ids(split: PublishedSplit) -> list[int] | list[str]:
+    """The images' ids: numbers where all of them have 12 digits."""
+    names: list[str] = split.images.image_id.tolist()
+    if all(len(name) == DIGITS and name.isascii() and name.isdecimal() for name in names):
+        return [int(name) for name in names]
+    return names
+
+
+def _number_licences(split: PublishedSplit) -> dict[Licence, int]:
+    """Each licence → its number, from 1."""
+    licences: set[Licence] = set()
+    for row in range(len(split.images)):
         credit = split.credit(row)
-        number = licences.get((credit.license, credit.license_url))
-        known = {"license": number, "author": credit.author, "source_url": credit.source_url}
-        size = {"width": int(split.images.width[row]), "height": int(split.images.height[row])}
-        yield {
+        if credit.license:
+            licences.add((credit.license, credit.license_url))
+    return {licence: number for number, licence in enumerate(sorted(licences), start=1)}
+
+
+def _licences(number_of_licence: dict[Licence, int]) -> Iterator[dict[str, Any]]:
+    for (name, url), number in number_of_licence.items():
+        yield {"id": number, "name": name, "url": url}
+
+
+def _categories(split: PublishedSplit) -> Iterator[dict[str, Any]]:
+    for number, name in enumerate(split.categories.names, start=1):
+        yield {"id": number, "name": name, "supercategory": split.supercategory(name)}
+
+
+def _images(
+    split: PublishedSplit,
+    image_ids: list[int] | list[str],
+    number_of_licence: dict[Licence, int],
+) -> Iterator[dict[str, Any]]:
+    images = split.images
+    for row, image_id in enumerate(image_ids):
+        item = {
             "id": image_id,
-            "file_name": file,
-            **size,
-            **{key: value for key, value in known.items() if value},
+            "file_name": images.file[row],
+            "width": int(images.width[row]),
+            "height": int(images.height[row]),
         }
+        credit = split.credit(row)
+        licence = number_of_licence.get((credit.license, credit.license_url))
+        if licence is not None:
+            item["license"] = licence
+        if credit.author:
+            item["author"] = credit.author
+        if credit.source_url:
+            item["source_url"] = credit.source_url
+        yield item
 
 
-def _annotations(split: PublishedSplit, image_ids: list[Any]) -> Iterator[dict[str, Any]]:
-    objects, image_row = split.objects, split.source.image_row
+def _annotations(
+    split: PublishedSplit, image_ids: list[int] | list[str]
+) -> Iterator[dict[str, Any]]:
+    objects = split.objects
+    boxes = split.boxes.tolist()
     is_shifted = bool(np.any(objects.object_id == 0))
-    for row, (box, area) in enumerate(zip(split.boxes.tolist(), split.areas, strict=True)):
-        object_id = int(objects.object_id[row])
-        annotation = {
-            "id": object_id + is_shifted,
-            "image_id": image_ids[int(image_row[row])],
+    for row, object_id in enumerate(objects.object_id.tolist()):
+        item = {
+            "id": object_id + 1 if is_shifted else object_id,
+            "image_id": image_ids[int(split.source.image_row[row])],
             "category_id": int(split.category_number[row]) + 1,
-            "bbox": box,
-            "area": area,
+            "bbox": boxes[row],
+            "area": split.areas[row],
             "iscrowd": int(objects.is_crowd[row]),
         }
-        annotation |= {"is_difficult": 1} if objects.is_difficult[row] else {}
-        yield {**annotation, "object_id": object_id} if is_shifted else annotation
+        if objects.is_difficult[row]:
+            item["is_difficult"] = 1
+        if is_shifted:
+            item["object_id"] = object_id
+        yield item

@@ -32,8 +32,11 @@ class PublishedSplit:
     """A split and the files of its images.
 
     Args:
+        name: Its name.
+        distance: Its distance from the ID dataset.
         dataset, subset: Source of its images.
         folder: The split's tables, as `curate` wrote them; messages name its files.
+        source: Its images and their objects.
         categories: The categories of its dataset.
         root: Folder of the image files of its dataset.
         credits: Licence and author of images by image id, as far as the dataset's files contain
@@ -54,19 +57,26 @@ class PublishedSplit:
     credits: Mapping[str, Credit] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        lost = np.flatnonzero(self.category_number < 0)
-        if len(lost):
-            row = int(lost[0])
-            problem = f"{self.objects.category[row]!r} is not a category of dataset {self.dataset!r}; rerun `curate`"
+        unknown = np.flatnonzero(self.category_number < 0)
+        if len(unknown):
+            row = int(unknown[0])
             raise DataError(
-                problem, file=self.folder / "objects.parquet", row=row, field="category"
+                f"{self.objects.category[row]!r} is not a category of dataset {self.dataset!r}; "
+                "rerun `curate`",
+                file=self.folder / "objects.parquet",
+                row=row,
+                field="category",
             )
 
     @cached_property
     def category_number(self) -> np.ndarray:
-        """Index of each object's category in `categories.names`, -1 if absent: int64 of shape (number of objects,)."""
-        known = {name: number for number, name in enumerate(self.categories.names)}
-        return np.array([known.get(name, -1) for name in self.objects.category], dtype=np.int64)
+        """Index of each object's category in `categories.names`, -1 if absent.
+
+        int64 of shape (number of objects,).
+        """
+        number_by_name = {name: number for number, name in enumerate(self.categories.names)}
+        numbers = [number_by_name.get(name, -1) for name in self.objects.category]
+        return np.array(numbers, dtype=np.int64)
 
     @property
     def images(self) -> Images:
@@ -101,22 +111,25 @@ class PublishedSplit:
         return inside(self.root, self.images.file[row])
 
     def image_bytes(self, row: int) -> bytes:
-        """Content of an image's file; DataError if it cannot be read, or is not the file that was ingested."""
+        """Content of an image's file.
+
+        Raises:
+            DataError: it cannot be read, or is not the file that was ingested.
+        """
         path = self.image_path(row)
+        images_file = self.folder / "images.parquet"
         try:
             content = path.read_bytes()
         except OSError as error:
             problem = (
                 f"the image {path} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
             )
-            raise DataError(
-                problem, file=self.folder / "images.parquet", row=row, field="file"
-            ) from None
+            raise DataError(problem, file=images_file, row=row, field="file") from None
         if digest(hashlib.sha256(content).digest()) != self.images.digest[row]:
             problem = (
                 f"the file {path} has changed since it was ingested; rerun `ingest` and `curate`"
             )
-            raise DataError(problem, file=self.folder / "images.parquet", row=row, field="digest")
+            raise DataError(problem, file=images_file, row=row, field="digest")
         return content
 
 
@@ -125,6 +138,10 @@ class Publication:
     """Splits of a benchmark and all that is known about them.
 
     Args:
+        name: The benchmark's name.
+        benchmark: Its parameters.
+        id_classes: Its ID classes.
+        splits: The splits.
         fates: Fate of each image of the OOD sources.
         origins: Source of each dataset, as text.
         similarity: Similarity to ID by split, as `stratify` measured it; {} where it did not run.
@@ -157,74 +174,103 @@ def collect(
 ) -> Publication:
     """Gathers splits of a benchmark that was curated.
 
+    Args:
+        name: The benchmark's name.
+        benchmark: Its parameters.
+        datasets: Section `datasets` of the parameters.
+        artifacts: The artifacts folder.
+        splits: Names of splits; all OOD splits when empty.
+        words: The publisher's statements.
+        project: The folder that the datasets' roots are relative to.
+
     Raises:
         ParameterError: a split is unknown or has no images, or its dataset is not in the
             parameters.
         DataError: a table is absent or damaged.
     """
     artifacts = Path(artifacts)
-    chosen = {split: _origin(name, benchmark, split) for split in splits or benchmark.splits}
-    tables = TablesFolder(artifacts / "tables")
+    splits_folder = artifacts / "splits" / name
+    source_by_split = {}
+    for split in splits or benchmark.splits:
+        source_by_split[split] = _source(name, benchmark, split)
     roots = image_roots(datasets, artifacts / "tables", project)
-    readers = {
-        name: create(**datasets[choose("dataset", name, datasets)]) for name, *_ in chosen.values()
-    }
-    folder, measured = (
-        artifacts / "splits" / name,
-        artifacts / "counts" / "similarity" / f"{name}.json",
-    )
-    similarity = similarities(measured).splits
+    readers: dict[str, Reader] = {}
+    for source in source_by_split.values():
+        params = datasets[choose("dataset", source.dataset, datasets)]
+        readers[source.dataset] = create(**params)
+    tables = TablesFolder(artifacts / "tables")
+
+    published = []
+    for split, source in source_by_split.items():
+        published.append(
+            _published_split(
+                split,
+                source,
+                inside(splits_folder, split),
+                tables.categories(source.dataset),
+                roots[source.dataset],
+                readers[source.dataset],
+            )
+        )
+    similarity = similarities(artifacts / "counts" / "similarity" / f"{name}.json").splits
     return Publication(
         name=name,
         benchmark=benchmark,
         id_classes=tuple(read_rules(benchmark).id_classes),
-        splits=tuple(
-            _split(
-                split, origin, inside(folder, split), tables, roots[origin[0]], readers[origin[0]]
-            )
-            for split, origin in chosen.items()
-        ),
-        fates=Fates.read(folder / "fates.parquet"),
-        origins={key: readers[key].SOURCE for key in sorted(readers)},
-        similarity={split: similarity[split] for split in chosen if split in similarity},
+        splits=tuple(published),
+        fates=Fates.read(splits_folder / "fates.parquet"),
+        origins={dataset: readers[dataset].SOURCE for dataset in sorted(readers)},
+        similarity={split: similarity[split] for split in source_by_split if split in similarity},
         words=words or Words(),
     )
 
 
-def _origin(name: str, benchmark: Benchmark, split: str) -> tuple[str, str, Distance]:
-    """Dataset, subset and distance of a split."""
+@dataclass(frozen=True)
+class SplitSource:
+    """Source of a split's images, and the split's distance from the ID dataset."""
+
+    dataset: str
+    subset: str
+    distance: Distance
+
+
+def _source(name: str, benchmark: Benchmark, split: str) -> SplitSource:
+    """Source of an OOD split, or of a split of the ID dataset."""
     choose(f"split of benchmark {name!r}", split, [*benchmark.splits, *benchmark.subsets])
     if split in benchmark.subsets:
-        return *benchmark.id_sources[split], "ID"
-    one = benchmark.splits[split]
-    return one.dataset, one.subset, one.distance
+        dataset, subset = benchmark.id_sources[split]
+        return SplitSource(dataset, subset, "ID")
+    settings = benchmark.splits[split]
+    return SplitSource(settings.dataset, settings.subset, settings.distance)
 
 
-def _split(
+def _published_split(
     name: str,
-    origin: tuple[str, str, Distance],
+    source: SplitSource,
     folder: Path,
-    tables: TablesFolder,
+    categories: Categories,
     root: Path,
     reader: Reader,
 ) -> PublishedSplit:
-    dataset, subset, distance = origin
-    images, objects = Images.read(folder / "images.parquet"), folder / "objects.parquet"
+    images = Images.read(folder / "images.parquet")
     if not len(images):
         raise ParameterError(f"split {name!r} has no images; name the splits to publish")
-    wanted = set(images.image_id)
+    image_ids = set(images.image_id)
+    credits = {}
+    for image_id, credit in reader.credits(source.subset):
+        if image_id in image_ids and credit:
+            credits[image_id] = credit
+    objects_file = folder / "objects.parquet"
     return PublishedSplit(
         name=name,
-        distance=distance,
-        dataset=dataset,
-        subset=subset,
+        distance=source.distance,
+        dataset=source.dataset,
+        subset=source.subset,
         folder=folder,
-        source=LabelledImages(images, Objects.read(objects), objects),
-        categories=tables.categories(dataset),
+        source=LabelledImages(images, Objects.read(objects_file), objects_file),
+        categories=categories,
         root=root,
-        credits={
-            name: credit for name, credit in reader.credits(subset) if name in wanted and credit
-        },
+        credits=credits,
     )
 
 

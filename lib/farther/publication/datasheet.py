@@ -5,14 +5,14 @@ Source: Datasheets for Datasets, arXiv:1803.09010.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.datasets.records import read_mapping
 from farther.errors import DataError, ParameterError
@@ -20,8 +20,16 @@ from farther.registry import STRICT, build
 from farther.tables.documents import parse_yaml
 
 
-class Question(NamedTuple):
-    """A question of the datasheet, and the template of the answer from the tables ("" where only people know)."""
+@dataclass(frozen=True)
+class Question:
+    """A question of the datasheet.
+
+    Args:
+        key: Its name in the publisher's file.
+        section: Title of its section.
+        text: The question.
+        answer: Template of the answer from the tables, "" where only people know it.
+    """
 
     key: str
     section: str
@@ -32,15 +40,16 @@ class Question(NamedTuple):
 @cache
 def datasheet() -> tuple[Question, ...]:
     """The questions of a datasheet, in the order of FMIYC's Appendix A."""
-    content = parse_yaml(files(__package__).joinpath("datasheet.yaml").read_text(encoding="utf-8"))
-    return tuple(
-        Question(key, section, entry["question"], entry.get("answer", "").strip())
-        for section, entries in content.items()
-        for key, entry in entries.items()
-    )
+    text = files(__package__).joinpath("datasheet.yaml").read_text(encoding="utf-8")
+    questions = []
+    for section, entries in parse_yaml(text).items():
+        for key, entry in entries.items():
+            answer = entry.get("answer", "").strip()
+            questions.append(Question(key, section, entry["question"], answer))
+    return tuple(questions)
 
 
-@dataclass(config=STRICT, kw_only=True)
+@checked_dataclass(config=STRICT, kw_only=True)
 class Words:
     """The publisher's statements about a dataset.
 
@@ -85,7 +94,8 @@ def read_words(path: str | Path) -> Words:
             names it.
     """
     content = read_mapping(Path(path), "a mapping from title, summary, … to text")
+    params = {str(key): value for key, value in content.items()}
     try:
-        return build(Words, "words", {str(key): value for key, value in content.items()})
+        return build(Words, "words", params)
     except ParameterError as error:
         raise DataError(str(error), file=path) from None

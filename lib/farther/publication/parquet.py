@@ -1,4 +1,4 @@
-"""A split as Parquet with the columns of the published FindMeIfYouCan benchmark, images embedded."""
+"""A split as Parquet with images and the columns of the published FindMeIfYouCan benchmark."""
 
 from __future__ import annotations
 
@@ -56,46 +56,76 @@ CREDITS = ("license", "license_url", "author", "source_url")
 def write_parquet(
     split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_BYTES
 ) -> list[Path]:
-    """Writes the files of a split, `<split>/test-00000-of-00001.parquet`; returns their paths.
+    """Writes the files of a split, `<split>/test-00000-of-00001.parquet`.
 
     The columns are those of the published benchmark (`SCHEMA`). Objects have two further fields,
     `iscrowd` and `is_difficult`. A box is x, y, width, height; `category_id` counts from 0 and is a
     class label in the schema that `datasets` reads; `area` is that of the box, as the tables
     contain no outlines. One row group is in memory at once.
+
+    Args:
+        split: The split.
+        folder: The publication's folder.
+        shard_bytes: Approximate image bytes per file.
+
+    Returns:
+        The files.
     """
     schema = described(split)
-    path = inside(folder, split.name)
-    path.mkdir(parents=True, exist_ok=True)
-    files = [split.image_path(row) for row in range(len(split.images))]
-    sizes = np.array([file.stat().st_size if file.is_file() else 0 for file in files])
-    shards, rows, written = _parts(sizes, shard_bytes), _rows(split), []
+    split_folder = inside(folder, split.name)
+    split_folder.mkdir(parents=True, exist_ok=True)
+    rows = _rows(split)
+    sizes = _image_sizes(split)
+    shards = _cut(sizes, shard_bytes)
+    files = []
     for number, shard in enumerate(shards):
-        written.append(path / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet")
+        file = split_folder / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet"
         with pq.ParquetWriter(
-            written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]
+            file, schema, use_dictionary=["dataset_origin", "distance_category"]
         ) as writer:
-            for group in _parts(sizes[shard], GROUP_BYTES, GROUP_ROWS):
-                records = [
-                    {
-                        "image": {
-                            "bytes": split.image_bytes(image),
-                            "path": split.images.file[image],
-                        },
-                        **row,
-                    }
-                    for image, row in enumerate(
-                        rows[shard][group].iter_rows(named=True), shard.start + group.start
-                    )
-                ]
+            for group in _cut(sizes[shard], GROUP_BYTES, GROUP_ROWS):
+                first = shard.start + group.start
+                records = _records(split, rows[shard][group], first)
                 writer.write_table(pa.Table.from_pylist(records, schema))
-    return written
+        files.append(file)
+    return files
+
+
+def _image_sizes(split: PublishedSplit) -> np.ndarray:
+    """Bytes of each image's file, 0 where it is absent: int64 of shape (number of images,)."""
+    sizes = np.zeros(len(split.images), dtype=np.int64)
+    for row in range(len(split.images)):
+        path = split.image_path(row)
+        if path.is_file():
+            sizes[row] = path.stat().st_size
+    return sizes
+
+
+def _records(split: PublishedSplit, rows: pl.DataFrame, first: int) -> list[dict[str, Any]]:
+    """Records of consecutive images with the images' content.
+
+    Args:
+        split: The split.
+        rows: Their rows from `_rows`.
+        first: Number of the first of them in the split.
+    """
+    records = []
+    for number, row in enumerate(rows.iter_rows(named=True), start=first):
+        image = {"bytes": split.image_bytes(number), "path": split.images.file[number]}
+        records.append({"image": image, **row})
+    return records
 
 
 def split_name(split: PublishedSplit) -> str:
-    """Name of the split for `datasets`: `test` for OOD splits; ID splits keep theirs, with `val` as `validation`."""
+    """Name of the split for `datasets`.
+
+    OOD splits are called `test`; ID splits keep their name, with `val` as `validation`.
+    """
     if split.distance != "ID":
         return "test"
-    return "validation" if split.name == "val" else re.sub(r"\W", "_", split.name)
+    if split.name == "val":
+        return "validation"
+    return re.sub(r"\W", "_", split.name)
 
 
 def described(split: PublishedSplit) -> pa.Schema:
@@ -118,16 +148,28 @@ def _feature(split: PublishedSplit, field: pa.Field) -> Any:
         return [_feature(split, field.type.value_field)]
     if pa.types.is_struct(field.type):
         return {inner.name: _feature(split, inner) for inner in field.type}
-    kind = str(field.type)
-    return {"dtype": {"double": "float64"}.get(kind, kind), "_type": "Value"}
+    dtype = str(field.type)
+    if dtype == "double":
+        dtype = "float64"
+    return {"dtype": dtype, "_type": "Value"}
 
 
-def _parts(sizes: np.ndarray, most: int, most_rows: int | None = None) -> list[slice]:
-    """Consecutive rows, cut after the row with which a part reaches `most` bytes or `most_rows` rows."""
-    parts, first = [], 0
+def _cut(sizes: np.ndarray, max_bytes: int, max_rows: int | None = None) -> list[slice]:
+    """Cuts rows into consecutive parts.
+
+    Args:
+        sizes: Bytes of each row.
+        max_bytes: A part ends with the row with which it reaches this number of bytes,
+        max_rows: or this number of rows.
+    """
+    parts = []
+    first = 0
     while first < len(sizes):
-        reached = first + int(np.searchsorted(np.cumsum(sizes[first:]), most)) + 1
-        last = min(reached, len(sizes), first + (most_rows or len(sizes)))
+        bytes_so_far = np.cumsum(sizes[first:])
+        last = first + int(np.searchsorted(bytes_so_far, max_bytes)) + 1
+        last = min(last, len(sizes))
+        if max_rows is not None:
+            last = min(last, first + max_rows)
         parts.append(slice(first, last))
         first = last
     return parts
@@ -135,35 +177,7 @@ def _parts(sizes: np.ndarray, most: int, most_rows: int | None = None) -> list[s
 
 def _rows(split: PublishedSplit) -> pl.DataFrame:
     """The columns of a split but the images themselves: one row per image, in order."""
-    images, objects = split.images, split.objects
-    labelled = pl.DataFrame(
-        {
-            "row": split.source.image_row,
-            "id": objects.object_id,
-            "area": pl.Series(split.areas, dtype=pl.Float64),
-            "bbox": pl.Series(split.boxes.tolist(), dtype=pl.List(pl.Float64)),
-            "category_id": split.category_number,
-            "iscrowd": objects.is_crowd,
-            "is_difficult": objects.is_difficult,
-        }
-    )
-    above = [split.supercategory(name) for name in split.categories.names]
-    categories = pl.DataFrame(
-        {"id": range(len(above)), "name": list(split.categories.names), "supercategory": above},
-        schema={"id": pl.Int64, "name": pl.String, "supercategory": pl.String},
-    )
-    shown = (
-        labelled.select("row", id="category_id")
-        .unique()
-        .sort("row", "id")
-        .join(categories, on="id", how="left")
-    )
-    lists = [
-        frame.group_by("row", maintain_order=True).agg(pl.struct(pl.exclude("row")).alias(name))
-        for name, frame in (("objects", labelled), ("categories", shown))
-    ]
-    credits = [split.credit(row) for row in range(len(images))]
-    rows = images.frame.select(
+    rows = split.images.frame.select(
         pl.int_range(pl.len()).alias("row"),
         pl.col("file").alias("file_name"),
         "image_id",
@@ -171,11 +185,51 @@ def _rows(split: PublishedSplit) -> pl.DataFrame:
         "width",
         pl.col("dataset").alias("dataset_origin"),
         pl.lit(split.distance).alias("distance_category"),
-        *(
-            pl.Series(name, [getattr(credit, name) for credit in credits], dtype=pl.String)
-            for name in CREDITS
-        ),
+        *_credit_columns(split),
     )
-    for one in lists:
-        rows = rows.join(one, on="row", how="left", maintain_order="left")
+    objects = _object_rows(split)
+    categories = _category_rows(split, objects)
+    for name, frame in (("objects", objects), ("categories", categories)):
+        records = pl.struct(pl.exclude("row")).alias(name)
+        records_by_row = frame.group_by("row", maintain_order=True).agg(records)
+        rows = rows.join(records_by_row, on="row", how="left", maintain_order="left")
     return rows.with_columns(pl.col("objects", "categories").fill_null([])).drop("row")
+
+
+def _credit_columns(split: PublishedSplit) -> list[pl.Series]:
+    credits = [split.credit(row) for row in range(len(split.images))]
+    columns = []
+    for name in CREDITS:
+        values = [getattr(credit, name) for credit in credits]
+        columns.append(pl.Series(name, values, dtype=pl.String))
+    return columns
+
+
+def _object_rows(split: PublishedSplit) -> pl.DataFrame:
+    """One row per object: the row of its image, and the fields of column `objects`."""
+    return pl.DataFrame(
+        {
+            "row": split.source.image_row,
+            "id": split.objects.object_id,
+            "area": pl.Series(split.areas, dtype=pl.Float64),
+            "bbox": pl.Series(split.boxes.tolist(), dtype=pl.List(pl.Float64)),
+            "category_id": split.category_number,
+            "iscrowd": split.objects.is_crowd,
+            "is_difficult": split.objects.is_difficult,
+        }
+    )
+
+
+def _category_rows(split: PublishedSplit, objects: pl.DataFrame) -> pl.DataFrame:
+    """One row per image and category in it: the image's row, and the fields of `categories`."""
+    names = list(split.categories.names)
+    categories = pl.DataFrame(
+        {
+            "id": range(len(names)),
+            "name": names,
+            "supercategory": [split.supercategory(name) for name in names],
+        },
+        schema={"id": pl.Int64, "name": pl.String, "supercategory": pl.String},
+    )
+    labelled = objects.select("row", id="category_id").unique().sort("row", "id")
+    return labelled.join(categories, on="id", how="left")

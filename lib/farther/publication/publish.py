@@ -1,9 +1,9 @@
-"""Writes a publication: a folder that is replaced as a whole, and only if it contains nothing else."""
+"""Writes a publication: a folder that is replaced if it contains nothing but a publication."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import farther
 from farther.errors import ParameterError
@@ -39,16 +39,7 @@ def publish(
     with write_aside(out) as aside:
         aside.mkdir()
         _write(publication, aside, format, shard_bytes)
-        mark = {
-            "made_by": f"farther {farther.__version__}",
-            "format": format,
-            "benchmark": publication.name,
-            "splits": [split.name for split in publication.splits],
-            "contents": {
-                path.name: "" if path.is_dir() else digest(path) for path in sorted(aside.iterdir())
-            },
-        }
-        write_json(aside / MARK, mark)
+        write_json(aside / MARK, _mark(publication, aside, format))
     return out
 
 
@@ -65,16 +56,36 @@ def _write(publication: Publication, folder: Path, format: Format, shard_bytes: 
         write_json(folder / "croissant.json", croissant(publication, shards, folder))
 
 
+def _mark(publication: Publication, folder: Path, format: Format) -> dict[str, Any]:
+    """The content of the file `MARK`."""
+    contents = {}
+    for path in sorted(folder.iterdir()):
+        contents[path.name] = "" if path.is_dir() else digest(path)
+    return {
+        "made_by": f"farther {farther.__version__}",
+        "format": format,
+        "benchmark": publication.name,
+        "splits": [split.name for split in publication.splits],
+        "contents": contents,
+    }
+
+
 def _refuse_other_files(out: Path) -> None:
-    """Raises ParameterError for a folder with files that `publish` did not write, or that were changed since."""
+    """Refuses a folder whose files `publish` did not write, or that were changed since.
+
+    Raises:
+        ParameterError: it has such files; names the first one.
+    """
     if (out.exists() and not out.is_dir()) or out.is_symlink():
         raise ParameterError(f"{out} is not a folder; choose another name")
     present = sorted(out.iterdir()) if out.exists() else []
-    if present and not (out / MARK).is_file():
+    if not present:
+        return
+    if not (out / MARK).is_file():
         raise ParameterError(
             f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder"
         )
-    mark = read_json(out / MARK) if present else {}
+    mark = read_json(out / MARK)
     contents = mark.get("contents", {}) if isinstance(mark, dict) else {}
     for path in present:
         if path.name == MARK:
@@ -84,5 +95,7 @@ def _refuse_other_files(out: Path) -> None:
                 f"{path} was not written by `publish`; move it away or choose another folder"
             )
         if path.is_file() and contents[path.name] != digest(path):
-            problem = "was changed since `publish` wrote it; put your text into the file for --words and move this away"
-            raise ParameterError(f"{path} {problem}")
+            raise ParameterError(
+                f"{path} was changed since `publish` wrote it; put your text into the file for "
+                "--words and move this away"
+            )

@@ -12,7 +12,14 @@ from sklearn.metrics import cohen_kappa_score
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement between two reviewers on the images that both decided; `kappa` is None where it is not defined."""
+    """Agreement between two reviewers on the images that both decided on.
+
+    Args:
+        first, second: Their names.
+        images: Number of images that both decided on.
+        equal: Number of images with equal decisions.
+        kappa: Cohen's κ; None where it is not defined.
+    """
 
     first: str
     second: str
@@ -40,11 +47,13 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 def agreements(votes: pl.DataFrame) -> list[Agreement]:
     """Agreement of each pair of reviewers with common images, by name."""
     table = votes.pivot("reviewer", index="image", values="fate")
-    found = []
-    for first, second in combinations(sorted(set(table.columns) - {"image"}), 2):
-        shared = table.select(ours=first, theirs=second).drop_nulls()
-        if shared.height:
-            ours, theirs = shared["ours"].to_list(), shared["theirs"].to_list()
-            equal = shared.filter(pl.col("ours") == pl.col("theirs")).height
-            found.append(Agreement(first, second, shared.height, equal, cohen_kappa(ours, theirs)))
-    return found
+    reviewers = sorted(set(table.columns) - {"image"})
+    pairs = []
+    for first, second in combinations(reviewers, 2):
+        common = table.select(first, second).drop_nulls()
+        if common.is_empty():
+            continue
+        equal = common.filter(pl.col(first) == pl.col(second)).height
+        kappa = cohen_kappa(common[first].to_list(), common[second].to_list())
+        pairs.append(Agreement(first, second, common.height, equal, kappa))
+    return pairs

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.curation import DecisionsFile, benchmark
+from farther.curation import Benchmark, DecisionsFile, benchmark
 from farther.errors import ParameterError, choose
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.review.catalogue import Catalogue
+from farther.review.label_checker import label_checker_for
 from farther.review.server import ReviewServer
 from farther.review.session import Session
-from farther.review.suspects import Suspects
-from farther.review.watcher import watcher_for
+from farther.review.suspects import read_suspects
 from farther.terminal import say
 
 #: Folder of a benchmark's decisions where its parameters name no file.
@@ -31,12 +31,12 @@ class ReviewSettings:
 
     Args:
         reviewer: Name in the decisions file; by default that of the user who is logged in.
-        run: Detector whose regions suggest unlabelled objects; see `watcher_for`.
+        run: Detector whose regions suggest unlabelled objects; see `label_checker_for`.
         decisions: Decisions file; by default the one that the benchmark's parameters name, else
             `data/decisions/<benchmark>.csv`.
-        suspects: Review ID images with false alarms of proposals instead, see `Suspects`; decisions
-            are by default in `data/decisions/<benchmark>.id.csv`, which the stage `proposals`
-            reads.
+        suspects: Review ID images with false alarms of proposals instead, see
+            `farther.review.suspects`; decisions are by default in
+            `data/decisions/<benchmark>.id.csv`, which the stage `proposals` reads.
         port: Port of 127.0.0.1; 0 for any that is free.
     """
 
@@ -67,8 +67,10 @@ def serve(
         DataError: a table or the decisions file is damaged.
         KeyboardInterrupt: it was interrupted.
     """
+    settings = settings or ReviewSettings()
     with make_server(name, params, settings, root) as server:
-        _warn(server.session)
+        if not settings.suspects:
+            _warn_if_not_applied(server.session)
         ready(server.address)
         server.run()
 
@@ -86,32 +88,44 @@ def make_server(
         raise ParameterError(
             f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}"
         )
-    chosen, reviewer = benchmark(name, benchmarks[name]), settings.reviewer or getpass.getuser()
+    reviewed = benchmark(name, benchmarks[name])
+    reviewer = settings.reviewer or getpass.getuser()
     if settings.suspects:
-        detectors, rule = params.get("detectors") or {}, params.get("evaluate") or {}
-        alike = [
-            run for run, of in detectors.items() if of["benchmark"] == name and of.get("proposals")
-        ]
-        run = choose("run with proposals", settings.run or next(iter(alike), ""), alike)
-        splits = tuple(
-            rule.get(key, getattr(EvaluationSettings, key))
-            for key in ("id_split", "calibration_split")
-        )
-        suspects = Suspects((name, chosen), params, splits, run, root)
-        file = DecisionsFile(settings.decisions or reviewed_file(name, root))
-        return ReviewServer(Session(suspects, file, reviewer), settings.port)
-    watcher = watcher_for(name, params, root, settings.run)
-    catalogue = Catalogue(name, chosen, params.get("datasets") or {}, root, watcher)
-    file = DecisionsFile(
-        settings.decisions or chosen.decisions or Path(root) / DECISIONS / f"{name}.csv"
+        catalogue = _read_suspects(name, reviewed, params, settings, root)
+        path = settings.decisions or reviewed_file(name, root)
+    else:
+        checker = label_checker_for(name, params, root, settings.run)
+        datasets = params.get("datasets") or {}
+        catalogue = Catalogue.read(name, reviewed, datasets, root, checker)
+        default_path = Path(root) / DECISIONS / f"{name}.csv"
+        path = settings.decisions or reviewed.decisions or default_path
+    return ReviewServer(Session(catalogue, DecisionsFile(path), reviewer), settings.port)
+
+
+def _read_suspects(
+    name: str,
+    reviewed: Benchmark,
+    params: Mapping[str, Any],
+    settings: ReviewSettings,
+    root: str | Path,
+) -> Catalogue:
+    """The ID images with false alarms of the proposals of a run, by default of the first one."""
+    runs_with_proposals = []
+    for run, entry in (params.get("detectors") or {}).items():
+        if entry["benchmark"] == name and entry.get("proposals"):
+            runs_with_proposals.append(run)
+    default_run = runs_with_proposals[0] if runs_with_proposals else ""
+    run = choose("run with proposals", settings.run or default_run, runs_with_proposals)
+    evaluation = params.get("evaluate") or {}
+    splits = (
+        evaluation.get("id_split", EvaluationSettings.id_split),
+        evaluation.get("calibration_split", EvaluationSettings.calibration_split),
     )
-    return ReviewServer(Session(catalogue, file, reviewer), settings.port)
+    return read_suspects(name, reviewed, params, splits, run, root)
 
 
-def _warn(session: Session) -> None:
+def _warn_if_not_applied(session: Session) -> None:
     """Warns when `curate` does not read the decisions file."""
-    if isinstance(session.catalogue, Suspects):
-        return
     named = session.catalogue.benchmark.decisions
     if named is None or named.resolve() != session.file.path.resolve():
         line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"

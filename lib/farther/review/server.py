@@ -1,11 +1,14 @@
-"""The page's web application: reachable from this machine only, and only with the token in its address.
+"""The page's web application, for this machine and with the token in its address only.
 
-    GET  /TOKEN/                  the page; page.css and page.js beside it GET  /TOKEN/api/summary
-    progress, agreement, what undo would take back, the choices of each filter GET
-    /TOKEN/api/queue?…       rows of the images that pass the filters, see
-    `farther.review.session.Filters` GET  /TOKEN/api/image/ROW     labels, detections and decisions
-    of an image GET  /TOKEN/picture/ROW       the image itself POST /TOKEN/api/decide        {"row",
-    "decision", "id_class", "note"} POST /TOKEN/api/undo          {"time"}
+    GET  /TOKEN/                  the page; page.css and page.js beside it
+    GET  /TOKEN/api/summary       progress, agreement, the decision that undo takes back, and the
+                                  choices of each filter
+    GET  /TOKEN/api/queue?…       rows of the images that pass the filters, see
+                                  `farther.review.session.Filters`
+    GET  /TOKEN/api/image/ROW     labels, detections and decisions of an image
+    GET  /TOKEN/picture/ROW       the image itself
+    POST /TOKEN/api/decide        {"row", "decision", "id_class", "note"}
+    POST /TOKEN/api/undo          {"time"}
 
 Other pages in the same browser can neither read nor write here: they do not know the token,
 requests that name another host (DNS rebinding) or come from another origin are refused, and a form
@@ -41,7 +44,7 @@ from farther.review.session import Filters, Session
 from farther.tables.documents import parse_json
 from farther.tables.schema import Schema, check
 
-Said = TypeVar("Said", bound=Schema)
+Content = TypeVar("Content", bound=Schema)
 
 HOST = "127.0.0.1"
 
@@ -59,8 +62,10 @@ SHOWN = {
 
 SECURITY = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -83,14 +88,23 @@ class UndoRequest(Schema):
 
 
 class ReviewServer:
-    """Serves one reviewer's session on 127.0.0.1; `address` is that of the page and contains the token.
+    """Serves one reviewer's session on 127.0.0.1.
+
+    Args:
+        session: The session.
+        port: The port; 0 for any that is free.
+
+    Attributes:
+        token: Secret that every request must have in its path.
+        address: Address of the page; contains the token.
 
     Raises:
         ParameterError: the port is taken or not allowed.
     """
 
     def __init__(self, session: Session, port: int = 0):
-        self.session, self.token = session, secrets.token_urlsafe(24)
+        self.session = session
+        self.token = secrets.token_urlsafe(24)
         try:
             self._socket = socket.create_server((HOST, port), backlog=64)
         except (OSError, OverflowError) as error:
@@ -127,13 +141,20 @@ class ReviewServer:
 
 
 class Guard:
-    """Refuses requests without the token, to another host or from another origin; adds the security headers.
+    """Refuses requests without the token, to another host or from another origin.
 
-    `app` gets the other requests, with paths that start after the token.
+    It adds the security headers.
+
+    Args:
+        app: Gets the other requests, with paths that start after the token.
+        token: The token.
+        host: Host and port.
     """
 
     def __init__(self, app: ASGIApp, token: str, host: str):
-        self.app, self.token, self.host = app, token, host
+        self.app = app
+        self.token = token
+        self.host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself or passes it on."""
@@ -179,31 +200,34 @@ def application(session: Session) -> Starlette:
     def picture(request: Request) -> Response:
         return _picture(session, request.path_params["row"])
 
-    def decide(said: DecideRequest) -> int:
-        session.decide(said.row, said.decision, said.id_class, said.note)
-        return said.row
+    def decide(content: DecideRequest) -> int:
+        session.decide(content.row, content.decision, content.id_class, content.note)
+        return content.row
 
-    def undo(said: UndoRequest) -> int:
-        return session.undo(said.time)
+    def undo(content: UndoRequest) -> int:
+        return session.undo(content.time)
 
-    def posted(kind: type[Said], act: Callable[[Said], int]) -> Callable[[Request], Any]:
-        """Endpoint that acts on the JSON of a request, and answers with its image and the summary."""
+    def posted(type_: type[Content], act: Callable[[Content], int]) -> Callable[[Request], Any]:
+        """Endpoint that acts on the JSON of a request.
 
-        def answer(said: Said) -> dict[str, Any]:
-            row = act(said)
+        Args:
+            type_: Type of the request's content.
+            act: Acts on it; returns the row of the image, which is answered with the summary.
+        """
+
+        def answer(content: Content) -> dict[str, Any]:
+            row = act(content)
             return {"image": session.image(row), "summary": session.summary()}
 
         async def endpoint(request: Request) -> Response:
-            if (
-                request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                != "application/json"
-            ):
+            media_type, _, _ = request.headers.get("content-type", "").partition(";")
+            if media_type.strip().lower() != "application/json":
                 raise HTTPException(415, "expected application/json")
             try:
-                said = check(kind, parse_json(await request.body()), "request")
+                content = check(type_, parse_json(await request.body()), "request")
             except DataError as error:
                 raise HTTPException(400, str(error)) from None
-            return JSONResponse(await run_in_threadpool(answer, said))
+            return JSONResponse(await run_in_threadpool(answer, content))
 
         return endpoint
 
@@ -229,7 +253,8 @@ def application(session: Session) -> Starlette:
 def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code)
-    return JSONResponse({"error": str(error)}, 400 if isinstance(error, ParameterError) else 500)
+    status = 400 if isinstance(error, ParameterError) else 500
+    return JSONResponse({"error": str(error)}, status)
 
 
 def _picture(session: Session, row: int) -> Response:
@@ -238,11 +263,9 @@ def _picture(session: Session, row: int) -> Response:
     try:
         content = file.read_bytes()
         with open_image(io.BytesIO(content)) as image:
-            # Chromium does not turn WebP.
-            if image.format in SHOWN and (
-                image.format != "WEBP" or orientation_of(image) == UPRIGHT
-            ):
-                return Response(content, media_type=SHOWN[image.format])
+            media_type = _media_type(image)
+            if media_type is not None:
+                return Response(content, media_type=media_type)
             converted = io.BytesIO()
             upright(image).convert("RGB").save(converted, "PNG")
     except FileNotFoundError:
@@ -250,3 +273,10 @@ def _picture(session: Session, row: int) -> Response:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image cannot be read: {error}", file=file) from None
     return Response(converted.getvalue(), media_type="image/png")
+
+
+def _media_type(image: Image.Image) -> str | None:
+    """Media type of an image file that browsers show; None for others."""
+    if image.format == "WEBP" and orientation_of(image) != UPRIGHT:
+        return None  # Chromium does not turn WebP.
+    return SHOWN.get(image.format or "")

@@ -69,7 +69,14 @@ class Filters:
 
 
 class Session:
-    """A reviewer's view of a benchmark; safe to use from several threads. Other programs may append to the file, too.
+    """A reviewer's view of a benchmark; safe to use from several threads.
+
+    Other programs may append to the file, too.
+
+    Args:
+        catalogue: The images.
+        file: The decisions of all reviewers.
+        reviewer: Name of the reviewer.
 
     Raises:
         DataError: the file is damaged or contains a decision on an unknown image or class, or the
@@ -77,8 +84,10 @@ class Session:
     """
 
     def __init__(self, catalogue: Catalogue, file: DecisionsFile, reviewer: str):
-        self.catalogue, self.file, self.reviewer = catalogue, file, reviewer
-        Decision(time_after(None), reviewer, "", "", "", "keep")
+        Decision(time_after(None), reviewer, "", "", "", "keep")  # refuses an invalid name
+        self.catalogue = catalogue
+        self.file = file
+        self.reviewer = reviewer
         self._lock = threading.RLock()
         self._by_rules = catalogue.with_split(catalogue.frame)
         self._read()
@@ -86,109 +95,121 @@ class Session:
     def filters(self) -> dict[str, list[list[Any]]]:
         """Values of each filter and their labels, with the number of images of each rule."""
         fates = self.catalogue.fates
+        present = np.unique([*fates.fate, *self.catalogue.kept, "removed"]).tolist()
+        rules = []
+        for rule, count in fates.frame.group_by("rule").len().sort("rule").iter_rows():
+            rules.append([rule, f"{rule} ({count:,})"])
         return {
             "split": [[name, name] for name in self.catalogue.benchmark.splits],
-            "fate": [
-                [fate, fate]
-                for fate in np.unique([*fates.fate, *self.catalogue.kept, "removed"]).tolist()
-            ],
-            "rule": [
-                [rule, f"{rule} ({count:,})"]
-                for rule, count in fates.frame.group_by("rule").len().sort("rule").iter_rows()
-            ],
+            "fate": [[fate, fate] for fate in present],
+            "rule": rules,
         }
 
     def queue(self, filters: Filters) -> list[int]:
         """Rows of the images that pass the filters, in order."""
         with self._lock:
             self._refresh()
-            passes = [
-                pl.col(name) == value
-                for name in ("split", "fate", "rule")
-                if (value := getattr(filters, name))
-            ]
-            if filters.suspicious:
-                passes.append(pl.col("suspicion") >= SUSPICIOUS)
-            if filters.state:
-                passes.append(STATES[filters.state])
-            if filters.image:
-                passes.append(pl.col("image_id").str.contains(filters.image, literal=True))
-            now = self._decided.select(
-                "image", "decided", "mine", "disagree", fate_now="fate", split_now="split"
-            )
-            images = self._by_rules.join(
-                now, on="image", how="left", maintain_order="left"
-            ).with_columns(
-                pl.col("decided", "mine", "disagree").fill_null(value=False),
-                fate=pl.coalesce("fate_now", "fate"),
-                split=pl.coalesce("split_now", "split"),
-            )
-            found = images.filter(*passes).sort(
-                ORDERS[filters.order], nulls_last=True, maintain_order=True
-            )
-            return found["image"].to_list()
+            images = self._current_images().filter(*_conditions(filters))
+            order = ORDERS[filters.order]
+            return images.sort(order, nulls_last=True, maintain_order=True)["image"].to_list()
+
+    def _current_images(self) -> pl.DataFrame:
+        """The images with fate and split by decisions, and the state of these."""
+        decided = self._decided.select(
+            "image", "decided", "mine", "disagree", decided_fate="fate", decided_split="split"
+        )
+        return self._by_rules.join(
+            decided, on="image", how="left", maintain_order="left"
+        ).with_columns(
+            pl.col("decided", "mine", "disagree").fill_null(value=False),
+            fate=pl.coalesce("decided_fate", "fate"),
+            split=pl.coalesce("decided_split", "split"),
+        )
 
     def image(self, row: int) -> dict[str, Any]:
         """Everything that the page shows of an image; ParameterError if the row is out of range."""
         with self._lock:
             self._refresh()
-            catalogue, key = self.catalogue, self.catalogue.key(row)
-            images, current = catalogue.images, self._votes.filter(image=row).to_dicts()
-            mine = next((vote for vote in current if vote["reviewer"] == self.reviewer), None)
-            # Others' decisions, shown earlier, would influence the reviewer and make agreement
-            # meaningless.
+            catalogue = self.catalogue
+            key = catalogue.key(row)
             by_rules = self._by_rules.row(row, named=True)
-            joint = (
-                self._decided.row(by_predicate=pl.col("image") == row, named=True) if mine else None
-            )
-            shown = joint or by_rules
-            others = [_shown(vote) for vote in current if vote is not mine]
-            about = {
+            rules_text = f"{catalogue.fate_title(by_rules['fate'])}; {why(catalogue.fates, row)}"
+            content = {
                 "row": row,
                 **key._asdict(),
-                "file": images.file[row],
-                "width": int(images.width[row]),
-                "height": int(images.height[row]),
-                "fate": catalogue.words.get(shown["fate"], shown["fate"]),
-                "split": shown["split"],
-                "decided": f"{joint['decision']}, by {joint['reviewers']}"
-                if joint and joint["reviewers"]
-                else "",
-                "by_rules": f"{catalogue.words.get(by_rules['fate'], by_rules['fate'])}; {why(catalogue.fates, row)}",
+                "file": catalogue.images.file[row],
+                "width": int(catalogue.images.width[row]),
+                "height": int(catalogue.images.height[row]),
+                "by_rules": rules_text,
                 "choices": self._choices(row),
                 "labels": self._labels(row),
                 "detections": self._detections(row),
                 "suspicious": bool(catalogue.suspicion[row] >= SUSPICIOUS),
                 "similarity": _similarity(by_rules),
-                "mine": None if mine is None else _shown(mine),
-                "others": others if mine else [],
-                "hidden": 0 if mine else len(others),
-                "disagree": bool(joint and joint["disagree"]),
+                **self._decisions_on(row, by_rules),
             }
-        return dict(printable_texts(about))
+        return dict(printable_texts(content))
+
+    def _decisions_on(self, row: int, by_rules: dict[str, Any]) -> dict[str, Any]:
+        """Fate and split of an image, and the decisions on it that the reviewer may see.
+
+        Others' decisions, shown before the reviewer's own, would influence the reviewer and make
+        agreement meaningless.
+        """
+        mine = None
+        other_votes = []
+        for vote in self._votes.filter(image=row).to_dicts():
+            if vote["reviewer"] == self.reviewer:
+                mine = vote
+            else:
+                other_votes.append(_shown_fields(vote))
+        if mine is None:
+            return {
+                "fate": self.catalogue.fate_title(by_rules["fate"]),
+                "split": by_rules["split"],
+                "decided": "",
+                "mine": None,
+                "others": [],
+                "hidden": len(other_votes),
+                "disagree": False,
+            }
+        joint = self._decided.row(by_predicate=pl.col("image") == row, named=True)
+        decided = ""
+        if joint["reviewers"]:
+            decided = f"{joint['decision']}, by {joint['reviewers']}"
+        return {
+            "fate": self.catalogue.fate_title(joint["fate"]),
+            "split": joint["split"],
+            "decided": decided,
+            "mine": _shown_fields(mine),
+            "others": other_votes,
+            "hidden": 0,
+            "disagree": bool(joint["disagree"]),
+        }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
-        """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice."""
-        if decision not in self._choices(row):
-            raise ParameterError(
-                f"expected one of {', '.join(self._choices(row))}, found {shorten(decision)}"
-            )
+        """Writes a decision, unless it repeats the reviewer's last one on the image.
+
+        A page may send it twice.
+        """
+        choices = self._choices(row)
+        if decision not in choices:
+            raise ParameterError(f"expected one of {', '.join(choices)}, found {shorten(decision)}")
         if id_class and id_class not in self.catalogue.id_classes:
             raise ParameterError(
                 f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}"
             )
         with self._lock, self.file.locked() as opened:
             self._refresh()
-            key = self.catalogue.key(row)
-            said = {
-                "image": row,
-                "reviewer": self.reviewer,
-                "decision": decision,
-                "id_class": id_class,
-                "note": note,
-            }
-            if not self._votes.filter(**said).height:
-                self._append(opened, key, decision, id_class, note)
+            same_vote = self._votes.filter(
+                image=row,
+                reviewer=self.reviewer,
+                decision=decision,
+                id_class=id_class,
+                note=note,
+            )
+            if same_vote.is_empty():
+                self._append(opened, self.catalogue.key(row), decision, id_class, note)
 
     def undo(self, expected: str) -> int:
         """Undoes the reviewer's last decision; returns the row of its image."""
@@ -205,6 +226,9 @@ class Session:
         with self._lock:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
+            undo = None
+            if latest is not None:
+                undo = {"time": latest.time.isoformat(), "text": str(latest)}
             counts = dict(self._votes.group_by("reviewer").len().sort("reviewer").iter_rows())
             return {
                 "benchmark": self.catalogue.name,
@@ -216,35 +240,39 @@ class Session:
                 "disagreements": int(self._decided["disagree"].sum()),
                 "undecided": self._decided.filter(reviewers="").height,
                 "reviewers": [[name, count] for name, count in counts.items()],
-                "agreement": [asdict(one) for one in agreements(self._votes)],
-                "undo": None
-                if latest is None
-                else {"time": latest.time.isoformat(), "text": str(latest)},
+                "agreement": [asdict(agreement) for agreement in agreements(self._votes)],
+                "undo": undo,
             }
 
     def _read(self) -> None:
-        """Reads the whole file; a damaged one stops the session from showing or writing anything."""
-        state, decisions = self.file.state(), self.file.read()
+        """Reads the file anew.
+
+        A damaged one stops the session from showing or writing anything.
+        """
+        state = self.file.state()
+        decisions = self.file.read()
         catalogue = self.catalogue
         decisions.check(catalogue.fates.frame.select(IMAGE), catalogue.id_classes)
-        self._decisions, self._state = decisions, state
+        self._decisions = decisions
+        self._state = state
         self._votes = votes(decisions, catalogue.fates, catalogue.kept)
+        self._decided = self._join_votes()
+
+    def _join_votes(self) -> pl.DataFrame:
+        """One row per image with a vote: its fate by all reviewers together, and who they are."""
         joint = joint_decisions(self._votes)
-        mine = self._votes.filter(reviewer=self.reviewer)["image"]
-        of_joint = joint.select(
+        images_of_reviewer = self._votes.filter(reviewer=self.reviewer)["image"]
+        columns = joint.select(
             "fate",
             "reviewers",
             "disagree",
             decision="rule",
-            mine=pl.col("image").is_in(mine.implode()),
+            mine=pl.col("image").is_in(images_of_reviewer.implode()),
         )
-        decided = (
-            self._by_rules[joint["image"]]
-            .select(*IMAGE, "image", by_rules="fate")
-            .with_columns(of_joint)
-        )
+        by_rules = self._by_rules[joint["image"]].select(*IMAGE, "image", by_rules="fate")
         fate = pl.when(pl.col("fate") != "").then("fate").otherwise("by_rules")
-        self._decided = catalogue.with_split(decided.with_columns(fate=fate, decided=True))
+        decided = by_rules.with_columns(columns).with_columns(fate=fate, decided=True)
+        return self.catalogue.with_split(decided)
 
     def _refresh(self) -> None:
         """Rereads the file if another program has written to it."""
@@ -260,33 +288,58 @@ class Session:
 
     def _choices(self, row: int) -> list[str]:
         self.catalogue.key(row)
-        farther = self.catalogue.kept[row] == "farther"
-        return ["keep", "remove"] if farther else list(CHOICES)
+        if self.catalogue.kept[row] == "farther":
+            return ["keep", "remove"]
+        return list(CHOICES)
 
     def _labels(self, row: int) -> list[dict[str, Any]]:
-        objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
-        columns = (objects.box, objects.category, objects.is_crowd, objects.object_id)
-        return [
-            {
-                "box": _edges(box),
-                "name": label_of(name, is_crowd=is_crowd),
-                "decides": bool(number == decider),
-            }
-            for box, name, is_crowd, number in zip(*columns, strict=True)
-        ]
+        objects = self.catalogue.objects_of(row)
+        deciding_object = self.catalogue.fates.object_id[row]
+        labels = []
+        for box, category, is_crowd, object_id in zip(
+            objects.box, objects.category, objects.is_crowd, objects.object_id, strict=True
+        ):
+            labels.append(
+                {
+                    "box": _edges(box),
+                    "name": label_of(category, is_crowd=is_crowd),
+                    "decides": bool(object_id == deciding_object),
+                }
+            )
+        return labels
 
     def _detections(self, row: int) -> list[dict[str, Any]]:
-        found, suspicion = self.catalogue.detections_of(row), self.catalogue.suspicion[row]
-        return [
-            {
-                "box": _edges(found.box[one]),
-                "name": found.name[one],
-                "score": round(float(found.score[one]), 3),
-                "unlabelled": round(float(found.unlabelled[one]), 3),
-                "suspect": bool(one == 0 and suspicion >= SUSPICIOUS),
-            }
-            for one in range(len(found))
-        ]
+        """The detections, the most suspicious first; only that one can be the suspect."""
+        detections = self.catalogue.detections_of(row)
+        is_suspicious = self.catalogue.suspicion[row] >= SUSPICIOUS
+        rows = []
+        for number in range(len(detections)):
+            rows.append(
+                {
+                    "box": _edges(detections.box[number]),
+                    "name": detections.name[number],
+                    "score": round(float(detections.score[number]), 3),
+                    "unlabelled": round(float(detections.unlabelled[number]), 3),
+                    "suspect": bool(number == 0 and is_suspicious),
+                }
+            )
+        return rows
+
+
+def _conditions(filters: Filters) -> list[pl.Expr]:
+    """Conditions that the images of a queue fulfil."""
+    conditions = []
+    for name in ("split", "fate", "rule"):
+        value = getattr(filters, name)
+        if value:
+            conditions.append(pl.col(name) == value)
+    if filters.suspicious:
+        conditions.append(pl.col("suspicion") >= SUSPICIOUS)
+    if filters.state:
+        conditions.append(STATES[filters.state])
+    if filters.image:
+        conditions.append(pl.col("image_id").str.contains(filters.image, literal=True))
+    return conditions
 
 
 def _similarity(image: dict[str, Any]) -> dict[str, Any] | None:
@@ -294,7 +347,8 @@ def _similarity(image: dict[str, Any]) -> dict[str, Any] | None:
         return None
     return {
         "similarity": round(image["similarity"], 3),
-        **{name: image[name] for name in ("id_class", "suggested")},
+        "id_class": image["id_class"],
+        "suggested": image["suggested"],
     }
 
 
@@ -302,5 +356,5 @@ def _edges(box: np.ndarray) -> list[float]:
     return [round(float(edge), 1) for edge in box]
 
 
-def _shown(decision: dict[str, Any]) -> dict[str, str]:
-    return {name: decision[name] for name in ("reviewer", "decision", "id_class", "note")}
+def _shown_fields(vote: dict[str, Any]) -> dict[str, str]:
+    return {name: vote[name] for name in ("reviewer", "decision", "id_class", "note")}

@@ -1,8 +1,9 @@
-"""ID images whose proposals may be objects that nobody labelled: false alarms only by name."""
+"""ID images whose proposals may be objects that no one labelled: false alarms only by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,111 +14,162 @@ from farther.curation import Benchmark, Fates, read_rules
 from farther.curation.decisions import IMAGE
 from farther.curation.fates import NO_OBJECT
 from farther.datasets import image_roots
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposals import Source, read_sources
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.proposals import read_proposals, read_recovered
 from farther.evaluation.threshold import read_threshold
 from farther.metrics.open_set.proposals import beside
-from farther.review.catalogue import Catalogue
-from farther.review.suspicion import WatcherDetections
-from farther.tables import Images, Objects
+from farther.review.catalogue import SIMILARITY, Catalogue, largest_evidence
+from farther.review.suspicion import SuspectDetections
+from farther.tables import Images, Objects, Regions
 
-#: What is said of the images.
-COUNTS, LEFT_OUT = "farther", "removed"
-WORDS = {COUNTS: "counts for false alarms", LEFT_OUT: "left out: an object is not labelled"}
+#: Fates of the images, and their titles.
+COUNTS = "farther"
+LEFT_OUT = "removed"
+FATE_TITLES = {
+    COUNTS: "counts for false alarms",
+    LEFT_OUT: "left out: an object is not labelled",
+}
 
 
-class Suspects(Catalogue):
-    """The images of a benchmark's ID splits; its "detections" are proposals at τ_o on no detection, false alarms.
+@dataclass(frozen=True)
+class FalseAlarms:
+    """The false alarms of a source of proposals.
 
     Args:
-        benchmark: Its name and parameters.
+        files: Files of the run.
+        name: Name of the source.
+        source: The source.
+        min_score: The run's operating threshold; a proposal that lies on a detection is none.
+        tau: τ_o: proposals with a lower objectness are none; None for all proposals.
+        iou: IoU with a detection from which on a proposal lies on it.
+    """
+
+    files: RunFiles
+    name: str
+    source: Source
+    min_score: float
+    tau: float | None
+    iou: float
+
+    def read(self, split: str) -> Regions:
+        """The false alarms in an ID split."""
+        proposals = read_proposals(self.files, self.name, self.source, split, self._files_of)
+        detections = RunSplit(self.files, split).regions(self.min_score)
+        alarms = proposals[beside(proposals, detections, self.iou)]
+        if self.tau is None:
+            return alarms
+        return alarms[alarms.score > self.tau]
+
+    def _files_of(self, run: str) -> RunFiles:
+        return RunFiles(run, self.files.benchmark, self.files.root)
+
+
+def read_suspects(
+    name: str,
+    benchmark: Benchmark,
+    params: Mapping[str, Any],
+    splits: Sequence[str],
+    run: str,
+    root: str | Path = ".",
+) -> Catalogue:
+    """The images of a benchmark's ID splits.
+
+    Their "detections" are proposals at τ_o that lie on no detection: false alarms.
+
+    Args:
+        name: The benchmark's name.
+        benchmark: Its parameters.
         params: All sections of params.yaml.
         splits: Names of the ID splits.
-        run: Whose proposals are shown: those of its first source.
+        run: The run whose proposals are shown: those of its first source.
         root: The project's folder, which contains `artifacts`.
 
     Raises:
         ParameterError: the run is on another benchmark, or has no proposals.
         DataError: a table is absent or damaged.
     """
-
-    words = WORDS
-
-    def __init__(
-        self,
-        benchmark: tuple[str, Benchmark],
-        params: Mapping[str, Any],
-        splits: tuple[str, ...],
-        run: str,
-        root: str | Path = ".",
-    ):
-        (self.name, self.benchmark), self.run = benchmark, run
-        artifacts, entry = Path(root) / "artifacts", params["detectors"][run]
-        files, sources = (
-            RunFiles(run, self.name, artifacts),
-            read_sources(run, entry.get("proposals")),
+    artifacts = Path(root) / "artifacts"
+    entry = params["detectors"][run]
+    files = RunFiles(run, name, artifacts)
+    sources = read_sources(run, entry.get("proposals"))
+    recovered = read_recovered(files)
+    if entry["benchmark"] != name or not sources or recovered is None:
+        raise ParameterError(
+            f"run {run!r} has no proposals on benchmark {name!r}, or they are not evaluated"
         )
-        found = read_recovered(files)
-        if entry["benchmark"] != self.name or not sources or found is None:
-            raise ParameterError(
-                f"run {run!r} has no proposals on benchmark {self.name!r}, or they are not evaluated"
-            )
-        self.id_classes = read_rules(self.benchmark).id_classes
-        self.roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
-        parts = [
-            (split, Images.read(files.images(split)), Objects.read(files.objects(split)))
-            for split in splits
-        ]
-        self.images = Images.concatenate([images for _, images, _ in parts])
-        self.objects = Objects.concatenate([objects for *_, objects in parts])
-        place = pl.DataFrame(
-            {
-                "dataset": self.images.dataset,
-                "subset": np.repeat(splits, [len(images) for _, images, _ in parts]),
-                "image_id": self.images.image_id,
-            }
-        ).with_columns(image=pl.int_range(pl.len()))
-        self.fates = Fates(
-            **{name: place[name].to_numpy() for name in IMAGE},
-            fate=np.full(len(place), COUNTS, dtype=object),
-            rule=np.full(len(place), "no one looked", dtype=object),
-            category=np.full(len(place), "", dtype=object),
-            object_id=np.full(len(place), NO_OBJECT),
-        )
-        self.kept = np.full(len(place), COUNTS, dtype=object)
-        rows = {(of["subset"], of["image_id"]): of["image"] for of in place.iter_rows(named=True)}
-        shown = [rows[split, name] for split, _, objects in parts for name in objects.image_id]
-        self._labels = pl.DataFrame({"image": shown}, schema={"image": pl.Int64}).with_columns(
+    source_name, source = next(iter(sources.items()))
+    false_alarms = FalseAlarms(
+        files=files,
+        name=source_name,
+        source=source,
+        min_score=read_threshold(files.threshold),
+        tau=recovered.sources[source_name].threshold,
+        iou=recovered.iou,
+    )
+
+    images_by_split = {split: Images.read(files.images(split)) for split in splits}
+    objects_by_split = {split: Objects.read(files.objects(split)) for split in splits}
+    row_of_image: dict[tuple[str, str], int] = {}
+    for split, images in images_by_split.items():
+        for image_id in images.image_id:
+            row_of_image[split, image_id] = len(row_of_image)
+    labelled_images = []
+    for split, objects in objects_by_split.items():
+        labelled_images += [row_of_image[split, image_id] for image_id in objects.image_id]
+    alarms = [SuspectDetections.empty()]
+    for split in splits:
+        alarms.append(_alarms_of_split(false_alarms, split, row_of_image))
+
+    all_images = Images.concatenate(list(images_by_split.values()))
+    detections = SuspectDetections.concatenate(alarms)
+    queue = largest_evidence(detections, len(all_images))
+    return Catalogue(
+        name=name,
+        benchmark=benchmark,
+        run=run,
+        id_classes=read_rules(benchmark).id_classes,
+        roots=image_roots(params.get("datasets") or {}, artifacts / "tables", root),
+        images=all_images,
+        objects=Objects.concatenate(list(objects_by_split.values())),
+        labels=pl.DataFrame({"image": labelled_images}, schema={"image": pl.Int64}).with_columns(
             label=pl.int_range(pl.len())
-        )
-        name, source = next(iter(sources.items()))
-        tau, threshold = found.sources[name].threshold, read_threshold(files.threshold)
-        tables = [WatcherDetections.empty()]
-        others = lambda other: RunFiles(other, self.name, artifacts)  # noqa: E731
-        for split in splits:
-            proposals = read_proposals(files, name, source, split, others)
-            alarms = proposals[
-                beside(proposals, RunSplit(files, split).regions(threshold), found.iou)
-            ]
-            alarms = alarms if tau is None else alarms[alarms.score > tau]
-            image = np.array([rows[split, one] for one in alarms.image_id], dtype=np.int64)
-            text = np.full(len(alarms), f"proposal ({name})", dtype=object)
-            tables.append(
-                WatcherDetections(
-                    image=image,
-                    box=alarms.box,
-                    score=alarms.score,
-                    name=text,
-                    unlabelled=alarms.score,
-                )
-            )
-        self.detections = WatcherDetections.concatenate(tables)
-        self.queue = np.zeros(len(place))
-        np.maximum.at(self.queue, self.detections.image, self.detections.unlabelled)
-        self.suspicion = (self.queue > 0).astype(float)
-        nothing = {name: pl.lit(None) for name in ("similarity", "id_class", "suggested", "margin")}
-        self.frame = self.fates.frame.select(
-            *IMAGE, "fate", "rule", image=pl.int_range(pl.len())
-        ).with_columns(suspicion=self.suspicion, queue=self.queue, **nothing)
+        ),
+        fates=_fates(all_images, [split for split, _ in row_of_image]),
+        kept=np.full(len(all_images), COUNTS, dtype=object),
+        detections=detections,
+        suspicion=(queue > 0).astype(float),
+        queue=queue,
+        similarity=pl.DataFrame(
+            {name: pl.Series([None] * len(all_images), dtype=pl.Null) for name in SIMILARITY}
+        ),
+        fate_titles=FATE_TITLES,
+    )
+
+
+def _alarms_of_split(
+    false_alarms: FalseAlarms, split: str, row_of_image: Mapping[tuple[str, str], int]
+) -> SuspectDetections:
+    alarms = false_alarms.read(split)
+    images = [row_of_image[split, image_id] for image_id in alarms.image_id]
+    return SuspectDetections(
+        image=np.array(images, dtype=np.int64),
+        box=alarms.box,
+        score=alarms.score,
+        name=np.full(len(alarms), f"proposal ({false_alarms.name})", dtype=object),
+        unlabelled=alarms.score,
+    )
+
+
+def _fates(images: Images, splits: Sequence[str]) -> Fates:
+    """Fates of images that all count, with their splits in the place of subsets."""
+    key = {"dataset": images.dataset, "subset": list(splits), "image_id": images.image_id}
+    count = len(images)
+    return Fates(
+        **{name: key[name] for name in IMAGE},
+        fate=np.full(count, COUNTS, dtype=object),
+        rule=np.full(count, "no one looked", dtype=object),
+        category=np.full(count, "", dtype=object),
+        object_id=np.full(count, NO_OBJECT),
+    )

@@ -25,7 +25,7 @@ LEFT, RIGHT, TOP = (4, 8, 28, 40), (36, 8, 60, 40), (30, 2, 40, 8)
 
 @dataclass(frozen=True)
 class Thing:
-    """An object: for each method its outcome, and which detection of the image decided it (−1 for none)."""
+    """An object: for each method its outcome, and the detection that decided it (−1 for none)."""
 
     category: str
     box: tuple
@@ -175,7 +175,11 @@ class Project:
             ).write(folder / f"{split}.objects.parquet")
 
     def call(self, *proposals: tuple[str, tuple, float, int]) -> None:
-        """Gives the run a source of proposals, with these called unknown in `wild`: image, box, objectness, object."""
+        """Gives the run a source of proposals.
+
+        Args:
+            proposals: Those that are called unknown in `wild`: image, box, objectness, object.
+        """
         images, boxes, objectness, finds = zip(*proposals, strict=True)
         table = CalledProposals(
             image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds)
@@ -207,7 +211,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="session")
 def proposing(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The same with proposals: the gnu of w2 is found by one, that of w3 by none; to be read only."""
+    """The same with proposals, to be read only.
+
+    The gnu of w2 is found by one, that of w3 by none.
+    """
     made = Project(tmp_path_factory.mktemp("proposing"))
     made.make()
     made.call(("w1", TOP, 0.7, -1), ("w2", RIGHT, 0.9, 2))

@@ -67,7 +67,7 @@ def test_detections_are_drawn_where_the_image_is_accepted_alone(groups):
     ],
 )
 def test_an_image_may_be_rejected_from_severity_5_on(severity, verdicts):
-    rule = accepted.rule_of(
+    rule = accepted.expectation_of(
         AcceptedImages(images=1, rejected_images=0, histogram=[], severity=severity)
     )
     assert (rule.if_accepted, rule.if_rejected) == verdicts

@@ -52,8 +52,7 @@ def outcomes(method: dict) -> dict[str, int]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- the
-# tables' own counts
+# The tables' own counts
 
 
 def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
@@ -125,8 +124,7 @@ def test_a_proposal_has_the_row_of_the_object_that_it_finds(proposing):
     assert data_of(proposing, "tame")[0]["proposals"] == {}
 
 
-# --------------------------------------------------------------------------------------------------------------
-# columns
+# Columns
 
 
 def test_boxes_are_parts_of_the_image(project):
@@ -164,8 +162,7 @@ def test_limits_change_no_outcome(project):
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------
-# files
+# Files
 
 
 def test_links_lead_from_the_page_to_the_original_files(project):
@@ -197,8 +194,7 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
         split_data(found, project.roots, root / "report")
 
 
-# -------------------------------------------------------------------------------------------------------------
-# the page
+# The page
 
 
 def argument(script: Path, call: str) -> dict:
@@ -251,8 +247,7 @@ def test_a_report_without_a_gallery_says_so(project, tmp_path):
     assert not (page.parent / "gallery").exists()
 
 
-# ----------------------------------------------------------------------------------------- accepted
-# and rejected images
+# Accepted and rejected images
 
 
 def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):

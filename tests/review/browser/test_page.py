@@ -111,7 +111,9 @@ def test_every_control_has_a_name_and_nothing_is_wider_than_a_phone(page):
     page.resize(390, 844)
     assert page.read("document.documentElement.scrollWidth") == 390
     unnamed = (
-        "[...document.querySelectorAll('input, select, progress')].filter((one) => !one.labels.length).length"
-        " + [...document.querySelectorAll('button')].filter((one) => !one.textContent.trim()).length"
+        "[...document.querySelectorAll('input, select, progress')]"
+        ".filter((one) => !one.labels.length).length"
+        " + [...document.querySelectorAll('button')]"
+        ".filter((one) => !one.textContent.trim()).length"
     )
     assert page.read(unnamed) == 0

@@ -13,24 +13,41 @@ from farther.metrics.catalogue import METRICS
 from farther.report.charts import vega as vl
 from farther.report.results import Run
 
-#: Kind of curve: title and axes.
+
+@dataclass(frozen=True)
+class CurveKind:
+    """Title and axes of a kind of curve."""
+
+    title: str
+    x: vl.Axis
+    y: vl.Axis
+
+
 CURVES = {
-    "roc": (
+    "roc": CurveKind(
         "ROC curves",
         vl.Axis("OOD detections accepted as ID"),
         vl.Axis("ID detections accepted as ID"),
     ),
-    "pr": (
+    "pr": CurveKind(
         "Precision–recall curves of unknown objects",
         vl.Axis("recall R_U", domain=None),
         vl.Axis("precision P_U"),
     ),
 }
 
-#: Threshold that moves: its column and axis.
+
+@dataclass(frozen=True)
+class SweptThreshold:
+    """A threshold that moves: its column in the file, and its axis."""
+
+    column: str
+    x: vl.Axis
+
+
 SWEEPS = {
-    "tau": ("kept", vl.Axis("share of ID detections at or above τ", domain=None)),
-    "confidence": ("t", vl.Axis("operating threshold t*", domain=None)),
+    "tau": SweptThreshold("kept", vl.Axis("share of ID detections at or above τ", domain=None)),
+    "confidence": SweptThreshold("t", vl.Axis("operating threshold t*", domain=None)),
 }
 #: Metrics that are drawn over it.
 SWEPT = ("nose", "r_u", "p_u")
@@ -56,63 +73,77 @@ class RunCurves:
 
     def curves(self, kind: str, points: int) -> vl.ChartGroup:
         """ROC or precision–recall curves, one chart per split."""
-        title, x, y = CURVES[kind]
-        table = self._of_methods(f"{kind}.csv", {"x": pl.Float64, "y": pl.Float64})
+        curve_kind = CURVES[kind]
+        table = self._read_by_method(f"{kind}.csv", {"x": pl.Float64, "y": pl.Float64})
         charts = []
         for split in self.run.splits:
             curves = table.filter(split=split.name).partition_by("series", maintain_order=True)
-            if curves:
-                words = f"{title} of {self.run.full_title} on {split.title}."
-                rows = pl.concat(_thinned(curve, points) for curve in curves)
-                charts.append(vl.lines(split.title, words, rows, self._legend, x, y))
+            if not curves:
+                continue
+            chart = vl.lines(
+                split.title,
+                f"{curve_kind.title} of {self.run.full_title} on {split.title}.",
+                pl.concat([_thinned(curve, points) for curve in curves]),
+                self._legend,
+                curve_kind.x,
+                curve_kind.y,
+            )
+            charts.append(chart)
         return vl.ChartGroup(self._legend, tuple(charts))
 
     def sweep(self, kind: str) -> vl.ChartGroup:
         """Metrics over a moving threshold, one chart per split and metric."""
-        column, x = SWEEPS[kind]
-        table = self._of_methods(f"{kind}.csv", dict.fromkeys((column, *SWEPT), pl.Float64)).rename(
-            {column: "x"}
-        )
+        threshold = SWEEPS[kind]
+        columns = dict.fromkeys((threshold.column, *SWEPT), pl.Float64)
+        table = self._read_by_method(f"{kind}.csv", columns).rename({threshold.column: "x"})
         charts = []
         for split in self.run.splits:
-            for name in SWEPT:
-                rows = table.filter(split=split.name).select("series", "x", y=name).drop_nulls()
-                if len(rows):
-                    title = METRICS[name].title
-                    words = f"{title} of {self.run.full_title} on {split.title} by {x.title}."
-                    y = vl.Axis(title, domain=None)
-                    charts.append(
-                        vl.lines(f"{split.title}: {title}", words, rows, self._legend, x, y)
-                    )
+            table_of_split = table.filter(split=split.name)
+            for metric in SWEPT:
+                points = table_of_split.select("series", "x", y=metric).drop_nulls()
+                if points.is_empty():
+                    continue
+                title = METRICS[metric].title
+                chart = vl.lines(
+                    f"{split.title}: {title}",
+                    f"{title} of {self.run.full_title} on {split.title} by {threshold.x.title}.",
+                    points,
+                    self._legend,
+                    threshold.x,
+                    vl.Axis(title, domain=None),
+                )
+                charts.append(chart)
         return vl.ChartGroup(self._legend, tuple(charts))
 
     def no_detection(self) -> vl.ChartGroup:
         """Share of images without a detection by operating threshold, one line per split."""
-        titles = {split.name: split.title for split in self.run.splits}
-        table = self._titled(
-            "confidence.csv", "split", titles, {"t": pl.Float64, "no_detection": pl.Float64}
-        )
+        title_by_split = {split.name: split.title for split in self.run.splits}
+        columns = {"t": pl.Float64, "no_detection": pl.Float64}
+        table = self._read_series("confidence.csv", "split", title_by_split, columns)
         # The file repeats them for each method.
         rows = table.drop_nulls().unique(["series", "t"], keep="last", maintain_order=True)
-        words = f"Images of each split without a detection of {self.run.full_title}, by operating threshold."
-        axes = (
+        return vl.line_group(
+            "Images without detections",
+            f"Images of each split without a detection of {self.run.full_title}, by operating "
+            "threshold.",
+            rows.select("series", x="t", y="no_detection"),
             vl.Axis("operating threshold t*", domain=None),
             vl.Axis("images without detections"),
         )
-        return vl.line_group(
-            "Images without detections",
-            words,
-            rows.select("series", x="t", y="no_detection"),
-            *axes,
-        )
 
     def wilderness(self) -> vl.ChartGroup:
-        """Wilderness impact over the wilderness ratio, one line per recall (Dhamija et al., 2020)."""
-        points = _wilderness(self.folder).with_columns(series="at recall " + pl.col("recall"))
-        return _wilderness_chart(points, f"{self.run.full_title}: wilderness impact")
+        """Wilderness impact over the wilderness ratio, one line per recall.
+
+        Source: Dhamija et al., 2020.
+        """
+        impact = _read_wilderness(self.folder).with_columns(series="at recall " + pl.col("recall"))
+        return _wilderness_chart(impact, f"{self.run.full_title}: wilderness impact")
 
     def reliability(self) -> vl.Chart | None:
-        """Precision × IoU of detections by their confidence; None where not measured (Oksuz et al., 2023)."""
+        """Precision × IoU of detections by their confidence; None where it was not measured.
+
+        Source: Oksuz et al., 2023.
+        """
         types = {"confidence": pl.Float64, "performance": pl.Float64, "detections": pl.Int64}
         rows = vl.read_csv(self.folder / "reliability.csv", types).drop_nulls("confidence")
         if rows.is_empty():
@@ -121,7 +152,8 @@ class RunCurves:
         text = vl.said("{confidence:.2f}: {performance:.2f}", rows.drop_nulls("performance"))
         return vl.chart(
             f"{title}: reliability on the ID test set",
-            f"Reliability of {title}: on the dashed line, confidence equals precision × mean IoU. {text}.",
+            f"Reliability of {title}: on the dashed line, confidence equals precision × mean IoU. "
+            f"{text}.",
             rows,
             vl.layer(
                 {"type": "line", "color": "#767676", "strokeDash": [4, 4]},
@@ -145,16 +177,27 @@ class RunCurves:
     def _legend(self) -> tuple[vl.Key, ...]:
         return vl.keys([self.run.label(method) for method in self.methods], vl.DASHES)
 
-    def _of_methods(self, name: str, numbers: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    def _read_by_method(self, name: str, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
         """The rows of the drawn methods, in their order; `series` is a method's label."""
-        titles = {method: self.run.label(method) for method in self.methods}
-        return self._titled(name, "method", titles, {"split": pl.String, **numbers})
+        label_by_method = {method: self.run.label(method) for method in self.methods}
+        return self._read_series(name, "method", label_by_method, {"split": pl.String, **columns})
 
-    def _titled(
-        self, name: str, key: str, titles: Mapping[str, str], types: Mapping[str, type[pl.DataType]]
+    def _read_series(
+        self,
+        name: str,
+        key: str,
+        titles: Mapping[str, str],
+        columns: Mapping[str, type[pl.DataType]],
     ) -> pl.DataFrame:
-        """The rows of a file whose `key` has a title, in the order of the titles, with these as `series`."""
-        table = vl.read_csv(self.folder / name, {key: pl.String, **types})
+        """The rows of a file whose key has a title, in the order of the titles.
+
+        Args:
+            name: The file's name.
+            key: Its column of keys.
+            titles: Key → title, which becomes the column `series`.
+            columns: Further columns and their types.
+        """
+        table = vl.read_csv(self.folder / name, {key: pl.String, **columns})
         series = pl.DataFrame(
             {key: list(titles), "series": list(titles.values())}, schema_overrides={key: pl.String}
         )
@@ -168,19 +211,24 @@ def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
 
 def wilderness_of(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
     """Wilderness impact of several runs at one recall, one line per run."""
-    frames = [
-        _wilderness(folder).filter(recall=recall).with_columns(series=pl.lit(run))
-        for run, folder in folders.items()
-    ]
-    return _wilderness_chart(pl.concat(frames), f"Wilderness impact at recall {recall}")
+    impacts = []
+    for run, folder in folders.items():
+        impact = _read_wilderness(folder).filter(recall=recall)
+        impacts.append(impact.with_columns(series=pl.lit(run)))
+    return _wilderness_chart(pl.concat(impacts), f"Wilderness impact at recall {recall}")
 
 
-def _wilderness(folder: Path) -> pl.DataFrame:
-    types = {"recall": pl.String, "ratio": pl.Float64, "impact": pl.Float64}
-    return vl.read_csv(folder / "wilderness.csv", types).drop_nulls("impact")
+def _read_wilderness(folder: Path) -> pl.DataFrame:
+    columns = {"recall": pl.String, "ratio": pl.Float64, "impact": pl.Float64}
+    return vl.read_csv(folder / "wilderness.csv", columns).drop_nulls("impact")
 
 
-def _wilderness_chart(points: pl.DataFrame, title: str) -> vl.ChartGroup:
-    words = f"{title}, by the ratio of images without known objects to images with them; lower is better."
-    axes = vl.Axis(RATIO, "~g", None), vl.Axis("wilderness impact", "~g", None)
-    return vl.line_group(title, words, points.select("series", x="ratio", y="impact"), *axes)
+def _wilderness_chart(impact: pl.DataFrame, title: str) -> vl.ChartGroup:
+    return vl.line_group(
+        title,
+        f"{title}, by the ratio of images without known objects to images with them; lower is "
+        "better.",
+        impact.select("series", x="ratio", y="impact"),
+        vl.Axis(RATIO, "~g", None),
+        vl.Axis("wilderness impact", "~g", None),
+    )

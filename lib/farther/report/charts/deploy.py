@@ -13,6 +13,15 @@ GREY = "#777777"
 #: Mark of the chosen setting.
 CHOSEN = {"type": "point", "shape": "diamond", "size": 260, "strokeWidth": 3, "opacity": 1}
 
+#: Mark of the Pareto front.
+FRONT = {
+    "type": "line",
+    "strokeWidth": 9,
+    "opacity": 0.25,
+    "color": GREY,
+    "interpolate": "step-after",
+}
+
 #: Ticks of the axis of false alarms.
 TICKS = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 
@@ -20,7 +29,9 @@ TICKS = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 def trade_off(
     choices: DeployChoices, titles: Mapping[str, str], limits: Mapping[str, str], answer: str
 ) -> vl.ChartGroup:
-    """Misclassified unknown objects by false alarms: one curve per method, the settings, and the Pareto front.
+    """Misclassified unknown objects by false alarms.
+
+    The chart has one curve per method, the settings, the limits, and the Pareto front.
 
     Args:
         choices: The choices of a run; one was made.
@@ -30,83 +41,84 @@ def trade_off(
     """
     labels = {name: titles.get(name, name) for name in choices.curves}
     legend = vl.keys(labels.values(), vl.DASHES)
-    points = vl.series(
-        {
-            labels[name]: zip(curve.false_alarms, curve.misclassified, strict=True)
-            for name, curve in choices.curves.items()
-        }
-    )
-    x = vl.number(
-        "x",
-        title="false alarms per 100 ID images",
-        scale={"type": "symlog", "constant": 2, "domain": [0, max(1, *points["x"])]},
-        axis={"values": TICKS, "format": "d"},
-    )
-    scale = {"domain": [0, max(0.01, *points["y"])]}
-    place: dict[str, Any] = {
-        "x": x,
-        "y": vl.number("y", title="unknown objects misclassified", axis=vl.PERCENT, scale=scale),
+    points_by_label = {}
+    for name, curve in choices.curves.items():
+        points_by_label[labels[name]] = zip(curve.false_alarms, curve.misclassified, strict=True)
+    points = vl.series(points_by_label)
+
+    axes: dict[str, Any] = {
+        "x": vl.number(
+            "x",
+            title="false alarms per 100 ID images",
+            scale={"type": "symlog", "constant": 2, "domain": [0, max(1, *points["x"])]},
+            axis={"values": TICKS, "format": "d"},
+        ),
+        "y": vl.number(
+            "y",
+            title="unknown objects misclassified",
+            axis=vl.PERCENT,
+            scale={"domain": [0, max(0.01, *points["y"])]},
+        ),
     }
     tooltip = vl.tooltip(
         "series method", "x:.1f false alarms per 100 ID images", "y:.1% misclassified"
     )
-    one = {**place, "tooltip": tooltip, **vl.by("series", legend)}
-    front = {
-        "type": "line",
-        "strokeWidth": 9,
-        "opacity": 0.25,
-        "color": GREY,
-        "interpolate": "step-after",
+    channels = {**axes, "tooltip": tooltip, **vl.by("series", legend)}
+    line_channels = {
+        **channels,
+        **vl.by("series", legend, strokeDash=vl.DASHES),
+        "order": vl.number("point"),
     }
-    drawn = vl.chart(
+    front = [{"x": x, "y": y} for x, y in pareto(points.select("x", "y").rows())]
+    chosen = {}
+    if choices.choice is not None:
+        chosen[choices.choice.method] = choices.choice
+    chart = vl.chart(
         "Misclassified objects against false alarms",
         f"Misclassified unknown objects against false alarms, {choices.run}. {answer}",
         vl.line_rows(points),
-        vl.layer(
-            front, [{"x": a, "y": b} for a, b in pareto(points.select("x", "y").rows())], **place
-        ),
-        *_limits(choices, limits),
-        vl.layer(
-            {"type": "line", "strokeWidth": 2},
-            **{**one, **vl.by("series", legend, strokeDash=vl.DASHES), "order": vl.number("point")},
-        ),
-        vl.layer(vl.points(45), _rows(choices.methods, labels), **one),
-        vl.layer(CHOSEN, _rows(_chosen(choices), labels), **one),
+        vl.layer(FRONT, front, **axes),
+        *_limit_layers(choices, limits),
+        vl.layer({"type": "line", "strokeWidth": 2}, **line_channels),
+        vl.layer(vl.points(45), _measured_points(choices.methods, labels), **channels),
+        vl.layer(CHOSEN, _measured_points(chosen, labels), **channels),
         height=320,
     )
-    return vl.ChartGroup(legend, (drawn,))
+    return vl.ChartGroup(legend, (chart,))
 
 
-def _limits(choices: DeployChoices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _limit_layers(choices: DeployChoices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for axis, channel in (("false_alarms", "x"), ("misclassified", "y")):
+        if axis not in choices.budget.limits:
+            continue
         # A guarantee on false alarms is of images, not of detections.
-        if axis in choices.budget.limits and (channel == "y" or choices.budget.guarantee == "none"):
-            place: dict[str, Any] = {
-                channel: {"datum": choices.budget.limits[axis]},
-                "tooltip": vl.tooltip("limit"),
-            }
-            yield vl.layer(
-                {"type": "rule", "strokeDash": [3, 3], "color": GREY},
-                [{"limit": limits[axis]}],
-                **place,
+        if axis == "false_alarms" and choices.budget.guarantee != "none":
+            continue
+        channels: dict[str, Any] = {
+            channel: {"datum": choices.budget.limits[axis]},
+            "tooltip": vl.tooltip("limit"),
+        }
+        mark = {"type": "rule", "strokeDash": [3, 3], "color": GREY}
+        yield vl.layer(mark, [{"limit": limits[axis]}], **channels)
+
+
+def _measured_points(
+    settings: Mapping[str, DeployChoice], labels: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The measured point of each setting; those without a value are left out."""
+    points = []
+    for name, setting in settings.items():
+        false_alarms = setting.measured["false_alarms"].value
+        misclassified = setting.measured["misclassified"].value
+        if false_alarms is not None and misclassified is not None:
+            points.append(
+                {
+                    "series": labels[name],
+                    "x": round(false_alarms, 4),
+                    "y": round(misclassified, 6),
+                }
             )
-
-
-def _chosen(choices: DeployChoices) -> dict[str, DeployChoice]:
-    return {} if choices.choice is None else {choices.choice.method: choices.choice}
-
-
-def _rows(settings: Mapping[str, DeployChoice], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The measured place of each setting."""
-    found = {
-        name: (one.measured["false_alarms"].value, one.measured["misclassified"].value)
-        for name, one in settings.items()
-    }
-    return [
-        {"series": labels[name], "x": round(x, 4), "y": round(y, 6)}
-        for name, (x, y) in found.items()
-        if x is not None and y is not None
-    ]
+    return points
 
 
 def pareto(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

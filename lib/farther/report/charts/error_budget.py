@@ -1,8 +1,8 @@
-"""Error budget: what correcting each kind of error would be worth, of one detector and of all."""
+"""Error budget: metrics gained by correcting each kind of error, of one detector and of all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -22,28 +22,29 @@ TITLES = {"ap_u": "AP_U gained", "r_u": "R_U gained", "nose": "nOSE avoided"}
 #: others.
 ORDER = (*KINDS[:-1], FOUND_BY_PROPOSALS, KINDS[-1])
 
-_POINTS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
+#: Axis of gains in percentage points.
+GAIN_AXIS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
 
 
 def known(run: Run) -> vl.Chart | None:
-    """What correcting each kind of error on known objects adds to mAP50; None without an error budget."""
-    kinds = of_known(run)
-    if not kinds:
+    """mAP50 gained by correcting each kind of error on known objects.
+
+    None without an error budget.
+    """
+    rows = []
+    for kind, error in of_known(run).items():
+        gain = _gain_columns(error.gain, error.interval)
+        rows.append({"kind": kind, **gain, "errors": error.count})
+    if not rows:
         return None
-    rows = [
-        {"kind": kind, **_gain(of.gain, of.interval), "errors": of.count}
-        for kind, of in kinds.items()
-    ]
-    text = vl.said(
-        "{kind} {points:+.1f} points", ({**row, "points": 100 * (row["gain"] or 0)} for row in rows)
-    )
+    text = vl.said("{kind} {points:+.1f} points", [_with_points(row) for row in rows])
     return vl.chart(
         "Known objects: mAP50 gained",
         f"mAP50 gained by correcting each kind: {text}.",
-        _frame(rows),
+        _gain_frame(rows),
         vl.layer(
             {"type": "bar", "color": vl.COLOURS[4]},
-            x=vl.number("gain", title=None, axis=_POINTS),
+            x=vl.number("gain", title=None, axis=GAIN_AXIS),
             tooltip=vl.tooltip("kind", "gain:+.1% mAP50 gained", "errors:"),
         ),
         vl.layer(
@@ -56,44 +57,51 @@ def known(run: Run) -> vl.Chart | None:
     )
 
 
+def _with_points(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its gain in percentage points, 0 where it is not defined."""
+    return {**row, "points": 100 * (row["gain"] or 0)}
+
+
 def unknown(run: Run, method: str) -> vl.ChartGroup | None:
-    """What correcting each kind of error on unknown objects is worth under a method, one mark per split."""
-    rows = [
-        {
-            "metric": metric,
-            "kind": kind,
-            "split": split.title,
-            **_gain(of.values[metric]),
-            "errors": of.values["count"],
-        }
-        for split in run.splits
-        for kind, of in of_unknown(run, split.name, method).items()
-        for metric in OF_UNKNOWN
-        if of.values[metric] is not None
-    ]
-    if not rows:
+    """Metrics gained by correcting each kind of error on unknown objects, one mark per split.
+
+    None without an error budget.
+    """
+    rows_by_metric: dict[str, list[dict[str, Any]]] = {metric: [] for metric in OF_UNKNOWN}
+    for split in run.splits:
+        for kind, error in of_unknown(run, split.name, method).items():
+            for metric, rows in rows_by_metric.items():
+                gain = error.values[metric]
+                if gain is not None:
+                    rows.append(
+                        {
+                            "kind": kind,
+                            "split": split.title,
+                            **_gain_columns(gain),
+                            "errors": error.values["count"],
+                        }
+                    )
+    if not any(rows_by_metric.values()):
         return None
     legend = vl.keys([split.title for split in run.splits], vl.SHAPES)
-    charts = tuple(
-        _dots(metric, [row for row in rows if row["metric"] == metric], legend, run)
-        for metric in OF_UNKNOWN
-    )
-    return vl.ChartGroup(legend, charts)
+    charts = []
+    for metric, rows in rows_by_metric.items():
+        if rows:
+            charts.append(_gain_chart(metric, rows, legend, run))
+    return vl.ChartGroup(legend, tuple(charts))
 
 
-def _dots(
-    metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key], run: Run
+def _gain_chart(
+    metric: str, rows: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key], run: Run
 ) -> vl.Chart:
-    words = (
-        f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}"
-    )
     return vl.chart(
         TITLES[metric],
-        f"{words}; the table holds the values.",
-        _frame(rows).drop("metric"),
+        f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}; "
+        "the table holds the values.",
+        _gain_frame(rows),
         vl.layer(vl.points(70, 0.9)),
         step=26,
-        x=vl.number("gain", title=None, axis=_POINTS),
+        x=vl.number("gain", title=None, axis=GAIN_AXIS),
         y=vl.named("kind", title=None, sort=list(ORDER), axis={"grid": True, "ticks": False}),
         tooltip=vl.tooltip("kind", "split", "gain:+.1%", "errors:"),
         **vl.by("split", legend, shape=vl.SHAPES),
@@ -101,67 +109,106 @@ def _dots(
 
 
 def listing(run: Run, method: str) -> Listing:
-    """The same as a table: gains in percentage points, those of known objects with 95% intervals."""
-    rows, known_kinds = [], of_known(run)
-    budgets = {split.name: of_unknown(run, split.name, method) for split in run.splits}
-    shown = {*known_kinds, *(kind for kinds in budgets.values() for kind in kinds)}
-    for kind in (kind for kind in ORDER if kind in shown):
-        of = known_kinds.get(kind)
-        row: dict[str, Any] = {"Kind": kind, "Known objects: errors": of.count if of else None}
-        row["mAP50 gained (points)"] = percent(of.gain, of.interval) if of else ABSENT
+    """The error budget as a table: one row per kind of error.
+
+    Gains are in percentage points, those of known objects with 95% intervals.
+    """
+    known_errors = of_known(run)
+    unknown_errors = {split.name: of_unknown(run, split.name, method) for split in run.splits}
+    present = set(known_errors)
+    for errors_of_split in unknown_errors.values():
+        present.update(errors_of_split)
+
+    rows = []
+    for kind in ORDER:
+        if kind not in present:
+            continue
+        row = {"Kind": kind, **_known_cells(known_errors.get(kind))}
         for split in run.splits:
-            budget = budgets[split.name].get(kind)
-            if budget and budget.values["r_u"] is not None:
-                row[f"{split.title}: errors"] = budget.values["count"]
-                row |= {
-                    f"{split.title}: {METRICS[m].title}": percent(budget.values[m])
-                    for m in ("ap_u", "r_u")
-                }
+            row |= _unknown_cells(split.title, unknown_errors[split.name].get(kind))
         rows.append(row)
     caption = (
-        f"{run.full_title}: errors of each kind, and the percentage points gained by correcting them; known objects in "
-        f"the ID test split, with 95% intervals, and unknown objects of each split with {run.label(method)}."
+        f"{run.full_title}: errors of each kind, and the percentage points gained by correcting "
+        "them; known objects in the ID test split, with 95% intervals, and unknown objects of each "
+        f"split with {run.label(method)}."
     )
-    return Listing.of(caption, rows, [head for row in rows[:1] for head in row if head != "Kind"])
+    numbers = [heading for heading in rows[0] if heading != "Kind"] if rows else []
+    return Listing.of(caption, rows, numbers)
 
 
-def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
-    """Gains of all detectors: mAP50 on known objects, and R_U as a mean over splits; None without an error budget."""
-    sides: dict[str, list[dict[str, Any]]] = {
-        "Known objects: mAP50 gained": [],
-        "Unknown objects: R_U gained": [],
+def _known_cells(error: KindOfError | None) -> dict[str, Any]:
+    if error is None:
+        return {"Known objects: errors": None, "mAP50 gained (points)": ABSENT}
+    return {
+        "Known objects: errors": error.count,
+        "mAP50 gained (points)": percent(error.gain, error.interval),
     }
-    known_gains, unknown_gains = sides.values()
-    for run, method in shown:
-        known_gains += [
-            {"run": run.full_title, "kind": kind, **_gain(of.gain)}
-            for kind, of in of_known(run).items()
-        ]
-        budgets = (
-            [of_unknown(run, split.name, method) for split in run.splits] if of_known(run) else []
-        )
+
+
+def _unknown_cells(split: str, error: MetricValues | None) -> dict[str, Any]:
+    """Cells of a kind of error in a split; none where it is not measured."""
+    if error is None or error.values["r_u"] is None:
+        return {}
+    cells: dict[str, Any] = {f"{split}: errors": error.values["count"]}
+    for metric in ("ap_u", "r_u"):
+        cells[f"{split}: {METRICS[metric].title}"] = percent(error.values[metric])
+    return cells
+
+
+def overview(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
+    """Gains of all detectors: mAP50 on known objects, and R_U as a mean over splits.
+
+    Args:
+        runs: The runs, each with its method.
+
+    Returns:
+        The charts; None without an error budget.
+    """
+    known_rows: list[dict[str, Any]] = []
+    unknown_rows: list[dict[str, Any]] = []
+    for run, method in runs:
+        for kind, error in of_known(run).items():
+            known_rows.append({"run": run.full_title, "kind": kind, **_gain_columns(error.gain)})
         for kind in ORDER:
-            gains = [
-                gain
-                for of in budgets
-                if kind in of and (gain := of[kind].values["r_u"]) is not None
-            ]
-            mean = sum(gains) / len(gains) if gains else None
-            unknown_gains.append({"run": run.full_title, "kind": kind, **_gain(mean)})
-    if not known_gains:
+            gain = _mean_recall_gain(run, method, kind)
+            unknown_rows.append({"run": run.full_title, "kind": kind, **_gain_columns(gain)})
+    if not known_rows:
         return None
-    order = list(dict.fromkeys(row["run"] for row in known_gains))
-    gained = {
-        title: rows for title, rows in sides.items() if any(row["gain"] is not None for row in rows)
+    order = list(dict.fromkeys(row["run"] for row in known_rows))
+    rows_by_title = {
+        "Known objects: mAP50 gained": known_rows,
+        "Unknown objects: R_U gained": unknown_rows,
     }
-    return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in gained.items()))
+    charts = []
+    for title, rows in rows_by_title.items():
+        if any(row["gain"] is not None for row in rows):
+            charts.append(_gain_heat_map(title, rows, order))
+    return vl.ChartGroup((), tuple(charts))
 
 
-def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) -> vl.Chart:
-    frame = _frame(rows).drop_nulls("gain").with_columns(points=100 * pl.col("gain"))
+def _mean_recall_gain(run: Run, method: str, kind: str) -> float | None:
+    """R_U gained by correcting a kind of error, as a mean over the splits that have it."""
+    if not of_known(run):
+        return None
+    gains = []
+    for split in run.splits:
+        errors = of_unknown(run, split.name, method)
+        if kind not in errors:
+            continue
+        gain = errors[kind].values["r_u"]
+        if gain is not None:
+            gains.append(gain)
+    if not gains:
+        return None
+    return sum(gains) / len(gains)
+
+
+def _gain_heat_map(title: str, rows: Sequence[Mapping[str, Any]], order: Sequence[str]) -> vl.Chart:
+    frame = _gain_frame(rows).drop_nulls("gain").with_columns(points=100 * pl.col("gain"))
+    text = vl.said("{run}, {kind} {points:.1f} points", frame)
     return vl.heat_map(
         title,
-        f"{title} by correcting each kind of error: {vl.said('{run}, {kind} {points:.1f} points', frame)}.",
+        f"{title} by correcting each kind of error: {text}.",
         frame,
         "gain",
         vl.number("points", format=".1f"),
@@ -174,24 +221,40 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
 
 def of_known(run: Run) -> dict[str, KindOfError]:
     """Kinds of errors on known objects; {} without an error budget."""
-    return (
-        run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
-    )
+    if run.evaluation is None or run.evaluation.error_budget is None:
+        return {}
+    return run.evaluation.error_budget.kinds
 
 
 def of_unknown(run: Run, split: str, method: str) -> dict[str, MetricValues]:
-    """Kinds of errors on unknown objects of a split; of a run with proposals, what its first source finds apart."""
-    budget = run.details(split, method).error_budget or {}
-    proposed = run.first_source[1].methods.get(method, {}).get(split) if run.first_source else None
-    return {**budget, **proposed.error_budget} if budget and proposed else budget
+    """Kinds of errors on unknown objects of a split; {} without an error budget.
+
+    Of a run with proposals, the objects that its first source finds are a kind of their own.
+    """
+    errors = run.details(split, method).error_budget
+    if not errors:
+        return {}
+    if run.first_source is None:
+        return errors
+    _, source = run.first_source
+    with_proposals = source.methods.get(method, {}).get(split)
+    if with_proposals is None:
+        return errors
+    return {**errors, **with_proposals.error_budget}
 
 
-def _gain(gain: float | None, interval: Sequence[float] | None = None) -> dict[str, float | None]:
+def _gain_columns(
+    gain: float | None, interval: tuple[float, float] | None = None
+) -> dict[str, float | None]:
+    """Columns gain, low and high, rounded."""
     low, high = interval or (None, None)
-    rounded = {"gain": gain, "low": low, "high": high}
-    return {name: None if value is None else round(value, 4) for name, value in rounded.items()}
+    return {"gain": _rounded(gain), "low": _rounded(low), "high": _rounded(high)}
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _gain_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     numbers = dict.fromkeys(("gain", "low", "high"), pl.Float64)
     return pl.DataFrame(list(rows), schema_overrides=numbers, infer_schema_length=None)

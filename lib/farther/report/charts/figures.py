@@ -1,5 +1,6 @@
-"""Charts as figures of a paper: SVG, PDF and PNG at the width of one and of two columns, and the numbers behind them.
+"""Charts as figures of a paper, and the numbers behind them.
 
+A figure is SVG, PDF and PNG, at the width of one and of two columns.
 The menu of a chart saves all but PDF, in which a browser cannot embed the fonts of a drawing.
 """
 
@@ -23,8 +24,9 @@ from farther.report.charts.vega import FIGURES
 
 FORMATS = ("svg", "pdf", "png")
 
-#: Points of an inch, which a PDF's pixels are, and CSS pixels.
-POINTS, CSS_PIXELS = 72, 96
+#: Points per inch, which a PDF's pixels are, and CSS pixels per inch.
+POINTS = 72
+CSS_PIXELS = 96
 
 #: About the width of a letter of a title, in pixels.
 LETTER = 7
@@ -37,7 +39,9 @@ SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def export_charts(report: Path, out: Path) -> int:
-    """Writes each chart as `<page>/<chart>-<width>in.svg`, `.pdf` and `.png`, and its numbers as `<page>/<chart>.csv`.
+    """Writes each chart as a figure, and its numbers.
+
+    The files are `<page>/<chart>-<width>in.svg`, `.pdf` and `.png`, and `<page>/<chart>.csv`.
 
     Args:
         report: The report's folder, or one of its pages.
@@ -54,15 +58,22 @@ def export_charts(report: Path, out: Path) -> int:
         raise DataError("there is no report yet; `farther repro report` writes it", file=report)
     count = 0
     for page in tqdm(pages, "charts", unit="page", leave=False, disable=None):
-        folder = out / (page.relative_to(report).with_suffix("") if report.is_dir() else page.stem)
+        if report.is_dir():
+            folder = out / page.relative_to(report).with_suffix("")
+        else:
+            folder = out / page.stem
         for name, spec in charts_of(page.read_text(encoding="utf-8")):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.csv").write_text(numbers(spec), encoding="utf-8")
-            for inches in FIGURES["inches"]:
-                for kind, data in as_files(figure(spec, inches)).items():
-                    (folder / f"{name}-{inches}in.{kind}").write_bytes(data)
+            _write_chart(folder, name, spec)
             count += 1
     return count
+
+
+def _write_chart(folder: Path, name: str, spec: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.csv").write_text(numbers(spec), encoding="utf-8")
+    for inches in FIGURES["inches"]:
+        for format_, content in as_files(figure(spec, inches)).items():
+            (folder / f"{name}-{inches}in.{format_}").write_bytes(content)
 
 
 def charts_of(page: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -74,12 +85,17 @@ def charts_of(page: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:
-    """A chart of a page as a figure of this width, with its title and its legend; see `vega.FIGURES`."""
-    about, width = spec["usermeta"], FIGURES["pixels"] * inches
-    legend = {**FIGURES["config"]["legend"], "columns": max(1, int(width // about["entry"]))}
+    """A chart of a page as a figure of this width, with its title and its legend.
+
+    See `farther.report.charts.vega.FIGURES` for its style.
+    """
+    metadata = spec["usermeta"]
+    width = FIGURES["pixels"] * inches
+    columns = max(1, int(width // metadata["entry"]))
+    legend = {**FIGURES["config"]["legend"], "columns": columns}
     return {
         **spec,
-        "title": textwrap.wrap(about["title"], int(width // LETTER)),
+        "title": textwrap.wrap(metadata["title"], int(width // LETTER)),
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "config": {**FIGURES["config"], "legend": legend},
@@ -87,47 +103,59 @@ def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:
 
 
 def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
-    """A figure as a file of each of `FORMATS`, `vega.FIGURES` says how many pixels are an inch."""
+    """Content of a figure's file in each of `FORMATS`."""
     import vl_convert
 
     # SVG has no control characters: one of them would end this process.
-    drawn = vl_convert.vegalite_to_svg(printable_texts(spec))
-    svg, in_points = _sized(drawn, 1, "in"), _sized(drawn, POINTS)
-    one_weight = re.sub(
-        r' font-weight="\w+"', "", in_points
-    )  # the order of two fonts in a PDF is random
+    drawing = vl_convert.vegalite_to_svg(printable_texts(spec))
+    svg = _with_units(drawing, 1, "in")
+    # The order of two fonts in a PDF is random, so it has one.
+    one_weight = re.sub(r' font-weight="\w+"', "", _with_units(drawing, POINTS))
+    pdf = vl_convert.svg_to_pdf(one_weight)
     png = vl_convert.svg_to_png(svg, scale=POINTS / CSS_PIXELS, ppi=FIGURES["dpi"])
-    files = (svg.encode(), bytes(vl_convert.svg_to_pdf(one_weight)), bytes(png))
-    return dict(zip(FORMATS, files, strict=True))
+    return {"svg": svg.encode(), "pdf": bytes(pdf), "png": bytes(png)}
 
 
-def _sized(drawn: str, units: float, name: str = "") -> str:
-    """An SVG with its width and height in other units, of which there are so many to an inch."""
-    sides = [
-        f"{float(side) * units / FIGURES['pixels']:.3f}{name}"
-        for side in SIZE.search(drawn).groups()
-    ]  # type: ignore[union-attr]
-    return SIZE.sub('width="{}" height="{}"'.format(*sides), drawn, count=1)
+def _with_units(drawing: str, per_inch: float, unit: str = "") -> str:
+    """An SVG with its width and height in other units than pixels.
+
+    Args:
+        drawing: The SVG.
+        per_inch: Units per inch.
+        unit: Their name.
+    """
+    size = SIZE.search(drawing)
+    if size is None:
+        raise ValueError("the drawing has no width and height")
+    width, height = (float(side) * per_inch / FIGURES["pixels"] for side in size.groups())
+    return SIZE.sub(f'width="{width:.3f}{unit}" height="{height:.3f}{unit}"', drawing, count=1)
 
 
 def numbers(spec: Mapping[str, Any]) -> str:
-    """The data of a chart as CSV: its rows, and below them those of layers that have rows of their own.
+    """The data of a chart as CSV: its rows, and below them those of layers that have their own.
 
     Texts that a spreadsheet would take for a formula begin with an apostrophe.
     """
+    tables: list[list[dict[str, Any]]] = []
     values = spec["data"]["values"]
-    tables = [list(csv.DictReader(io.StringIO(values))) if isinstance(values, str) else values]
-    tables += [layer["data"]["values"] for layer in spec.get("layer", ()) if "data" in layer]
-    rows = [
-        row for place, table in enumerate(tables) if table not in tables[:place] for row in table
-    ]
-    written = io.StringIO()
-    writer = csv.DictWriter(
-        written, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n"
-    )
+    if isinstance(values, str):
+        values = list(csv.DictReader(io.StringIO(values)))
+    tables.append(values)
+    for layer in spec.get("layer", ()):
+        if "data" in layer and layer["data"]["values"] not in tables:
+            tables.append(layer["data"]["values"])
+
+    rows = []
+    columns: dict[str, None] = {}
+    for table in tables:
+        for row in table:
+            columns.update(dict.fromkeys(row))
+            rows.append({name: _guarded(value) for name, value in row.items()})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _guarded(value) for name, value in row.items()} for row in rows)
-    return written.getvalue()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _guarded(value: Any) -> Any:

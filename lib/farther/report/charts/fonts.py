@@ -21,12 +21,10 @@ LINUX = (
 )
 #: Where macOS keeps fonts.
 MACOS = (
-    *(
-        "/System/Library/Fonts",
-        "/System/Library/AssetsV2",
-        "/Library/Fonts",
-        "/Network/Library/Fonts",
-    ),
+    "/System/Library/Fonts",
+    "/System/Library/AssetsV2",
+    "/Library/Fonts",
+    "/Network/Library/Fonts",
     "~/Library/Fonts",
 )
 
@@ -34,14 +32,16 @@ MACOS = (
 def font_folders() -> list[Path]:
     """The folders of fonts that vl-convert looks in."""
     if sys.platform == "darwin":
-        names = [*MACOS]
-    else:
-        names = [*LINUX, os.path.join(os.environ.get("XDG_DATA_HOME") or "~/.local/share", "fonts")]  # noqa: PTH118
-    return [Path(name).expanduser() for name in names]
+        return [Path(name).expanduser() for name in MACOS]
+    data_home = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share")
+    folders = [*map(Path, LINUX), data_home / "fonts"]
+    return [folder.expanduser() for folder in folders]
 
 
 def installed_fonts(folders: Sequence[Path] | None = None) -> list[str]:
-    """Name and size in bytes of each file in folders of fonts, sorted: other fonts may give another drawing.
+    """Name and size in bytes of each file in folders of fonts, sorted.
+
+    Where they differ, a drawing may differ, too.
 
     Args:
         folders: The folders; `font_folders()` when None. Those that are absent or cannot be read
@@ -59,5 +59,8 @@ def installed_fonts(folders: Sequence[Path] | None = None) -> list[str]:
 def _files_with_sizes(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
-    files = [file for file in files_below(folder) if file.is_file()]
-    return [f"{file.name} {file.stat().st_size}" for file in files]
+    descriptions = []
+    for file in files_below(folder):
+        if file.is_file():
+            descriptions.append(f"{file.name} {file.stat().st_size}")
+    return descriptions

@@ -1,15 +1,19 @@
-"""Charts that compare methods over splits and detectors: ranks, classic against open-set metrics, near against far."""
+"""Charts that compare methods over splits and detectors.
+
+They show mean ranks, the classic metric against the open-set metric, and near against far splits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import correlation
-from farther.metrics.statistics.ranking import mean_ranks
+from farther.metrics.statistics.ranking import MeanRanks, mean_ranks
 from farther.report.charts import vega as vl
 from farther.report.results import Run, title_of
 
@@ -17,57 +21,73 @@ from farther.report.results import Run, title_of
 RANKED = ("auroc", "fpr95", "ap_u", "nose")
 
 #: The classic metric and the open-set metric whose rankings are compared.
-CLASSIC, OPEN_SET = "auroc", "ap_u"
+CLASSIC = "auroc"
+OPEN_SET = "ap_u"
+
+#: Kinds of runs whose rankings are compared.
+WHOLE_IMAGES = "whole images"
+OBJECTS = "objects"
 
 
 def comparisons(runs: Sequence[Run]) -> dict[str, vl.ChartGroup | None]:
-    """Comparisons of methods by variables of the template `across.html`; of detectors of boxes, where there are any."""
-    boxes = [run for run in runs if not run.whole_images] or list(runs)
-    values = pl.concat([run.values for run in boxes]) if boxes else None
-    if values is None:
+    """Comparisons of methods by variables of the template `across.html`.
+
+    They are over object detectors where there are any, else over classifiers.
+    """
+    compared = [run for run in runs if not run.whole_images] or list(runs)
+    if not compared:
         return {"mean_ranks": None, "agreement": None, "gaps": None}
-    charts = tuple(chart for name in RANKED if (chart := _ranks(values, name)))
+    values = pl.concat([run.values for run in compared])
     return {
-        "mean_ranks": vl.ChartGroup((), charts) if charts else None,
+        "mean_ranks": _mean_ranks(values),
         "agreement": _agreement(values),
         "gaps": _gaps(values),
     }
 
 
 def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
-    """Rank of each method by mean AUROC on classifiers and on detectors of objects; None without runs of both kinds."""
-    sides = {
-        "whole images": [run for run in runs if run.whole_images],
-        "objects": [run for run in runs if not run.whole_images],
+    """Rank of each method by mean AUROC on classifiers and on object detectors.
+
+    None without runs of both kinds.
+    """
+    runs_by_kind = {
+        WHOLE_IMAGES: [run for run in runs if run.whole_images],
+        OBJECTS: [run for run in runs if not run.whole_images],
     }
-    of_side = {side: _mean_auroc(of) for side, of in sides.items()}
-    methods = [name for name in of_side["whole images"] if name in of_side["objects"]]
+    auroc_by_kind = {kind: _mean_auroc(runs) for kind, runs in runs_by_kind.items()}
+    methods = [name for name in auroc_by_kind[WHOLE_IMAGES] if name in auroc_by_kind[OBJECTS]]
     if not methods:
         return None
     legend = vl.keys([title_of(name) for name in methods], vl.SHAPES)
     rows: list[dict[str, Any]] = []
-    for side, auroc in of_side.items():
-        order = sorted(methods, key=lambda name: -auroc[name])
-        for place, name in enumerate(order, start=1):
+    for kind, auroc in auroc_by_kind.items():
+        best_first = sorted(methods, key=auroc.__getitem__, reverse=True)
+        for rank, name in enumerate(best_first, start=1):
             rows.append(
                 {
-                    "side": side,
-                    "rank": place,
+                    "side": kind,
+                    "rank": rank,
                     "method": title_of(name),
                     "auroc": round(auroc[name], 4),
                 }
             )
     text = vl.said("{method} on {side}: {rank} ({auroc:.1%})", rows)
-    counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
-    drawn = vl.chart(
+    counts = (
+        f"classifiers: {len(runs_by_kind[WHOLE_IMAGES])}; detectors: {len(runs_by_kind[OBJECTS])}"
+    )
+    chart = vl.chart(
         "Rank by mean AUROC, 1 is best",
-        f"Rank of each method by its AUROC, averaged over splits and runs ({counted}). {text}.",
+        f"Rank of each method by its AUROC, averaged over splits and runs ({counts}). {text}.",
         pl.DataFrame(rows),
         vl.layer({"type": "line", "strokeWidth": 2}),
         vl.layer(vl.points(70), **vl.by("method", legend, shape=vl.SHAPES)),
         height=60 + 28 * len(methods),
         x=vl.named(
-            "side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}
+            "side",
+            title=None,
+            sort=list(runs_by_kind),
+            scale={"padding": 0.3},
+            axis={"labelAngle": 0},
         ),
         y=vl.number(
             "rank",
@@ -78,54 +98,92 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
         tooltip=vl.tooltip("method", "side", "rank:", "auroc:.1% AUROC"),
         **vl.by("method", legend),
     )
-    return vl.ChartGroup(legend, (drawn,))
+    return vl.ChartGroup(legend, (chart,))
 
 
 def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
-    """Mean over the splits of each run, then over the runs that the method applies to, by method."""
+    """Method → its mean over the splits of each run, then over the runs that it applies to."""
     values = [run.values for run in runs if run.is_evaluated]
     if not values:
         return {}
-    of_run = (
+    mean_by_run = (
         pl.concat(values)
         .filter(metric="auroc")
         .group_by("run", "method", maintain_order=True)
         .agg(pl.col("value").mean())
     )
-    means = of_run.group_by("method", maintain_order=True).agg(pl.col("value").mean()).drop_nulls()
-    return dict(means.iter_rows())
+    means = mean_by_run.group_by("method", maintain_order=True).agg(pl.col("value").mean())
+    return dict(means.drop_nulls().iter_rows())
 
 
-def _complete(values: pl.DataFrame, metric: str) -> tuple[list[str], pl.DataFrame]:
-    """Methods that have a value wherever any has one, and a row per run and split with a column per method.
+@dataclass(frozen=True)
+class CompleteTable:
+    """A metric of the methods that have a value wherever any method has one.
 
     Rows of a detector that a method does not apply to would have other ranks, so such methods are
     left out.
+
+    Args:
+        metric: Name of the metric.
+        methods: Names of the methods.
+        values: One row per run and split, one column per method.
     """
-    table = values.filter(metric=metric).pivot("method", index=["run", "split"], values="value")
-    methods = [name for name in table.columns[2:] if table[name].null_count() == 0]
-    return methods, table
+
+    metric: str
+    methods: list[str]
+    values: pl.DataFrame
+
+    @classmethod
+    def of(cls, values: pl.DataFrame, metric: str) -> CompleteTable:
+        """The table of a metric from rows like those of `Run.values`."""
+        table = values.filter(metric=metric).pivot("method", index=["run", "split"], values="value")
+        all_methods = table.columns[2:]
+        methods = [name for name in all_methods if table[name].null_count() == 0]
+        return cls(metric, methods, table)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def mean_ranks(self, methods: Sequence[str]) -> MeanRanks:
+        """Mean ranks of some of the methods over the rows."""
+        return mean_ranks(
+            self.values.select(methods).to_numpy(),
+            higher_is_better=bool(METRICS[self.metric].higher_is_better),
+        )
 
 
-def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
-    methods, table = _complete(values, name)
-    if len(methods) < 2 or len(table) < 2:
+def _mean_ranks(values: pl.DataFrame) -> vl.ChartGroup | None:
+    charts = []
+    for metric in RANKED:
+        chart = _mean_rank_chart(values, metric)
+        if chart is not None:
+            charts.append(chart)
+    if not charts:
+        return None
+    return vl.ChartGroup((), tuple(charts))
+
+
+def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
+    """Mean rank of each method by a metric; None for fewer than two methods or rows."""
+    table = CompleteTable.of(values, name)
+    if len(table.methods) < 2 or len(table) < 2:
         return None
     metric = METRICS[name]
-    found = mean_ranks(
-        table.select(methods).to_numpy(), higher_is_better=bool(metric.higher_is_better)
-    )
-    half, rank = found.critical_difference / 2, pl.col("rank")
+    ranking = table.mean_ranks(table.methods)
+    rank = pl.col("rank")
+    half = ranking.critical_difference / 2
+    titles = [title_of(method) for method in table.methods]
     rows = (
-        pl.DataFrame({"method": list(map(title_of, methods)), "rank": found.ranks})
+        pl.DataFrame({"method": titles, "rank": ranking.ranks})
         .sort("rank", maintain_order=True)
         .with_columns(rank.round(3), low=(rank - half).round(3), high=(rank + half).round(3))
     )
-    test = f"critical difference {found.critical_difference:.2f}, Friedman's p {found.p:.2g}"
-    over = f"Mean rank of each method by {metric.title} over {found.count} pairs of detector and split ({test})"
+    test = f"critical difference {ranking.critical_difference:.2f}, Friedman's p {ranking.p:.2g}"
+    text = vl.said("{method} {rank:.2f}", rows)
     return vl.chart(
         f"{metric.title} {metric.arrow}: {test}",
-        f"{over}: {vl.said('{method} {rank:.2f}', rows)}.",
+        f"Mean rank of each method by {metric.title} over {ranking.count} pairs of detector and "
+        f"split ({test}): {text}.",
         rows,
         vl.layer(
             {"type": "rule", "strokeWidth": 5, "opacity": 0.5, "color": vl.COLOURS[0]},
@@ -143,43 +201,47 @@ def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
 
 
 def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
-    """Mean rank of each method by the classic and by the open-set metric."""
-    of_metric = {name: _complete(values, name) for name in (CLASSIC, OPEN_SET)}
-    methods = [name for name in of_metric[CLASSIC][0] if name in of_metric[OPEN_SET][0]]
-    if len(methods) < 3 or any(len(table) < 2 for _, table in of_metric.values()):
+    """Mean rank of each method by the classic and by the open-set metric.
+
+    None for fewer than three methods or two rows.
+    """
+    classic = CompleteTable.of(values, CLASSIC)
+    open_set = CompleteTable.of(values, OPEN_SET)
+    methods = [name for name in classic.methods if name in open_set.methods]
+    if len(methods) < 3 or len(classic) < 2 or len(open_set) < 2:
         return None
-    ranks = {
-        name: mean_ranks(
-            table.select(methods).to_numpy(), higher_is_better=bool(METRICS[name].higher_is_better)
-        ).ranks
-        for name, (_, table) in of_metric.items()
-    }
-    rows = [
-        {"method": title_of(method), "classic": round(first, 3), "open_set": round(second, 3)}
-        for method, first, second in zip(
-            methods, *(ranks[name].tolist() for name in (CLASSIC, OPEN_SET)), strict=True
+    classic_ranks = classic.mean_ranks(methods).ranks.tolist()
+    open_set_ranks = open_set.mean_ranks(methods).ranks.tolist()
+    rows = []
+    for method, by_classic, by_open_set in zip(methods, classic_ranks, open_set_ranks, strict=True):
+        rows.append(
+            {
+                "method": title_of(method),
+                "classic": round(by_classic, 3),
+                "open_set": round(by_open_set, 3),
+            }
         )
-    ]
     matrix = correlation.matrix(rows, ["classic", "open_set"], "spearman")
     agreement = matrix["classic"]["open_set"]
-    legend = vl.keys([row["method"] for row in rows], vl.SHAPES)
-    titles = [METRICS[name].title for name in (CLASSIC, OPEN_SET)]
-    found = "not defined" if agreement is None else f"{agreement:+.2f}"
-    title = f"Spearman's correlation of the two rankings: {found}"
+    coefficient = "not defined" if agreement is None else f"{agreement:+.2f}"
+    title = f"Spearman's correlation of the two rankings: {coefficient}"
     text = vl.said("{method} {classic:.2f} and {open_set:.2f}", rows)
+    classic_title = METRICS[CLASSIC].title
+    open_set_title = METRICS[OPEN_SET].title
+    legend = vl.keys([row["method"] for row in rows], vl.SHAPES)
     axis = {"scale": {"domain": [1, len(methods)], "padding": 12, "reverse": True}}
-    drawn = vl.chart(
+    chart = vl.chart(
         title,
-        f"Mean rank by {titles[0]} and by {titles[1]}. {title}. {text}.",
+        f"Mean rank by {classic_title} and by {open_set_title}. {title}. {text}.",
         pl.DataFrame(rows),
         vl.layer(vl.points(110, 0.9)),
         height=280,
-        x=vl.number("classic", title=f"mean rank by {titles[0]}", **axis),
-        y=vl.number("open_set", title=f"mean rank by {titles[1]}", **axis),
-        tooltip=vl.tooltip("method", f"classic: {titles[0]}", f"open_set: {titles[1]}"),
+        x=vl.number("classic", title=f"mean rank by {classic_title}", **axis),
+        y=vl.number("open_set", title=f"mean rank by {open_set_title}", **axis),
+        tooltip=vl.tooltip("method", f"classic: {classic_title}", f"open_set: {open_set_title}"),
         **vl.by("method", legend, shape=vl.SHAPES),
     )
-    return vl.ChartGroup(legend, (drawn,))
+    return vl.ChartGroup(legend, (chart,))
 
 
 def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
@@ -190,18 +252,19 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
         .group_by("run", "method", "distance")
         .agg(pl.mean("value"))
     )
-    both = means.pivot("distance", index=["run", "method"], values="value")
-    if not {"near", "far"} <= set(both.columns):
+    by_distance = means.pivot("distance", index=["run", "method"], values="value")
+    if "near" not in by_distance.columns or "far" not in by_distance.columns:
         return None
-    pairs = (
-        both.drop_nulls(["near", "far"])
+    gaps = (
+        by_distance.drop_nulls(["near", "far"])
         .group_by("method")
         .agg(pl.mean("near"), pl.mean("far"), runs=pl.len())
+        .with_columns(gap=pl.col("far") - pl.col("near"))
+        .sort("gap", "method")
     )
-    if pairs.is_empty():
+    if gaps.is_empty():
         return None
-    rows = pairs.with_columns(gap=pl.col("far") - pl.col("near")).sort("gap", "method")
-    rows = rows.with_columns(pl.col("method").map_elements(title_of, return_dtype=pl.String))
+    rows = gaps.with_columns(pl.col("method").map_elements(title_of, return_dtype=pl.String))
     legend = (vl.Key("near", vl.COLOURS[0], "●"), vl.Key("far", vl.COLOURS[1], "■"))
     ends = rows.unpivot(
         ["near", "far"],
@@ -210,7 +273,7 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
         value_name="value",
     )
     text = vl.said("{method} {points:+.1f} points", rows.with_columns(points=100 * pl.col("gap")))
-    drawn = vl.chart(
+    chart = vl.chart(
         "AUROC on near and far splits",
         f"Far minus near: {text}.",
         ends.sort("method", "distance"),
@@ -230,4 +293,4 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
         step=24,
         y=vl.named("method", title=None, sort=rows["method"].to_list()),
     )
-    return vl.ChartGroup(legend, (drawn,))
+    return vl.ChartGroup(legend, (chart,))

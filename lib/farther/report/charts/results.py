@@ -1,4 +1,4 @@
-"""Charts of results: outcomes of unknown objects, metrics by family, method and detector, and how metrics agree."""
+"""Charts of results: outcomes of unknown objects, metrics, their correlations, and confusions."""
 
 from __future__ import annotations
 
@@ -23,53 +23,70 @@ OUTCOME_KEYS = tuple(OUTCOMES.values())
 
 
 def outcomes(run: Run, method: str) -> vl.Chart | None:
-    """Outcomes of the unknown objects of each split that has some, as stacked bars; None where none has."""
-    rows = _outcomes([(run, method)]).with_columns(row="split")
-    if rows.is_empty():
+    """Outcomes of the unknown objects of each split that has some, as stacked bars.
+
+    None where no split has any.
+    """
+    counts = _count_outcomes([(run, method)]).with_columns(row="split")
+    if counts.is_empty():
         return None
-    title = f"{run.full_title}, {run.label(method)}"
     return _outcome_chart(
-        title, "Outcomes of unknown objects", rows, [split.title for split in run.splits]
+        f"{run.full_title}, {run.label(method)}",
+        "Outcomes of unknown objects",
+        counts,
+        [split.title for split in run.splits],
     )
 
 
-def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
-    """Outcomes of unknown objects for several detectors, one chart per split."""
-    rows, order = _outcomes(shown).with_columns(row="run"), [run.full_title for run, _ in shown]
-    charts = [
-        _outcome_chart(title, f"Outcomes of unknown objects in {title}", of_split, order)
-        for title in (split.title for split in shown[0][0].splits)
-        if len(of_split := rows.filter(split=title))
-    ]
+def outcomes_by_split(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
+    """Outcomes of unknown objects for several detectors, one chart per split.
+
+    Args:
+        runs: The runs, each with its method.
+    """
+    counts = _count_outcomes(runs).with_columns(row="run")
+    order = [run.full_title for run, _ in runs]
+    first_run, _ = runs[0]
+    charts = []
+    for split in first_run.splits:
+        counts_of_split = counts.filter(split=split.title)
+        if counts_of_split.is_empty():
+            continue
+        subject = f"Outcomes of unknown objects in {split.title}"
+        charts.append(_outcome_chart(split.title, subject, counts_of_split, order))
     return vl.ChartGroup(OUTCOME_KEYS, tuple(charts))
 
 
-def _outcomes(shown: Sequence[tuple[Run, str]]) -> pl.DataFrame:
-    """Unknown objects by run, split and outcome: run, split, outcome, order, objects, share."""
+def _count_outcomes(runs: Sequence[tuple[Run, str]]) -> pl.DataFrame:
+    """Unknown objects by run, split and outcome.
+
+    Returns:
+        Columns run, split, outcome, order, objects and share; without splits that have no object.
+    """
     rows = []
-    for run, method in shown:
+    for run, method in runs:
         for split in run.splits:
             counts = run.details(split.name, method).of_group("open_set")
             for order, (outcome, key) in enumerate(OUTCOMES.items()):
-                place = {
-                    "run": run.full_title,
-                    "split": split.title,
-                    "outcome": key.name,
-                    "order": order,
-                }
-                rows.append({**place, "objects": counts.get(outcome, 0)})
+                rows.append(
+                    {
+                        "run": run.full_title,
+                        "split": split.title,
+                        "outcome": key.name,
+                        "order": order,
+                        "objects": counts.get(outcome, 0),
+                    }
+                )
     total = pl.col("objects").sum().over("run", "split")
-    return (
-        pl.DataFrame(rows)
-        .filter(total > 0)
-        .with_columns(share=(pl.col("objects") / total).round(4))
-    )
+    share = (pl.col("objects") / total).round(4)
+    return pl.DataFrame(rows).filter(total > 0).with_columns(share=share)
 
 
-def _outcome_chart(title: str, shows: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
+def _outcome_chart(title: str, subject: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
+    text = vl.said("{row}: {share:.0%} {outcome}", rows)
     return vl.chart(
         title,
-        f"{shows}. {vl.said('{row}: {share:.0%} {outcome}', rows)}.",
+        f"{subject}. {text}.",
         rows.drop("run", "split"),
         vl.layer(vl.STACKED),
         step=34,
@@ -82,24 +99,30 @@ def _outcome_chart(title: str, shows: str, rows: pl.DataFrame, order: Sequence[s
 
 
 def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
-    """Metrics by split, averaged over the methods of a family and over detectors (FMIYC, Figures 4 and 5)."""
+    """Metrics by split, averaged over the methods of a family and over detectors.
+
+    Source: FMIYC, Figures 4 and 5.
+
+    Args:
+        values: Rows like those of `Run.values`.
+        metrics: The metrics; one without a value has no chart.
+    """
     means = (
         values.drop_nulls("value")
         .group_by("metric", "family", split="split_title", maintain_order=True)
         .agg(pl.col("value").mean(), methods=pl.len())
     )
-    legend = tuple(
-        vl.Key(family, colour, "■")
-        for family, colour in zip(FAMILIES, vl.COLOURS, strict=False)
-        if family in means["family"]
-    )
+    legend = []
+    for family, colour in zip(FAMILIES, vl.COLOURS, strict=False):
+        if family in means["family"]:
+            legend.append(vl.Key(family, colour, "■"))
     splits = values["split_title"].unique(maintain_order=True).to_list()
-    charts = (
-        _family_chart(metric, of_metric.drop("metric"), splits, legend)
-        for metric in metrics
-        if len(of_metric := means.filter(metric=metric.name))
-    )
-    return vl.ChartGroup(legend, tuple(charts))
+    charts = []
+    for metric in metrics:
+        means_of_metric = means.filter(metric=metric.name).drop("metric")
+        if len(means_of_metric):
+            charts.append(_family_chart(metric, means_of_metric, splits, legend))
+    return vl.ChartGroup(tuple(legend), tuple(charts))
 
 
 def _family_chart(
@@ -128,63 +151,79 @@ def methods(run: Run) -> vl.ChartGroup:
 
 
 def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
-    """Each metric of a method, by its name in params.yaml: one row per detector, one mark per split."""
+    """Each metric of a method: one row per detector, one mark per split.
+
+    Args:
+        runs: The detectors' runs.
+        method: The method's name in params.yaml.
+    """
     values = pl.concat([run.titled_values for run in runs]).filter(method=method)
     return _dots(
         values.with_columns(row="detector"), f"of {title_of(method)} by detector and split"
     )
 
 
-def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:
+def _dots(values: pl.DataFrame, subject: str) -> vl.ChartGroup:
+    """A chart per metric: one row per name in the column `row`, one mark per split."""
     legend = vl.keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls(
         "value"
     )
-    charts = (
-        vl.chart(
-            f"{metric.title} {metric.arrow}",
-            f"{metric.title} {shows}; the tables hold the same values.",
-            of_metric.drop("metric"),
-            vl.layer(vl.points(70, 0.9)),
-            step=20,
-            x=vl.number("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
-            y=vl.named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
-            tooltip=vl.tooltip("row of", "split", f"value:.1% {metric.title}"),
-            **vl.by("split", legend, shape=vl.SHAPES),
-        )
-        for metric in CHARTED
-        if len(of_metric := rows.filter(metric=metric.name))
-    )
+    charts = []
+    for metric in CHARTED:
+        rows_of_metric = rows.filter(metric=metric.name).drop("metric")
+        if len(rows_of_metric):
+            charts.append(_dot_chart(metric, rows_of_metric, subject, order, legend))
     return vl.ChartGroup(legend, tuple(charts))
 
 
+def _dot_chart(
+    metric: Metric,
+    rows: pl.DataFrame,
+    subject: str,
+    order: Sequence[str],
+    legend: Sequence[vl.Key],
+) -> vl.Chart:
+    return vl.chart(
+        f"{metric.title} {metric.arrow}",
+        f"{metric.title} {subject}; the tables hold the same values.",
+        rows,
+        vl.layer(vl.points(70, 0.9)),
+        step=20,
+        x=vl.number("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
+        y=vl.named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
+        tooltip=vl.tooltip("row of", "split", f"value:.1% {metric.title}"),
+        **vl.by("split", legend, shape=vl.SHAPES),
+    )
+
+
 def correlations(values: pl.DataFrame) -> vl.Chart | None:
-    """Correlations among metrics over all methods, detectors and splits (FMIYC, Figure 12); None for one row."""
+    """Correlations among metrics over all methods, detectors and splits; None for one row.
+
+    Source: FMIYC, Figure 12.
+    """
     rows = values.pivot("metric", index=["run", "split", "method"], values="value")
     if len(rows) < 2:
         return None
     titles = {metric.name: metric.title for metric in CHARTED if rows[metric.name].count()}
-    found = correlation.matrix(rows.to_dicts(), list(titles))
+    matrix = correlation.matrix(rows.to_dicts(), list(titles))
+    cells = []
+    for first, correlation_by_metric in matrix.items():
+        for second, value in correlation_by_metric.items():
+            cells.append((titles[first], titles[second], value))
+    schema = {"first": pl.String, "second": pl.String, "value": pl.Float64}
+    frame = pl.DataFrame(cells, schema=schema, orient="row").with_columns(pl.col("value").round(4))
     order = list(titles.values())
-    cells = pl.DataFrame(
-        [
-            (titles[a], titles[b], value)
-            for a, others in found.items()
-            for b, value in others.items()
-        ],
-        schema={"first": pl.String, "second": pl.String, "value": pl.Float64},
-        orient="row",
-    ).with_columns(pl.col("value").round(4))
-    pairs = [
-        row
-        for row in cells.drop_nulls().to_dicts()
-        if order.index(row["first"]) < order.index(row["second"])
-    ]
+    pairs = []
+    for cell in frame.drop_nulls().iter_rows(named=True):
+        if order.index(cell["first"]) < order.index(cell["second"]):
+            pairs.append(cell)
+    text = vl.said("{first} and {second} {value:+.2f}", pairs)
     return vl.heat_map(
         "Correlations among metrics",
-        f"Pearson's, over {len(rows)} rows of the tables: {vl.said('{first} and {second} {value:+.2f}', pairs)}.",
-        cells,
+        f"Pearson's, over {len(rows)} rows of the tables: {text}.",
+        frame,
         "value",
         vl.number("value", format="+.2f"),
         # Blue, white and orange are told apart with any colour vision, and each cell holds its
@@ -197,52 +236,61 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     )
 
 
-def confusion_of_known(run: Run, shown: int) -> vl.Chart | None:
-    """Known class × known class that detections assign to it; None where there are no such detections.
+def confusion_of_known(run: Run, limit: int) -> vl.Chart | None:
+    """Known class × known class that detections assign to it; None without such detections.
 
     The left part of Dhamija et al., 2020, Figure 4; see `confusion`, which is the right one.
     """
-    return _confusion(run, shown, "Known objects detected as known classes", of_known=True)
+    return _confusion(run, limit, "Known objects detected as known classes", of_known=True)
 
 
-def confusion(run: Run, shown: int) -> vl.Chart | None:
-    """Unknown category × known class that detections assign to it; None where there are no such detections.
+def confusion(run: Run, limit: int) -> vl.Chart | None:
+    """Unknown category × known class that detections assign to it; None without such detections.
 
     Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the
     known objects is found (Dhamija et al., 2020, Figure 4).
+
+    Args:
+        run: The run.
+        limit: Largest number of categories, the most frequent ones.
     """
-    return _confusion(run, shown, "Unknown objects detected as known classes", of_known=False)
+    return _confusion(run, limit, "Unknown objects detected as known classes", of_known=False)
 
 
-def _confusion(run: Run, shown: int, title: str, *, of_known: bool) -> vl.Chart | None:
-    """The confusion of the known, or of the unknown categories; the `shown` most frequent ones."""
-    if run.evaluation is None:
-        return None
-    known = list(run.evaluation.closed_set.per_class)
-    counts = []
-    for category, by_class in run.evaluation.wilderness.confusion.items():
-        if (category in known) != of_known:
-            continue
-        for taken, count in by_class.items():
-            counts.append({"category": category, "class": taken, "detections": count})
-    cells = pl.DataFrame(
-        counts, schema={"category": pl.String, "class": pl.String, "detections": pl.Int64}
-    )
+def _confusion(run: Run, limit: int, title: str, *, of_known: bool) -> vl.Chart | None:
+    """The confusion of the known, or of the unknown categories."""
+    cells = _count_confusions(run, of_known=of_known)
     if cells.is_empty():
         return None
-    total = cells.group_by("category").agg(pl.col("detections").sum())
-    ranked = total.sort("detections", "category", descending=[True, False])["category"].head(shown)
-    cells = ranked.to_frame().join(cells, on="category", maintain_order="left_right")
-    if len(ranked) < len(total):
-        title += f" ({len(ranked)} of {len(total)} categories)"
+    totals = cells.group_by("category").agg(pl.col("detections").sum())
+    most_frequent = totals.sort("detections", "category", descending=[True, False])["category"]
+    most_frequent = most_frequent.head(limit)
+    cells = most_frequent.to_frame().join(cells, on="category", maintain_order="left_right")
+    if len(most_frequent) < len(totals):
+        title += f" ({len(most_frequent)} of {len(totals)} categories)"
+    text = vl.said("{category} as {class} {detections}", cells)
     return vl.heat_map(
         title,
-        f"Detections by category: {vl.said('{category} as {class} {detections}', cells)}.",
+        f"Detections by category: {text}.",
         cells,
         "detections",
         vl.number("detections"),
         step=22,
         x=vl.named("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
-        y=vl.named("category", title=None, sort=ranked.to_list()),
+        y=vl.named("category", title=None, sort=most_frequent.to_list()),
         tooltip=vl.tooltip("category", "class", "detections:"),
     )
+
+
+def _count_confusions(run: Run, *, of_known: bool) -> pl.DataFrame:
+    """Columns category, class and detections; no rows where the details are not on this machine."""
+    rows = []
+    if run.evaluation:
+        known_classes = list(run.evaluation.closed_set.per_class)
+        for category, count_by_class in run.evaluation.wilderness.confusion.items():
+            if (category in known_classes) != of_known:
+                continue
+            for class_name, count in count_by_class.items():
+                rows.append({"category": category, "class": class_name, "detections": count})
+    schema = {"category": pl.String, "class": pl.String, "detections": pl.Int64}
+    return pl.DataFrame(rows, schema=schema)

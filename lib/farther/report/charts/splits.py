@@ -22,15 +22,18 @@ DISTANCE_KEYS = {
 def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
     """Outcome of the images of each OOD source, and the reason, as stacked bars.
 
-    `counts` has the columns dataset, subset, fate, reason and images.
+    Args:
+        benchmark: Its name.
+        counts: Columns dataset, subset, fate, reason and images.
     """
-    legend = _distances(counts["fate"])
+    legend = _distance_legend(counts["fate"])
     rows = counts.with_row_index("order").with_columns(
         source=pl.concat_str("dataset", "subset", separator=" ")
     )
-    drawn = vl.chart(
+    text = vl.said("{source}: {images} {fate}, {reason}", rows)
+    chart = vl.chart(
         "Images of the sources",
-        f"Outcome of each image in {benchmark}. {vl.said('{source}: {images} {fate}, {reason}', rows)}.",
+        f"Outcome of each image in {benchmark}. {text}.",
         rows,
         vl.layer(vl.STACKED),
         step=34,
@@ -40,81 +43,91 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
         tooltip=vl.tooltip("source", "fate outcome", "reason", "images:"),
         **vl.by("fate", legend),
     )
-    return vl.ChartGroup(legend, (drawn,))
+    return vl.ChartGroup(legend, (chart,))
 
 
 def categories(
-    distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], shown: int
+    distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], limit: int
 ) -> vl.ChartGroup | None:
-    """The most frequent categories of each split, one chart per split (FMIYC, Figures 8 and 9); None without any.
+    """The most frequent categories of each split, one chart per split (FMIYC, Figures 8 and 9).
 
     Args:
         distances: Split → its distance from ID.
         counts: Split → category, objects, images; the most frequent category first.
-        shown: Categories in a chart.
+        limit: Largest number of categories in a chart.
+
+    Returns:
+        The charts; None without a split.
     """
-    charts = (
-        _category_chart(split, DISTANCE_KEYS[distances[split]], found, shown)
-        for split, found in counts.items()
-    )
-    return (
-        vl.ChartGroup(_distances(distances[split] for split in counts), tuple(charts))
-        if counts
-        else None
-    )
+    if not counts:
+        return None
+    charts = []
+    for split, counts_of_split in counts.items():
+        key = DISTANCE_KEYS[distances[split]]
+        charts.append(_category_chart(split, key, counts_of_split, limit))
+    legend = _distance_legend(distances[split] for split in counts)
+    return vl.ChartGroup(legend, tuple(charts))
 
 
-def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, shown: int) -> vl.Chart:
-    top, title = counts.head(shown), title_of_split(split)
-    part = "all" if len(top) == len(counts) else f"{len(top)} of"
-    text = vl.said("{category} {objects}", top).replace("; ", ", ")
+def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, limit: int) -> vl.Chart:
+    title = title_of_split(split)
+    most_frequent = counts.head(limit)
+    part = "all" if len(most_frequent) == len(counts) else f"{len(most_frequent)} of"
+    text = vl.said("{category} {objects}", most_frequent).replace("; ", ", ")
     return vl.chart(
         f"{title}: {part} {len(counts)} categories",
         f"Objects by category in {title}: {text}.",
-        top,
+        most_frequent,
         vl.layer({"type": "bar", "color": key.colour}),
         step=17,
         x=vl.number("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
-        y=vl.named("category", sort=top["category"].to_list(), title=None),
+        y=vl.named("category", sort=most_frequent["category"].to_list(), title=None),
         tooltip=vl.tooltip("category", "objects:", "images:"),
     )
 
 
 def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame) -> vl.ChartGroup:
-    """Similarity of the images of each split to ID images: histograms over each other (FMIYC, Figure 3).
+    """Histograms of the similarity of each split's images to ID images (FMIYC, Figure 3).
 
     Args:
         benchmark: Its name.
         distances: OOD split → its distance from ID.
         bins: split, similarity (middle of a bin), fraction (share of the split's images in it).
     """
-    of_split = {
-        split: distances.get(split, "ID") for split in bins["split"].unique(maintain_order=True)
-    }
-    names = sorted(of_split, key=lambda split: list(DISTANCE_KEYS).index(of_split[split]))
+    splits = _nearest_first(bins["split"].unique(maintain_order=True).to_list(), distances)
     legend: list[vl.Key] = []
-    for split in names:
+    for split in splits:
         # The colour tells the distance, the dashes tell apart the splits of one distance.
-        colour = DISTANCE_KEYS[of_split[split]].colour
-        earlier = sum(key.colour == colour for key in legend)
-        legend.append(vl.Key(title_of_split(split), colour, list(vl.DASHES)[earlier % 3]))
-    weighted = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
-    mean = dict(bins.group_by("split").agg(weighted).iter_rows())
-    text = "; ".join(f"{title_of_split(split)}: {mean[split]:.3f}" for split in names)
-    words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
-    points = bins.select(
-        series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction"
+        colour = DISTANCE_KEYS[distances.get(split, "ID")].colour
+        same_colour = [key for key in legend if key.colour == colour]
+        dashes = list(vl.DASHES)[len(same_colour) % 3]
+        legend.append(vl.Key(title_of_split(split), colour, dashes))
+
+    weighted_mean = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
+    mean_by_split = dict(bins.group_by("split").agg(weighted_mean).iter_rows())
+    means = "; ".join(f"{title_of_split(split)}: {mean_by_split[split]:.3f}" for split in splits)
+    chart = vl.lines(
+        "CLIP similarity to ID images",
+        f"CLIP similarity of images to ID images in {benchmark}; means by split: {means}.",
+        bins.select(series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction"),
+        legend,
+        x=vl.Axis("largest cosine to an ID image", "~g", None),
+        y=vl.Axis("share of images", domain=None),
     )
-    x, y = (
-        vl.Axis("largest cosine to an ID image", "~g", None),
-        vl.Axis("share of images", domain=None),
-    )
-    return vl.ChartGroup(
-        tuple(legend), (vl.lines("CLIP similarity to ID images", words, points, legend, x, y),)
-    )
+    return vl.ChartGroup(tuple(legend), (chart,))
 
 
-def _distances(present: Iterable[str]) -> tuple[vl.Key, ...]:
+def _nearest_first(splits: Iterable[str], distances: Mapping[str, str]) -> list[str]:
+    """The splits by their distance from ID; without one, a split is of the ID dataset."""
+    order = list(DISTANCE_KEYS)
+
+    def position(split: str) -> int:
+        return order.index(distances.get(split, "ID"))
+
+    return sorted(splits, key=position)
+
+
+def _distance_legend(distances: Iterable[str]) -> tuple[vl.Key, ...]:
     """Legend of the distances that occur, the nearest first."""
-    found = set(present)
-    return tuple(key for name, key in DISTANCE_KEYS.items() if name in found)
+    present = set(distances)
+    return tuple(key for distance, key in DISTANCE_KEYS.items() if distance in present)

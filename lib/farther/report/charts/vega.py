@@ -1,4 +1,7 @@
-"""Vega-Lite specifications with a description in words, colours and legends, and the CSV files behind them."""
+"""Vega-Lite specifications with a description in words, and the CSV files behind them.
+
+A specification is a plain dict: Vega-Lite's documentation applies word for word.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ SHAPES = {
     "▼": "triangle-down",
 }
 
-#: Light and dark end of the colours of heat maps.
-PALE, DEEP = "#F2F6FA", "#08519C"
+#: Light and dark end of the colours of heat maps, and the colour of text.
+PALE = "#F2F6FA"
+DEEP = "#08519C"
 INK = "#111111"
 
 #: The mark of stacked bars.
@@ -78,7 +82,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart: its heading, the chart in words (for screen readers), and its Vega-Lite specification."""
+    """One chart.
+
+    Args:
+        title: Its heading.
+        description: The chart in words, for screen readers.
+        spec: Its Vega-Lite specification.
+    """
 
     title: str
     description: str
@@ -121,49 +131,51 @@ def chart(
         encoding: Channels that all layers have.
     """
     if isinstance(rows, pl.DataFrame) and step is not None:
-        height = step * max(rows[encoding["y"]["field"]].n_unique(), 1)
-    data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
-    body: dict[str, Any] = {"encoding": encoding, "layer": list(layers)}
+        names = rows[encoding["y"]["field"]].n_unique()
+        height = step * max(names, 1)
+    if isinstance(rows, str):
+        data: dict[str, Any] = {"values": rows, "format": CSV}
+    else:
+        data = {"values": rows.to_dicts()}
     if len(layers) == 1:
         body = {**layers[0], "encoding": {**encoding, **layers[0]["encoding"]}}
-    about = {
-        "title": title,
-        "entry": _legend_entry([encoding, *(one["encoding"] for one in layers)]),
-    }
+    else:
+        body = {"encoding": encoding, "layer": list(layers)}
+    encodings = [encoding, *(layer["encoding"] for layer in layers)]
     spec = {
         "width": "container",
         "description": description,
         "data": data,
         **body,
         "height": height,
-        "usermeta": about,
+        "usermeta": {"title": title, "entry": _legend_entry_width(encodings)},
     }
     return Chart(title, description, spec)
 
 
-def _legend_entry(encodings: Iterable[Mapping[str, Any]]) -> int:
-    """About the width in pixels of an entry of the legend, of which a figure has as many in a row as fit."""
-    channels = (
-        channel
-        for encoding in encodings
-        for channel in encoding.values()
-        if isinstance(channel, dict)
-    )
-    names = [
-        name
-        for one in channels
-        for name in one.get("scale", {}).get("domain", ())
-        if isinstance(name, str)
-    ]
-    return 35 + 7 * max(map(len, names), default=0)
+def _legend_entry_width(encodings: Iterable[Mapping[str, Any]]) -> int:
+    """About the width in pixels of the widest entry of the legend.
+
+    A figure has as many entries in a row of its legend as fit.
+    """
+    longest = 0
+    for encoding in encodings:
+        for channel in encoding.values():
+            if not isinstance(channel, dict):
+                continue
+            for name in channel.get("scale", {}).get("domain", ()):
+                if isinstance(name, str):
+                    longest = max(longest, len(name))
+    return 35 + 7 * longest
 
 
 def layer(
     mark: str | Channel, rows: Sequence[Mapping[str, Any]] | None = None, /, **encoding: Any
 ) -> dict[str, Any]:
     """A mark with its channels, and its own data where it has some."""
-    data = {} if rows is None else {"data": {"values": rows}}
-    return {**data, "mark": mark, "encoding": encoding}
+    if rows is None:
+        return {"mark": mark, "encoding": encoding}
+    return {"data": {"values": rows}, "mark": mark, "encoding": encoding}
 
 
 def points(size: int, opacity: float = 1, **style: Any) -> dict[str, Any]:
@@ -182,22 +194,35 @@ def named(field: str, **options: Any) -> dict[str, Any]:
 
 
 def tooltip(*fields: str) -> list[dict[str, Any]]:
-    """What is shown where one points at: fields as "name", or "name:format" for numbers, both with or without a title.
+    """Channels of a tooltip.
+
+    Args:
+        fields: "name" of a field of names, or "name:format" of one of numbers, where the format may
+            be empty; either may be followed by a space and a title.
 
     >>> tooltip("fate outcome", "share:.1%")[1]
     {'field': 'share', 'type': 'quantitative', 'format': '.1%'}
     """
-    shown = []
+    channels = []
     for text in fields:
-        place, _, title = text.partition(" ")
-        field, is_number, format_ = place.partition(":")
-        options = {name: value for name, value in (("format", format_), ("title", title)) if value}
-        shown.append(number(field, **options) if is_number else named(field, **options))
-    return shown
+        field_and_format, _, title = text.partition(" ")
+        field, is_number, format_ = field_and_format.partition(":")
+        options = {}
+        if format_:
+            options["format"] = format_
+        if title:
+            options["title"] = title
+        if is_number:
+            channels.append(number(field, **options))
+        else:
+            channels.append(named(field, **options))
+    return channels
 
 
 def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[str, Any]:
-    """Channels that tell apart the entries of a legend, which a page has above its charts, and a figure within it.
+    """Channels that tell apart the entries of a legend.
+
+    A page has the legend above its charts, and a figure within it.
 
     Args:
         field: Holds the entries' names.
@@ -205,17 +230,21 @@ def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[
         letters: `shape=SHAPES` or `strokeDash=DASHES`, beside the colour.
     """
     names = [key.name for key in legend]
-    ranges = {"color": [key.colour for key in legend]}
-    ranges |= {channel: [of[key.letter] for key in legend] for channel, of in letters.items()}
-    return {
-        channel: named(field, scale={"domain": names, "range": values})
-        for channel, values in ranges.items()
-    }
+    range_by_channel: dict[str, list[Any]] = {"color": [key.colour for key in legend]}
+    for channel, value_by_letter in letters.items():
+        range_by_channel[channel] = [value_by_letter[key.letter] for key in legend]
+    channels = {}
+    for channel, values in range_by_channel.items():
+        channels[channel] = named(field, scale={"domain": names, "range": values})
+    return channels
 
 
 def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
     """A legend of names that differ in colour and, between neighbours, in their letters."""
-    return tuple(Key(*parts) for parts in zip(names, cycle(COLOURS), cycle(letters), strict=False))
+    legend = []
+    for name, colour, letter in zip(names, cycle(COLOURS), cycle(letters), strict=False):
+        legend.append(Key(name, colour, letter))
+    return tuple(legend)
 
 
 def said(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str:
@@ -224,10 +253,9 @@ def said(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str
     >>> said("{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}])
     'near 25%; far 50%'
     """
-    return "; ".join(
-        template.format_map(row)
-        for row in (rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows)
-    )
+    if isinstance(rows, pl.DataFrame):
+        rows = rows.to_dicts()
+    return "; ".join(template.format_map(row) for row in rows)
 
 
 def heat_map(
@@ -247,11 +275,11 @@ def heat_map(
         text: Channel of the numbers.
         scale: Of the colours; from pale to deep when None.
     """
-    ink: dict[str, Any] = {"value": INK}
+    text_colour: dict[str, Any] = {"value": INK}
     if scale is None:
         deepest = max(0.01, *cells[value])
         scale = {"domain": [0, deepest], "range": [PALE, DEEP]}
-        ink = {
+        text_colour = {
             "condition": {"test": f"datum.{value} * 2 > {deepest}", "value": "white"},
             "value": INK,
         }
@@ -260,7 +288,7 @@ def heat_map(
         description,
         cells,
         layer({"type": "rect", "stroke": "white"}, color=number(value, scale=scale, legend=None)),
-        layer({"type": "text", "fontSize": 12}, text=text, color=ink),
+        layer({"type": "text", "fontSize": 12}, text=text, color=text_colour),
         **options,
     )
 
@@ -282,7 +310,9 @@ class Axis:
     @property
     def channel(self) -> dict[str, Any]:
         """Its title, ticks and range."""
-        scale: dict[str, Any] = ROUND if self.domain is None else {"domain": list(self.domain)}
+        scale = ROUND
+        if self.domain is not None:
+            scale = {"domain": list(self.domain)}
         return {
             "title": self.title,
             "axis": {"format": self.format, "tickCount": 5},
@@ -322,44 +352,63 @@ def line_group(title: str, description: str, points: pl.DataFrame, x: Axis, y: A
 
 def series(points: Mapping[str, Iterable[tuple[float | None, float | None]]]) -> pl.DataFrame:
     """Lines by their names as a frame for `line_group`; points without a number are left out."""
+    rows = []
+    for name, line in points.items():
+        for x, y in line:
+            rows.append((name, x, y))
     schema = {"series": pl.String, "x": pl.Float64, "y": pl.Float64}
-    rows = [(name, x, y) for name, of in points.items() for x, y in of]
     return pl.DataFrame(rows, schema=schema, orient="row", strict=False).drop_nulls()
 
 
 def line_rows(points: pl.DataFrame) -> str:
-    """CSV of lines: series, point (order along the line), x, y; of frames with series, x, y in the order of points."""
-    numbered = points.select(
-        "series", pl.int_range(pl.len()).over("series").alias("point"), "x", "y"
-    )
-    return numbered.write_csv(float_precision=4)
+    """CSV of lines: series, point (the order along the line), x and y.
+
+    Args:
+        points: Columns series, x and y, each line's rows in the order of its points.
+    """
+    position = pl.int_range(pl.len()).over("series").alias("point")
+    return points.select("series", position, "x", "y").write_csv(float_precision=4)
 
 
 def read_csv(
     file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()
 ) -> pl.DataFrame:
-    """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null."""
+    """Columns of a CSV file; no rows where the file is absent or empty.
+
+    Args:
+        file: The file.
+        columns: Name → type: `pl.String`, or a type of numbers, in which an empty cell is null.
+        optional: Columns that the file may lack.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column, or has a text where a number belongs.
+    """
     if not is_present(file) or not regular_file(file).stat().st_size:
         return pl.DataFrame(schema=columns)
     try:
         texts = pl.read_csv(file, infer_schema=False).with_columns(pl.all().fill_null(""))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"not a readable CSV file: {error}", file=file) from None
-    read = {}
+    series_by_column = {}
     for name, type_ in columns.items():
-        if name not in texts.columns:
-            if name in optional:
-                continue
+        if name in texts.columns:
+            series_by_column[name] = _parse_column(texts[name], type_, file)
+        elif name not in optional:
             raise DataError(
                 f"there is no such column; found {', '.join(texts.columns)}", file=file, field=name
             )
-        read[name] = texts[name] if type_ == pl.String else texts[name].cast(type_, strict=False)
-        wrong = (read[name].is_null() & (texts[name] != "")).arg_true()
-        if len(wrong):
-            raise DataError(
-                f"expected a number, found {texts[name][wrong[0]]!r}",
-                file=file,
-                row=wrong[0],
-                field=name,
-            )
-    return pl.DataFrame(read)
+    return pl.DataFrame(series_by_column)
+
+
+def _parse_column(texts: pl.Series, type_: type[pl.DataType], file: Path) -> pl.Series:
+    """A column with its type; DataError where a text is not a number."""
+    if type_ == pl.String:
+        return texts
+    values = texts.cast(type_, strict=False)
+    wrong_rows = (values.is_null() & (texts != "")).arg_true()
+    if len(wrong_rows):
+        row = wrong_rows[0]
+        raise DataError(
+            f"expected a number, found {texts[row]!r}", file=file, row=row, field=texts.name
+        )
+    return values

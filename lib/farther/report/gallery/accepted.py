@@ -1,8 +1,9 @@
-"""Examples of images that a self-aware detector accepts and rejects (SAOD, Figures A.9 and A.17 to A.20).
+"""Examples of images that a self-aware detector accepts and rejects.
 
-The images are those that the evaluation names: per split the first accepted and the first rejected
-one. Detections of an accepted image are drawn as the self-aware detector gives them: above the
-thresholds of their classes, with calibrated confidences. A rejected image has none.
+The figures are those of SAOD, Figures A.9 and A.17 to A.20. The images are those that the
+evaluation names: per split the first accepted and the first rejected one. Detections of an accepted
+image are drawn as the self-aware detector gives them: above the thresholds of their classes, with
+calibrated confidences. A rejected image has none.
 """
 
 from __future__ import annotations
@@ -30,26 +31,33 @@ DRAWN = ("image_id", "region_id", "box", "score", "label")
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What is asked of a detector in some images, and how either decision about one of them counts."""
+class Expectation:
+    """The decisions that are right for some images.
+
+    Args:
+        text: What is expected of a detector.
+        if_accepted: How accepting such an image counts, in a word.
+        if_rejected: How rejecting it counts.
+    """
 
     text: str
     if_accepted: str
     if_rejected: str
 
 
-KNOWN = Rule("To be accepted: the objects of a rejected image are missed.", "right", "wrong")
-SEVERE = Rule(
-    f"From severity {MAY_REJECT} on an image may be rejected: then neither it nor its objects count.",
+KNOWN = Expectation("To be accepted: the objects of a rejected image are missed.", "right", "wrong")
+SEVERE = Expectation(
+    f"From severity {MAY_REJECT} on an image may be rejected: then neither it nor its objects "
+    "count.",
     "counts",
     "allowed",
 )
-OOD = Rule("To be rejected.", "wrong", "right")
+OOD = Expectation("To be rejected.", "wrong", "right")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An image with what a self-aware detector decides about it.
+    """An image with a self-aware detector's decision about it.
 
     Args:
         example: The picture.
@@ -76,8 +84,8 @@ class DecidedImages:
     """The examples of one split.
 
     Args:
-        title: The split, and what is in it.
-        rule: What is asked of a detector in such images.
+        title: The split, and the kind of its images.
+        rule: The decisions that are right for such images.
         decisions: The examples.
     """
 
@@ -87,7 +95,9 @@ class DecidedImages:
 
 
 def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list[DecidedImages]:
-    """The examples of an evaluated run: of the ID test split, of shifted ones by severity, and of OOD splits.
+    """The examples of an evaluated run.
+
+    They are of the ID test split, of shifted ones by severity, and of OOD splits.
 
     Args:
         run: The run.
@@ -111,7 +121,8 @@ def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list
             continue
         decisions = tuple(_decisions(files, split, accepted, aware.detector, roots))
         if decisions:
-            groups.append(DecidedImages(_title(split, accepted), rule_of(accepted).text, decisions))
+            title = _title(split, accepted)
+            groups.append(DecidedImages(title, expectation_of(accepted).text, decisions))
     return groups
 
 
@@ -123,8 +134,8 @@ def _title(split: str, accepted: AcceptedImages) -> str:
     return f"Shifted ID images: {title_of_split(split)}, severity {accepted.severity}"
 
 
-def rule_of(accepted: AcceptedImages) -> Rule:
-    """What is asked of a detector in the images of a split."""
+def expectation_of(accepted: AcceptedImages) -> Expectation:
+    """The decisions that are right for the images of a split."""
     if accepted.severity is None:
         return OOD
     if accepted.severity >= MAY_REJECT:
@@ -139,46 +150,49 @@ def _decisions(
     detector: SelfAwareDetector,
     roots: Mapping[str, Path],
 ) -> Iterator[Decision]:
-    names = [example.image_id for example in accepted.examples]
-    of_examples = pl.col("image_id").is_in(names)
-    images = {
-        row["image_id"]: row
-        for row in Images.read(files.images(split)).frame.filter(of_examples).to_dicts()
-    }
-    objects = Objects.read(files.objects(split)).frame.filter(of_examples)
-    rule = rule_of(accepted)
+    is_example = pl.col("image_id").is_in([example.image_id for example in accepted.examples])
+    images = Images.read(files.images(split)).frame.filter(is_example)
+    image_by_id = {image["image_id"]: image for image in images.to_dicts()}
+    objects = Objects.read(files.objects(split)).frame.filter(is_example)
     folder = RegionsFolder(files.regions(split))
-    detections = folder.scan().filter(of_examples).select(DRAWN).collect()
+    detections = folder.scan().filter(is_example).select(DRAWN).collect()
+
+    expectation = expectation_of(accepted)
     for example in accepted.examples:
-        image = images.get(example.image_id)
-        picture = None if image is None else thumbnail(image, roots, SIDE)
-        if image is None or picture is None:
+        image = image_by_id.get(example.image_id)
+        if image is None:
             continue
-        of_image = pl.col("image_id") == example.image_id
-        marks = [*truth(objects.filter(of_image))]
-        if not example.is_rejected:
-            marks += _kept(detections.filter(of_image), folder, detector)
+        picture = thumbnail(image, roots, SIDE)
+        if picture is None:
+            continue
+        is_of_image = pl.col("image_id") == example.image_id
+        marks = list(truth(objects.filter(is_of_image)))
+        if example.is_rejected:
+            verdict = expectation.if_rejected
+        else:
+            verdict = expectation.if_accepted
+            marks += _accepted_detections(detections.filter(is_of_image), folder, detector)
         yield Decision(
             Example(example.image_id, image["width"], image["height"], picture, tuple(marks)),
             example.is_rejected,
-            _compared(example, detector.image_threshold),
-            rule.if_rejected if example.is_rejected else rule.if_accepted,
+            _compare(example, detector.image_threshold),
+            verdict,
         )
 
 
-def _kept(
+def _accepted_detections(
     detections: pl.DataFrame, folder: RegionsFolder, detector: SelfAwareDetector
 ) -> list[Mark]:
     """Marks of the detections of an accepted image, the least confident first."""
-    kept = detector.detections(Regions.empty(folder.header).with_frame(detections))
+    calibrated = detector.detections(Regions.empty(folder.header).with_frame(detections))
     marks = []
-    for row in kept.frame.sort("score", maintain_order=True).iter_rows(named=True):
+    for row in calibrated.frame.sort("score", maintain_order=True).iter_rows(named=True):
         text = f"{folder.header.classes[row['label']]} {100 * row['score']:.0f}%"
         marks.append(mark_of("known", row["box"], text))
     return marks
 
 
-def _compared(example: ExampleImage, threshold: float | None) -> str:
+def _compare(example: ExampleImage, threshold: float | None) -> str:
     """The uncertainty beside the threshold: "0.312 ≤ 0.520"."""
     if threshold is None:
         return "no threshold"

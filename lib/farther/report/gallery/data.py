@@ -1,19 +1,20 @@
-"""The data of the gallery's page for one run and split: images and boxes, and the outcomes of each method.
+"""The data of the gallery's page for one run and split: images and boxes, and outcomes by method.
 
 Columns are long, so they are base64 texts of little-endian numbers, which a browser turns into
 arrays at once. Rows of one table refer to rows of another by number.
 
-    images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number; width,
-    height: pixels accepting   threshold: the image threshold of the run; uncertainty: of each
-    image, above it the image is rejected;
-                null where the run has none
-    of          number of images of the split roots       URLs, relative to the report's page, of
-    the folders that hold the files categories  names of the objects' categories classes     names
-    of the detector's classes objects     image: row; box: 4 numbers; category: number; crowd: 1 for
-    a crowd or group, else 0 detections  image: row; box: 4 numbers; label: number of the class;
-    confidence: 0 to 1 proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1;
-    object: row of the object that it finds,
-                −1 for none
+    images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number;
+                width, height: pixels
+    accepting   threshold: the image threshold of the run; uncertainty: of each image, above it the
+                image is rejected; null where the run has none
+    of          number of images of the split
+    roots       URLs, relative to the report's page, of the folders that hold the files
+    categories  names of the objects' categories
+    classes     names of the detector's classes
+    objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
+    detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
+    proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1;
+                object: row of the object that it finds, −1 for none
 
 and of each method
 
@@ -47,65 +48,60 @@ from farther.report.gallery.outcomes import REGION, SplitOutcomes
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
 from farther.tables.files import inside
 
-#: A whole side of an image in parts.
-WHOLE = 65535
+#: Parts of a side of an image.
+PARTS = 65535
+
+#: Row of no object or detection.
+NO_ROW = -1
 
 
 class SplitData:
     """The data of a run and split; see the module.
 
     Args:
-        found: The split, with its outcomes.
+        outcomes: The split, with its outcomes.
         roots: Dataset → folder of its image files.
         page: Folder of the page, which links to image files are relative to.
-        most: Largest number of images; of more images, this many are taken, evenly spread over the
+        limit: Largest number of images; of more images, this many are taken, evenly spread over the
             split's table.
 
     Attributes:
-        found: The split with the images that are taken alone.
+        found: The split with only the images that are taken.
         images: These images.
         of: Number of images of the split.
     """
 
-    def __init__(self, found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int):
-        count = len(found.images)
-        self.images = (
-            found.images
-            if count <= most
-            else found.images[(np.arange(most) * count // most).tolist()]
-        )
-        self.found, self.of, self._roots, self._page = (
-            found.of_images(self.images),
-            count,
-            roots,
-            page,
-        )
-        self._places = self.images.select("image_id", "width", "height").with_row_index("image")
-        self._links = {
-            name: quote(Path(os.path.relpath(root, page)).as_posix())
-            for name, root in roots.items()
-        }
+    def __init__(self, outcomes: SplitOutcomes, roots: Mapping[str, Path], page: Path, limit: int):
+        self.of = len(outcomes.images)
+        self.images = _evenly_spread(outcomes.images, limit)
+        self.found = outcomes.of_images(self.images)
+        self._roots = roots
+        self._image_rows = self.images.select("image_id", "width", "height").with_row_index("image")
+        self._links = {}
+        for dataset, root in roots.items():
+            self._links[dataset] = quote(Path(os.path.relpath(root, page)).as_posix())
 
     def key(self) -> str:
-        """Digest of all that `shared` is made from: whole files, and what else the split was given."""
-        found = self.found
-        files = found.files
-        paths = [files.regions(found.split), files.images(found.split).parent]
-        paths += [files.called(name, found.split) for name in found.proposals]
+        """Cache key of `shared`: hash of the files and of all else that it depends on."""
+        outcomes = self.found
+        files = outcomes.files
+        paths = [files.regions(outcomes.split), files.images(outcomes.split).parent]
+        paths += [files.called(source, outcomes.split) for source in outcomes.proposals]
         params = {
             "run": files.run,
-            "split": found.split,
-            "threshold": found.threshold,
-            "sources": list(found.proposals),
-            "detector": to_jsonable_python(found.detector),
+            "split": outcomes.split,
+            "threshold": outcomes.threshold,
+            "sources": list(outcomes.proposals),
+            "detector": to_jsonable_python(outcomes.detector),
             "images": len(self.images),
             "links": self._links,
         }
         return key_of(paths, params)
 
     def method_key(self, name: str, shared_key: str) -> str:
-        """Digest of all that `method` is made from, with `key` of what all methods share."""
-        files, split = self.found.files, self.found.split
+        """Cache key of `method`, with the key of `shared`, whose rows it refers to."""
+        files = self.found.files
+        split = self.found.split
         paths = [
             files.scores(name, split),
             files.region_outcomes(name, split),
@@ -114,14 +110,18 @@ class SplitData:
         return key_of(paths, {"shared": shared_key, "tau": self.found.tau(name)})
 
     def shared(self) -> dict[str, Any]:
-        """What all methods share, ready for JSON."""
-        found = self.found
-        objects, detections = self._shown(found.objects), self._shown(found.detections)
+        """The data that all methods share, ready for JSON."""
+        outcomes = self.found
+        objects = self._with_image_rows(outcomes.objects)
+        detections = self._with_image_rows(outcomes.detections)
         categories = objects["category"].unique().sort().to_list()
-        if len(categories) > WHOLE:
+        if len(categories) > PARTS:
             raise DataError(
-                f"{len(categories)} categories; the gallery shows at most {WHOLE}", field="category"
+                f"{len(categories)} categories; the gallery shows at most {PARTS}", field="category"
             )
+        proposals = {}
+        for source, rows in outcomes.proposals.items():
+            proposals[source] = self._proposals(rows, objects)
         return {
             "of": self.of,
             **self._files(),
@@ -130,86 +130,87 @@ class SplitData:
             "objects": {
                 "image": _packed(objects["image"], "<u4"),
                 "box": _boxes(objects),
-                "category": _packed(_places(objects["category"], categories), "<u2"),
+                "category": _packed(_positions(objects["category"], categories), "<u2"),
                 "crowd": _packed(objects["is_crowd"], "<u1"),
             },
-            "classes": list(found.classes),
+            "classes": list(outcomes.classes),
             "detections": {
                 "image": _packed(detections["image"], "<u4"),
                 "box": _boxes(detections),
                 "label": _packed(detections["label"], "<u2"),
                 "confidence": _packed(detections["confidence"], "<f4"),
             },
-            "proposals": {
-                name: self._proposals(rows, objects) for name, rows in found.proposals.items()
-            },
+            "proposals": proposals,
         }
 
     def method(self, name: str) -> dict[str, Any]:
         """The outcomes of a method, ready for JSON."""
-        detections = self._shown(self.found.detections_of(name))
+        detections = self._with_image_rows(self.found.detections_of(name))
         objects = self.found.objects_of(name)
-        rows = detections.select(REGION).with_row_index("row")
-        decided = (
-            objects.join(rows, on=REGION, how="left", maintain_order="left")["row"]
-            .cast(pl.Int64)
-            .fill_null(-1)
-        )
+        row_of_detection = detections.select(REGION).with_row_index("row")
+        deciding = objects.join(row_of_detection, on=REGION, how="left", maintain_order="left")
+        decided = deciding["row"].cast(pl.Int64).fill_null(NO_ROW)
         return {
             "tau": self.found.tau(name),
             "score": _packed(detections["score"], "<f4"),
-            "detection": _packed(_places(detections["outcome"], REGION_OUTCOMES), "<u1"),
-            "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
+            "detection": _packed(_positions(detections["outcome"], REGION_OUTCOMES), "<u1"),
+            "object": _packed(_positions(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
             "decided": _packed(decided, "<i4"),
         }
 
     def _proposals(self, proposals: pl.DataFrame, objects: pl.DataFrame) -> dict[str, str]:
-        shown = self._shown(proposals)
-        rows = objects.select("object_id", row=pl.int_range(pl.len()))
-        finds = shown.join(rows, on="object_id", how="left", maintain_order="left")[
-            "row"
-        ].fill_null(-1)
+        proposals = self._with_image_rows(proposals)
+        row_of_object = objects.select("object_id", row=pl.int_range(pl.len()))
+        finding = proposals.join(row_of_object, on="object_id", how="left", maintain_order="left")
         return {
-            "image": _packed(shown["image"], "<u4"),
-            "box": _boxes(shown),
-            "objectness": _packed(shown["objectness"], "<f4"),
-            "object": _packed(finds, "<i4"),
+            "image": _packed(proposals["image"], "<u4"),
+            "box": _boxes(proposals),
+            "objectness": _packed(proposals["objectness"], "<f4"),
+            "object": _packed(finding["row"].fill_null(NO_ROW), "<i4"),
         }
 
     def _accepting(self) -> dict[str, Any] | None:
         detector = self.found.self_aware
         if detector is None:
             return None
-        taken = self.images.join(
+        uncertainties = self.images.join(
             self.found.uncertainty(detector), on="image_id", how="left", maintain_order="left"
         )
         return {
             "threshold": detector.image_threshold,
-            "uncertainty": _packed(taken["uncertainty"], "<f8"),
+            "uncertainty": _packed(uncertainties["uncertainty"], "<f8"),
         }
 
-    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _with_image_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of images that are taken, with the image's row and size."""
-        return rows.join(self._places, on="image_id", how="inner", maintain_order="left")
+        return rows.join(self._image_rows, on="image_id", how="inner", maintain_order="left")
 
     def _files(self) -> dict[str, Any]:
         images = self.images
         datasets = images["dataset"].unique().sort().to_list()
-        folders = [self._roots.get(name, Path()) for name in images["dataset"]]
+        urls = []
+        for dataset, file in images.select("dataset", "file").iter_rows():
+            urls.append(_url(self._roots.get(dataset, Path()), file))
         return {
-            "roots": [
-                self._links.get(name) for name in datasets
-            ],  # None where params.yaml does not say where it lies
+            # None where params.yaml does not name the dataset's folder.
+            "roots": [self._links.get(dataset) for dataset in datasets],
             "images": {
                 "id": images["image_id"].to_list(),
-                "file": [
-                    _url(folder, file) for folder, file in zip(folders, images["file"], strict=True)
-                ],
-                "root": _packed(_places(images["dataset"], datasets), "<u2"),
+                "file": urls,
+                "root": _packed(_positions(images["dataset"], datasets), "<u2"),
                 "width": _packed(images["width"], "<u4"),
                 "height": _packed(images["height"], "<u4"),
             },
         }
+
+
+def _evenly_spread(images: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """At most `limit` rows, evenly spread over the table."""
+    count = len(images)
+    if count <= limit:
+        return images
+    rows = np.arange(limit) * count // limit
+    return images[rows.tolist()]
 
 
 @cache
@@ -218,15 +219,16 @@ def _url(root: Path, file: str) -> str:
     return quote(inside(root, file).relative_to(root).as_posix())
 
 
-def _places(names: pl.Series, among: Iterable[str]) -> pl.Series:
-    """The place of each name in a list."""
-    return names.cast(pl.Enum(list(among))).to_physical()
+def _positions(names: pl.Series, ordered_names: Iterable[str]) -> pl.Series:
+    """The position of each name in a list."""
+    return names.cast(pl.Enum(list(ordered_names))).to_physical()
 
 
 def _boxes(rows: pl.DataFrame) -> str:
+    """The boxes, shape (N, 4), in parts of their images' sides."""
     sides = rows.select(pl.col("width", "height").clip(lower_bound=1)).to_numpy()
-    parts = np.rint(rows["box"].to_numpy() / np.hstack([sides, sides]) * WHOLE)
-    return _packed(np.clip(parts, 0, WHOLE), "<u2")
+    parts = np.rint(rows["box"].to_numpy() / np.hstack([sides, sides]) * PARTS)
+    return _packed(np.clip(parts, 0, PARTS), "<u2")
 
 
 def _packed(values: pl.Series | np.ndarray, dtype: str) -> str:

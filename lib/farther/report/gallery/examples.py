@@ -43,15 +43,28 @@ class Mark:
         return round(max(min(self.left, width - self.plate_width(size)), 0), 1)
 
     def plate_top(self, height: int, size: float) -> float:
-        """Top edge of the plate: above a detection, below ground truth, so that the two do not hide each other."""
+        """Top edge of the plate, such that it stays in an image of this height.
+
+        It is above a detection and below ground truth, so that the two do not hide each other.
+        """
         plate = 1.35 * size
-        wanted = self.top + self.height if self.kind == "truth" else self.top - plate
-        return round(max(min(wanted, height - plate), 0), 1)
+        if self.kind == "truth":
+            top = self.top + self.height
+        else:
+            top = self.top - plate
+        return round(max(min(top, height - plate), 0), 1)
 
 
 @dataclass(frozen=True)
 class Example:
-    """A thumbnail (a JPEG as base64 text) with boxes in pixels of the original, ground truth first."""
+    """A thumbnail with boxes.
+
+    Args:
+        image_id: The image's name in its dataset.
+        width, height: Size of the original, in pixels.
+        picture: The thumbnail, a JPEG as base64 text.
+        marks: The boxes in pixels of the original, ground truth first.
+    """
 
     image_id: str
     width: int
@@ -62,47 +75,55 @@ class Example:
     @property
     def description(self) -> str:
         """The picture in words, for screen readers."""
-        shown = {
+        titles = {
             "truth": "ground truth",
             "known": "detected as known",
             "unknown": "flagged as unknown",
         }
-        parts = [
-            f"{title}: {', '.join(mark.text for mark in self.marks if mark.kind == kind)}"
-            for kind, title in shown.items()
-            if any(mark.kind == kind for mark in self.marks)
-        ]
-        return f"Image {self.image_id}. " + ("; ".join(parts) or "no object, no detection") + "."
+        parts = []
+        for kind, title in titles.items():
+            texts = [mark.text for mark in self.marks if mark.kind == kind]
+            if texts:
+                parts.append(f"{title}: {', '.join(texts)}")
+        text = "; ".join(parts) or "no object, no detection"
+        return f"Image {self.image_id}. {text}."
 
 
 def examples(
-    found: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int
+    outcomes: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int
 ) -> list[Example]:
-    """Images of a split: in turn one with a found object, one with a misclassified object, one with a missed object.
+    """Images of a split, in turn one with a found, a misclassified and a missed object.
 
     For each outcome the images come in the order of the split's table; none is hand-picked. Images
-    that are not on this machine are skipped. There are `count` of them, no longer than `side`
-    pixels.
+    that are not on this machine are skipped.
+
+    Args:
+        outcomes: The split.
+        method: The method whose outcomes they are.
+        roots: Dataset → folder of its image files.
+        count: Largest number of examples.
+        side: Longest side of a picture, in pixels.
     """
-    objects, detections = found.objects_of(method), found.detections_of(method)
+    objects = outcomes.objects_of(method)
+    detections = outcomes.detections_of(method)
     chosen: list[Example] = []
-    for image in _in_turn(found.images, objects).iter_rows(named=True):
+    for image in _alternate_outcomes(outcomes.images, objects).iter_rows(named=True):
         if len(chosen) == count:
             break
         picture = thumbnail(image, roots, side)
-        if picture is not None:
-            of_image = pl.col("image_id") == image["image_id"]
-            marks = (
-                *truth(objects.filter(of_image)),
-                *_detections(detections.filter(of_image), found.classes),
-            )
-            chosen.append(
-                Example(image["image_id"], image["width"], image["height"], picture, marks)
-            )
+        if picture is None:
+            continue
+        is_of_image = pl.col("image_id") == image["image_id"]
+        marks = (
+            *truth(objects.filter(is_of_image)),
+            *_detections(detections.filter(is_of_image), outcomes.classes),
+        )
+        example = Example(image["image_id"], image["width"], image["height"], picture, marks)
+        chosen.append(example)
     return chosen
 
 
-def _in_turn(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataFrame:
+def _alternate_outcomes(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataFrame:
     """Images with an unknown object, alternating between outcomes; each image once."""
     order = pl.Enum(["found", "misclassified", "missed"])
     return (
@@ -117,42 +138,53 @@ def _in_turn(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataFrame:
 
 
 def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> str | None:
-    """A JPEG no larger than `side`, None where this machine has no such file, or another image under its name."""
+    """An image as a small JPEG, in base64.
+
+    Args:
+        row: The image's row of its table: dataset, file, width and height.
+        roots: Dataset → folder of its image files.
+        side: Longest side of the JPEG, in pixels.
+
+    Returns:
+        The JPEG; None where this machine has no such file, or another image under its name.
+
+    Raises:
+        DataError: the file is not a readable image.
+    """
     root = roots.get(row["dataset"])
     if root is None:
         return None
     try:
         with open_image(inside(root, row["file"])) as image:
-            shown = upright(image)
-            if shown.size != (row["width"], row["height"]):
+            upright_image = upright(image)
+            if upright_image.size != (row["width"], row["height"]):
                 return None
-            small = shown.convert("RGB")
+            small = upright_image.convert("RGB")
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):
         return None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
-    written = io.BytesIO()
-    small.save(written, "JPEG", quality=80, optimize=True)
-    return base64.b64encode(written.getvalue()).decode("ascii")
+    jpeg = io.BytesIO()
+    small.save(jpeg, "JPEG", quality=80, optimize=True)
+    return base64.b64encode(jpeg.getvalue()).decode("ascii")
 
 
 def truth(objects: pl.DataFrame) -> Iterator[Mark]:
     """Marks of the annotated objects, without the boxes of images that were not annotated."""
-    for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(
-        named=True
-    ):
+    is_unlabelled = pl.col("is_crowd") & (pl.col("category") == UNLABELLED)
+    for row in objects.filter(~is_unlabelled).iter_rows(named=True):
         yield mark_of("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
 
 def _detections(detections: pl.DataFrame, classes: tuple[str, ...]) -> Iterator[Mark]:
+    """Marks of detections, the least confident first."""
     for row in detections.sort("confidence", maintain_order=True).iter_rows(named=True):
         text = f"{classes[row['label']]} {100 * row['confidence']:.0f}%"
-        yield (
-            mark_of("unknown", row["box"], f"? {text}")
-            if row["is_unknown"]
-            else mark_of("known", row["box"], text)
-        )
+        if row["is_unknown"]:
+            yield mark_of("unknown", row["box"], f"? {text}")
+        else:
+            yield mark_of("known", row["box"], text)
 
 
 def mark_of(kind: str, box: list[float], text: str) -> Mark:

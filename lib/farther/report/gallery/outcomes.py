@@ -1,4 +1,4 @@
-"""Images, objects and detections of a run's split, with the outcomes that the stage `evaluate` wrote."""
+"""Images, objects and detections of a run's split, with the outcomes from stage `evaluate`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,26 @@ from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
 from farther.tables.called import CalledProposals
 
-OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
+#: Columns that identify an object, and a region.
+OBJECT = ["image_id", "object_id"]
+REGION = ["image_id", "region_id"]
 
 
 @dataclass(frozen=True)
 class SplitOutcomes:
-    """A split of a run, of the images that the detector could read, in the order of the split's table.
+    """A split of a run.
 
-    `detections` has the columns image_id, region_id, box, label and confidence; `proposals` of each
-    source of proposals those of `farther.tables.called.CalledProposals`. `taus` are the thresholds
-    of the methods that have outcomes, and `detector` makes the run self-aware.
+    Args:
+        split: Its name.
+        threshold: The operating threshold t*.
+        taus: Method → its threshold; of methods that have outcomes.
+        detector: Makes the run self-aware.
+        files: The run's files.
+        classes: Names of the detector's classes.
+        images: The images that the detector could read, in the order of the split's table.
+        objects: Their objects.
+        detections: Their detections: image_id, region_id, box, label and confidence.
+        proposals: Source of proposals → their columns of `farther.tables.called.CalledProposals`.
     """
 
     split: str
@@ -47,15 +57,12 @@ class SplitOutcomes:
             raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
-        called = {
-            name: files.called(name, split)
-            for name in (run.recovered.sources if run.recovered else ())
-        }
         taus = {}
         for name in run.methods:
             if files.object_outcomes(name, split).exists():
                 taus[name] = evaluation.methods[name].tau
-        readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
+        unreadable = [failure["image_id"] for failure in folder.failures]
+        is_readable = ~pl.col("image_id").is_in(unreadable)
         return cls(
             split=split,
             threshold=evaluation.threshold,
@@ -63,29 +70,34 @@ class SplitOutcomes:
             detector=evaluation.self_awareness.detector,
             files=files,
             classes=folder.header.classes,
-            images=Images.read(files.images(split)).frame.filter(readable),
-            objects=Objects.read(files.objects(split)).frame.filter(readable),
+            images=Images.read(files.images(split)).frame.filter(is_readable),
+            objects=Objects.read(files.objects(split)).frame.filter(is_readable),
             detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
-            proposals={
-                name: CalledProposals.read(file).frame
-                for name, file in called.items()
-                if file.exists()
-            },
+            proposals=_read_proposals(run, files, split),
         )
 
     def of_images(self, images: pl.DataFrame) -> SplitOutcomes:
-        """The same with some of the images alone."""
-        objects, detections, *proposals = (
-            rows.join(images, on="image_id", how="semi", maintain_order="left")
-            for rows in (self.objects, self.detections, *self.proposals.values())
+        """The same with some of the images only."""
+        proposals = {}
+        for name, rows in self.proposals.items():
+            proposals[name] = _rows_of_images(rows, images)
+        return replace(
+            self,
+            images=images,
+            objects=_rows_of_images(self.objects, images),
+            detections=_rows_of_images(self.detections, images),
+            proposals=proposals,
         )
-        named = dict(zip(self.proposals, proposals, strict=True))
-        return replace(self, images=images, objects=objects, detections=detections, proposals=named)
 
     @property
     def self_aware(self) -> SelfAwareDetector | None:
-        """The run made self-aware, if it takes an image threshold (`farther.evaluation.self_awareness`)."""
-        return self.detector if self.detector.image_threshold is not None else None
+        """The run made self-aware (`farther.evaluation.self_awareness`).
+
+        None where it has no image threshold.
+        """
+        if self.detector.image_threshold is None:
+            return None
+        return self.detector
 
     def uncertainty(self, detector: SelfAwareDetector) -> pl.DataFrame:
         """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
@@ -107,38 +119,73 @@ class SplitOutcomes:
         return self.taus[method]
 
     def detections_of(self, method: str) -> pl.DataFrame:
-        """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown."""
-        scores, outcomes = (
-            self.files.scores(method, self.split),
-            self.files.region_outcomes(method, self.split),
-        )
-        scored = _joined(self.detections, Scores.read(scores).frame, REGION, "score", scores)
-        found = _joined(scored, RegionOutcomes.read(outcomes).frame, REGION, "outcome", outcomes)
-        return found.with_columns(is_unknown=pl.col("score") < self.tau(method))
+        """`detections` with the method's score, the outcome, and `is_unknown`.
+
+        `is_unknown` is true where a detection is flagged as unknown.
+        """
+        scores_file = self.files.scores(method, self.split)
+        outcomes_file = self.files.region_outcomes(method, self.split)
+        scores = Scores.read(scores_file).frame
+        outcomes = RegionOutcomes.read(outcomes_file).frame
+        detections = _joined(self.detections, scores, REGION, "score", scores_file)
+        detections = _joined(detections, outcomes, REGION, "outcome", outcomes_file)
+        return detections.with_columns(is_unknown=pl.col("score") < self.tau(method))
 
     def objects_of(self, method: str) -> pl.DataFrame:
-        """`objects` with the outcome and `region_id`, the detection that decided it (−1 for none)."""
+        """`objects` with the outcome and `region_id`: the detection that decided it, or −1."""
         file = self.files.object_outcomes(method, self.split)
         outcomes = ObjectOutcomes.read(file).frame.drop("category")
         return _joined(self.objects, outcomes, OBJECT, "outcome", file)
 
 
 def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
-    """Split → its outcomes; {} where the run is not evaluated, or its detections are not on this machine."""
+    """Split → its outcomes.
+
+    Empty where the run is not evaluated, or its detections are not on this machine.
+    """
+    if not run.is_evaluated or run.evaluation is None:
+        return {}
     folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
-    if not run.is_evaluated or not run.evaluation or not all(folder.is_dir() for folder in folders):
+    if not all(folder.is_dir() for folder in folders):
         return {}
     return {split.name: SplitOutcomes.read(run, split.name, artifacts) for split in run.splits}
+
+
+def _read_proposals(run: Run, files: RunFiles, split: str) -> dict[str, pl.DataFrame]:
+    """Source → its proposals on no detection; without sources whose file is absent."""
+    if run.recovered is None:
+        return {}
+    proposals = {}
+    for source in run.recovered.sources:
+        file = files.called(source, split)
+        if file.exists():
+            proposals[source] = CalledProposals.read(file).frame
+    return proposals
+
+
+def _rows_of_images(rows: pl.DataFrame, images: pl.DataFrame) -> pl.DataFrame:
+    return rows.join(images, on="image_id", how="semi", maintain_order="left")
 
 
 def _joined(
     left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str, file: Path
 ) -> pl.DataFrame:
-    """`left` with the columns of `right`, rows in the order of `left`; every row must have a match in `right`."""
-    found = left.join(right, on=on, how="left", maintain_order="left")
-    absent = found.filter(pl.col(needed).is_null())
-    if len(absent):
-        image, number = absent.select(on).row(0)
+    """`left` with the columns of `right`, rows in the order of `left`.
+
+    Args:
+        left: A table.
+        right: Another one.
+        on: Columns that identify a row: the image, and a number in it.
+        needed: Column of `right` that every row of `left` must get a value of.
+        file: File of `right`, for messages.
+
+    Raises:
+        DataError: a row of `left` has no match in `right`.
+    """
+    joined = left.join(right, on=on, how="left", maintain_order="left")
+    unmatched = joined.filter(pl.col(needed).is_null())
+    if len(unmatched):
+        image, number = unmatched.select(on).row(0)
         problem = f"{on[1]} {number} of image {image!r} has no {needed}: run `farther repro`"
         raise DataError(problem, file=file, field=needed)
-    return found
+    return joined

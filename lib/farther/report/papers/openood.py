@@ -1,4 +1,4 @@
-"""Table 1 of OpenOOD (Yang et al., 2022), and the leaderboards of its version 1.5 (Zhang et al., 2023)."""
+"""Table 1 of OpenOOD (Yang et al., 2022), and leaderboards of its v1.5 (Zhang et al., 2023)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from farther import methods
 from farther.curation import benchmark_kind
 from farther.report.listing import ABSENT, Listing, percent
-from farther.report.papers.table import Paper, PaperTable, Sources, together
+from farther.report.papers.table import Paper, PaperTable, Sources, joined_percents
 from farther.report.results import DISTANCES, IMAGES, Run, title_of
 
 #: Kinds of benchmarks, in the order of the table's columns.
@@ -42,13 +42,23 @@ SCORE_OF_TRAINING = {
     "vos": "energy",
 }
 
-#: Near and far value of a method on a benchmark; None where there is none.
-Pair = tuple[float | None, float | None]
+
+@dataclass(frozen=True)
+class NearFar:
+    """A method's values on a benchmark's near and far splits; None where there is none."""
+
+    near: float | None
+    far: float | None
+
+    @property
+    def values(self) -> tuple[float | None, float | None]:
+        """Both values."""
+        return self.near, self.far
 
 
 @dataclass
 class Column:
-    """A column of the table: a benchmark, or several in one, with the networks that were tested on it.
+    """A column of the table: a benchmark, or several in one, with the networks tested on it.
 
     Args:
         title: Its heading.
@@ -69,7 +79,7 @@ class PrintedTable:
     """Table 1 as printed.
 
     Args:
-        sources: What the tables are made from.
+        sources: The data that the tables are computed from.
 
     Attributes:
         entries: Section `methods` of params.yaml.
@@ -85,9 +95,9 @@ class PrintedTable:
             "openood_v1.csv", ("detector", "id", "ood", "method", "missing"), ("auroc",)
         )
         for row in cells.iter_rows(named=True):
-            place = (row["id"], row["ood"], row["method"])
-            self.values[place] = row["auroc"]
-            self.missing[place] = row["missing"]
+            key = (row["id"], row["ood"], row["method"])
+            self.values[key] = row["auroc"]
+            self.missing[key] = row["missing"]
         texts = ("method", "title", "section", "training")
         numbers = ("osr_mean", "near_mean", "far_mean", "accuracy", "seconds")
         self.methods = sources.printed("openood_v1_methods.csv", texts, numbers).to_dicts()
@@ -121,18 +131,21 @@ class PrintedTable:
         return None
 
     def cell(self, id_dataset: str, method: str) -> str:
-        """What the paper prints for a method on a benchmark, "" where it has no such cell."""
-        places = [(id_dataset, distance, method) for distance in ("near", "far")]
-        places = [place for place in places if place in self.values]
-        if not places:
+        """The printed cell of a method on a benchmark, "" where the paper has none."""
+        keys = []
+        for distance in ("near", "far"):
+            key = (id_dataset, distance, method)
+            if key in self.values:
+                keys.append(key)
+        if not keys:
             return ""
-        values = [self.values[place] for place in places]
-        if values == [None] * len(values):
-            return PRINTED_MISSING.get(self.missing[places[0]], ABSENT)
-        return together(values)
+        values = [self.values[key] for key in keys]
+        if all(value is None for value in values):
+            return PRINTED_MISSING.get(self.missing[keys[0]], ABSENT)
+        return joined_percents(values)
 
     def listing(self) -> Listing:
-        """The whole table."""
+        """All rows and columns of the table."""
         rows = []
         for method in self.methods:
             name = method["method"]
@@ -145,11 +158,11 @@ class PrintedTable:
                 if id_dataset == "mnist-v1":
                     row[MEANS[OSR]] = percent(method["osr_mean"])
                 row[f"{KIND_TITLES[kind]}: {heading}"] = self.cell(id_dataset, name)
-            row[MEANS[OOD]] = together([method["near_mean"], method["far_mean"]])
+            row[MEANS[OOD]] = joined_percents([method["near_mean"], method["far_mean"]])
             row["Acc. on CIFAR-100"] = percent(method["accuracy"])
             row["Time (s)"] = ABSENT if method["seconds"] is None else f"{method['seconds']:,.0f}"
             rows.append(row)
-        numbers = [] if not rows else list(rows[0])[3:]
+        numbers = list(rows[0])[3:] if rows else []
         return Listing.of(
             "Table 1 as printed: AUROC in per cent, near / far for OOD detection.", rows, numbers
         )
@@ -168,9 +181,10 @@ def tables(sources: Sources) -> list[PaperTable]:
             "Table 1",
             "Anomaly detection, open-set recognition and OOD detection",
             listings,
-            "AUROC. OOD detection: mean over the near / over the far (or farther) splits. Open-set recognition: mean "
-            "over the divisions of classes that report.seeds joins. Anomaly detection: mean over the categories. "
-            "Classifiers first. A network that was trained for a method has rows of its own.",
+            "AUROC. OOD detection: mean over the near / over the far (or farther) splits. Open-set "
+            "recognition: mean over the divisions of classes that report.seeds joins. Anomaly "
+            "detection: mean over the categories. Classifiers first. A network that was trained "
+            "for a method has rows of its own.",
         ),
         PaperTable(
             "Version 1.5, full spectrum",
@@ -186,25 +200,23 @@ def tables(sources: Sources) -> list[PaperTable]:
 
 
 def _columns(sources: Sources) -> list[Column]:
-    """The columns, in the order of `KINDS`; within a kind classifiers first, then in the order of params.yaml."""
-    group_of = {name: group for group, names in sources.seeds.items() for name in names}
+    """The columns, in the order of `KINDS`.
+
+    Within a kind, those with a classifier come first, then in the order of params.yaml.
+    """
+    group_of_run = {}
+    for seed_group, names in sources.seeds.items():
+        for name in names:
+            group_of_run[name] = seed_group
+    classifiers = [run for run in sources.runs if run.whole_images]
+    detectors = [run for run in sources.runs if not run.whole_images]
+
     columns: dict[tuple[str, str], Column] = {}
-    for run in sorted(sources.runs, key=lambda run: not run.whole_images):
+    for run in (*classifiers, *detectors):
         kind = benchmark_kind(sources.params["benchmarks"][run.benchmark])
-        group = group_of.get(run.name)
-        title = run.benchmark_title
-        network = run.title
-        if (
-            run.title == run.name
-        ):  # named as its benchmark is: the title says nothing of the network
-            network = ""
-        if kind == AD:
-            title = "all categories"
-        elif kind == OSR and group is not None:
-            title = group
-            network = ""
-        elif group is not None:
-            network = group.removeprefix(f"{run.benchmark}-")
+        group = group_of_run.get(run.name)
+        title = _column_title(run, kind, group)
+        network = _network_title(run, kind, group)
         column = columns.setdefault((kind, title), Column(title, kind))
         column.networks.setdefault(network, []).append(run)
         counterpart = sources.published.get(run.name)
@@ -212,65 +224,100 @@ def _columns(sources: Sources) -> list[Column]:
             counterpart = sources.published[group]
         if counterpart is not None and counterpart.id in PRINTED_COLUMNS:
             column.printed_id[network] = counterpart.id
-    return sorted(columns.values(), key=lambda column: KINDS.index(column.kind))
+    return sorted(columns.values(), key=_position_of_kind)
+
+
+def _position_of_kind(column: Column) -> int:
+    return KINDS.index(column.kind)
+
+
+def _column_title(run: Run, kind: str, group: str | None) -> str:
+    """Title of a run's column: categories share one, and so do the divisions of a group."""
+    if kind == AD:
+        return "all categories"
+    if kind == OSR and group is not None:
+        return group
+    return run.benchmark_title
+
+
+def _network_title(run: Run, kind: str, group: str | None) -> str:
+    """Title of a run's network, "" where titles do not tell networks apart."""
+    if kind == OSR and group is not None:
+        return ""
+    if kind == OOD and group is not None:
+        return group.removeprefix(f"{run.benchmark}-")
+    if run.title == run.name:  # named as its benchmark is: the title says nothing of the network
+        return ""
+    return run.title
 
 
 def divided_benchmarks(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Names of the benchmarks of params.yaml that are for open-set recognition: divisions of a dataset's classes."""
+    """Names of the benchmarks for open-set recognition: divisions of a dataset's classes.
+
+    Args:
+        benchmarks: Section `benchmarks` of params.yaml.
+    """
     return [name for name, params in benchmarks.items() if benchmark_kind(params) == OSR]
 
 
 def _table(columns: Sequence[Column], metric: str, printed: PrintedTable) -> Listing:
-    """One row per network and method that has any value, then accuracy and images of each network."""
-    heads = _heads(columns, metric)
-    networks: dict[str, list[str]] = {}
-    for column in columns:
-        for network, runs in column.networks.items():
-            known = networks.setdefault(network, [])
-            for run in runs:
-                known += [method for method in run.methods if method not in known]
+    """One row per network and method with a value, then accuracy and images of each network."""
     rows: list[dict[str, str]] = []
-    for network, names in networks.items():
-        of_network = _rows_of_methods(columns, network, names, metric, printed)
-        if of_network:
-            rows += of_network
-            rows += _rows_of_network(columns, network, with_quality=metric == "auroc")
+    for network, names in _methods_by_network(columns).items():
+        method_rows = _method_rows(columns, network, names, metric, printed)
+        if method_rows:
+            rows += method_rows
+            rows += _network_rows(columns, network, with_quality=metric == "auroc")
     if not any(row["Network"] for row in rows):
         for row in rows:
             del row["Network"]
-    ordered = [{head: row[head] for head in heads if head in row} for row in rows]
+    headings = _headings(columns, metric)
+    ordered_rows = []
+    for row in rows:
+        ordered_rows.append({heading: row[heading] for heading in headings if heading in row})
     caption = "In per cent. Avg.: mean over the columns that the method applies to."
-    return Listing.of(caption, ordered, heads[2:])
+    return Listing.of(caption, ordered_rows, headings[2:])
 
 
-def _heads(columns: Sequence[Column], metric: str) -> list[str]:
+def _methods_by_network(columns: Sequence[Column]) -> dict[str, list[str]]:
+    """Title of each network → the methods that any of its runs has."""
+    methods_by_network: dict[str, list[str]] = {}
+    for column in columns:
+        for network, runs in column.networks.items():
+            names = methods_by_network.setdefault(network, [])
+            for run in runs:
+                for method in run.methods:
+                    if method not in names:
+                        names.append(method)
+    return methods_by_network
+
+
+def _headings(columns: Sequence[Column], metric: str) -> list[str]:
     """All headings, in their order."""
-    heads = ["Network", "Method"]
+    headings = ["Network", "Method"]
     for kind in KINDS:
-        of_kind = [column for column in columns if column.kind == kind]
-        for column in of_kind:
-            heads.append(_head(column))
+        columns_of_kind = [column for column in columns if column.kind == kind]
+        for column in columns_of_kind:
+            headings.append(_heading(column))
             if metric == "auroc":
-                heads += [
-                    _printed_head(id_dataset)
-                    for id_dataset in dict.fromkeys(column.printed_id.values())
-                ]
-        if of_kind and kind in MEANS:
-            heads.append(MEANS[kind])
-    return heads
+                for id_dataset in dict.fromkeys(column.printed_id.values()):
+                    headings.append(_printed_heading(id_dataset))
+        if columns_of_kind and kind in MEANS:
+            headings.append(MEANS[kind])
+    return headings
 
 
-def _head(column: Column) -> str:
+def _heading(column: Column) -> str:
     if column.kind == OOD:
         return column.title
     return f"{KIND_TITLES[column.kind]}: {column.title}"
 
 
-def _printed_head(id_dataset: str) -> str:
+def _printed_heading(id_dataset: str) -> str:
     return f"{PRINTED_COLUMNS[id_dataset][1]}, as printed"
 
 
-def _rows_of_methods(
+def _method_rows(
     columns: Sequence[Column],
     network: str,
     names: Sequence[str],
@@ -280,34 +327,44 @@ def _rows_of_methods(
     """The rows of a network's methods that have any value of the metric."""
     rows = []
     for method in names:
-        title = title_of(method)
-        if method not in methods.names():
-            title = printed.title(method)
+        values_by_column = [
+            _mean_near_far(column.networks.get(network, ()), method, metric) for column in columns
+        ]
+        if not any(_has_value(values) for values in values_by_column):
+            continue
+        title = title_of(method) if method in methods.names() else printed.title(method)
         row = {"Network": network, "Method": title}
-        pairs_of_kind: dict[str, list[Pair]] = {kind: [] for kind in KINDS}
-        for column in columns:
-            pair = _pair(column.networks.get(network, ()), method, metric)
-            pairs_of_kind[column.kind].append(pair)
-            row[_head(column)] = _cell(pair, column.kind)
+        for column, values in zip(columns, values_by_column, strict=True):
+            row[_heading(column)] = _cell(values, column.kind)
             if metric == "auroc" and network in column.printed_id:
-                id_dataset = column.printed_id[network]
                 printed_row = printed.row_of(network, method)
                 if printed_row is not None:
-                    row[_printed_head(id_dataset)] = printed.cell(id_dataset, printed_row)
-        for kind, head in MEANS.items():
-            near, far = zip(*pairs_of_kind[kind], strict=True) if pairs_of_kind[kind] else ((), ())
-            row[head] = _cell((_mean(near), _mean(far)), kind)
-        if any(
-            value is not None
-            for pairs in pairs_of_kind.values()
-            for pair in pairs
-            for value in pair
-        ):
-            rows.append(row)
+                    id_dataset = column.printed_id[network]
+                    row[_printed_heading(id_dataset)] = printed.cell(id_dataset, printed_row)
+        for kind, heading in MEANS.items():
+            row[heading] = _cell(_mean_of_kind(columns, values_by_column, kind), kind)
+        rows.append(row)
     return rows
 
 
-def _rows_of_network(
+def _has_value(values: NearFar) -> bool:
+    return values.near is not None or values.far is not None
+
+
+def _mean_of_kind(
+    columns: Sequence[Column], values_by_column: Sequence[NearFar], kind: str
+) -> NearFar:
+    """Mean over the columns of a kind that have a value."""
+    near = []
+    far = []
+    for column, values in zip(columns, values_by_column, strict=True):
+        if column.kind == kind:
+            near.append(values.near)
+            far.append(values.far)
+    return NearFar(_mean(near), _mean(far))
+
+
+def _network_rows(
     columns: Sequence[Column], network: str, *, with_quality: bool
 ) -> list[dict[str, str]]:
     """The rows with the images that a network saw, and with its accuracy or mAP."""
@@ -317,39 +374,51 @@ def _rows_of_network(
         runs = column.networks.get(network, ())
         counts = sorted({run.image_counts(with_known=True) for run in runs})
         if len(counts) == 1:
-            images[_head(column)] = counts[0]
+            images[_heading(column)] = counts[0]
         elif counts:
-            images[_head(column)] = f"{len(runs)} benchmarks, see page Splits"
-        values = [run.detector.get("accuracy" if run.whole_images else "map50") for run in runs]
-        quality[_head(column)] = percent(_complete_mean(values))
+            images[_heading(column)] = f"{len(runs)} benchmarks, see page Splits"
+        quality[_heading(column)] = percent(_complete_mean([_quality(run) for run in runs]))
     if with_quality:
         return [images, quality]
     return [images]
 
 
-def _pair(runs: Sequence[Run], method: str, metric: str) -> Pair:
+def _quality(run: Run) -> float | None:
+    """Accuracy of a classifier, mAP50 of an object detector."""
+    if run.whole_images:
+        return run.detector.get("accuracy")
+    return run.detector.get("map50")
+
+
+def _mean_near_far(runs: Sequence[Run], method: str, metric: str) -> NearFar:
     """Means over runs of a method's near and far value; None where a run has none."""
-    pairs = [_near_far(run, method, metric) for run in runs]
-    near = _complete_mean([pair[0] for pair in pairs])
-    far = _complete_mean([pair[1] for pair in pairs])
-    return near, far
+    values_by_run = [_near_far(run, method, metric) for run in runs]
+    near = _complete_mean([values.near for values in values_by_run])
+    far = _complete_mean([values.far for values in values_by_run])
+    return NearFar(near, far)
 
 
-def _near_far(run: Run, method: str, metric: str) -> Pair:
-    """The means over near splits, and over the far splits, or the farther ones where there is no far split."""
-    means = run.means(method)
-    near = means.get(DISTANCES[0])
-    others = [means[distance] for distance in DISTANCES[1:] if distance in means]
-    near_value = None if near is None else near.values.get(metric)
-    far_value = None if not others else others[0].values.get(metric)
-    return near_value, far_value
+def _near_far(run: Run, method: str, metric: str) -> NearFar:
+    """The means over near splits, and over the far splits.
+
+    Where there is no far split, over the farther ones.
+    """
+    mean_by_distance = run.means(method)
+    near_distance, *far_distances = DISTANCES
+    near = None
+    if near_distance in mean_by_distance:
+        near = mean_by_distance[near_distance].values.get(metric)
+    for distance in far_distances:
+        if distance in mean_by_distance:
+            return NearFar(near, mean_by_distance[distance].values.get(metric))
+    return NearFar(near, None)
 
 
-def _cell(pair: Pair, kind: str) -> str:
+def _cell(values: NearFar, kind: str) -> str:
     """Near / far for OOD detection; otherwise one value, the mean of those that there are."""
     if kind == OOD:
-        return together(pair)
-    return percent(_mean(pair))
+        return joined_percents(values.values)
+    return percent(_mean(values.values))
 
 
 def _complete_mean(values: Sequence[float | None]) -> float | None:
@@ -370,15 +439,17 @@ def _mean(values: Sequence[float | None]) -> float | None:
 PAPER = Paper(
     "openood",
     "OpenOOD",
-    "Yang et al., 2022: OpenOOD: Benchmarking Generalized Out-of-Distribution Detection. arXiv:2210.07242",
+    "Yang et al., 2022: OpenOOD: Benchmarking Generalized Out-of-Distribution Detection. "
+    "arXiv:2210.07242",
     tables,
     {
-        "columns without a run": "the profiles openood-v1-… have the nine benchmarks, one project each or several in "
-        "one",
-        "rows of methods that train a network": "a trained network is a run here, with rows of its own; scores made "
-        "elsewhere are a method `imported`",
+        "columns without a run": "the profiles openood-v1-… have the nine benchmarks, one project "
+        "each or several in one",
+        "rows of methods that train a network": "a trained network is a run here, with rows of its "
+        "own; scores made elsewhere are a method `imported`",
         "times": "times are of one machine; the page Cost has those of this one",
-        "Acc. of each method": "post-hoc methods do not change the network: a row per network has its accuracy",
+        "Acc. of each method": "post-hoc methods do not change the network: a row per network has "
+        "its accuracy",
         "FPR@95 and AUPR-In of version 1": "metrics fpr95 and aupr_in of the page of each run",
     },
 )

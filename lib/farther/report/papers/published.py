@@ -6,10 +6,10 @@ SAOD's Tables 2 to 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -39,26 +39,62 @@ PLACE = ("detector", "id", "ood", "method")
 #: Methods with another name in those tables: the best of the three, chosen on the OOD data itself.
 OTHER_NAMES = dict.fromkeys(("lard_knn", "lard_mahalanobis", "lard_gmm"), "lard")
 
+#: Keys of the elephant's tables that are flush right.
+NUMBERS = ("At recall", "Wilderness ratio", "β")
 
-class WildernessTable(NamedTuple):
+
+def _map(wilderness: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"map_closed": wilderness.map_closed, "map_open": wilderness.map_open}
+
+
+def _impact(wilderness: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if row["recall"] not in wilderness.at_recall:
+        return {}
+    return {"average_impact": wilderness.at_recall[row["recall"]].average_impact}
+
+
+def _background(wilderness: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if wilderness.background is None:
+        return {}
+    return wilderness.background.known.classes.get(row["class"], {})
+
+
+def _operating_point(wilderness: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    points = wilderness.operating_points
+    ratio = float(row["ratio"])
+    if row["beta"] not in points.betas or ratio not in points.ratios:
+        return {}
+    values_by_name = points.betas[row["beta"]].classes.get(row["class"])
+    if values_by_name is None:
+        return {}
+    index = points.ratios.index(ratio)
+    return {name: values_by_name[name][index] for name in WILDERNESS["operating_points"].values}
+
+
+@dataclass(frozen=True)
+class WildernessTable:
     """A table of The Overlooked Elephant, `elephant_<name>.csv`.
 
     Args:
         number: Its number in the paper.
         keys: Columns that identify a row → headings.
         values: Columns of values → headings; fractions have the unit " (%)".
+        values_of_run: Computes a run's values for a printed row; empty where it has none.
     """
 
     number: int
     keys: Mapping[str, str]
     values: Mapping[str, str]
+    values_of_run: Callable[[WildernessResults, Mapping[str, Any]], Mapping[str, Any]]
 
 
 WILDERNESS = {
-    "map": WildernessTable(1, {}, {"map_closed": "mAP closed (%)", "map_open": "mAP open (%)"}),
-    "impact": WildernessTable(2, {"recall": "At recall"}, {"average_impact": "WI (%)"}),
+    "map": WildernessTable(
+        1, {}, {"map_closed": "mAP closed (%)", "map_open": "mAP open (%)"}, _map
+    ),
+    "impact": WildernessTable(2, {"recall": "At recall"}, {"average_impact": "WI (%)"}, _impact),
     "background": WildernessTable(
-        3, {"class": "Class"}, {"mean": "Mean p_i − p_b", "sd": "Deviation"}
+        3, {"class": "Class"}, {"mean": "Mean p_i − p_b", "sd": "Deviation"}, _background
     ),
     "operating_points": WildernessTable(
         4,
@@ -69,11 +105,9 @@ WILDERNESS = {
             "recall": "Recall (%)",
             "threshold": "Threshold",
         },
+        _operating_point,
     ),
 }
-
-#: Keys that are flush right.
-NUMBERS = ("At recall", "Wilderness ratio", "β")
 
 
 @dataclass(frozen=True)
@@ -100,18 +134,14 @@ class Published:
             DataError: a file lacks a column, has a text where a number belongs, or a metric that is
                 no fraction.
         """
-        columns = {
-            name: {
-                **dict.fromkeys(("detector", "id", *of.keys), pl.String),
-                **dict.fromkeys(of.values, pl.Float64),
-            }
-            for name, of in WILDERNESS.items()
-        }
-        wilderness = {
-            name: read_csv(folder / f"elephant_{name}.csv", of) for name, of in columns.items()
-        }
-        methods = pl.concat(_read_methods(folder / name, origin) for name, origin in FILES.items())
-        return cls(methods, wilderness, saod_printed.read_tables(folder))
+        wilderness = {}
+        for name, table in WILDERNESS.items():
+            columns: dict[str, type[pl.DataType]] = {}
+            columns.update(dict.fromkeys(("detector", "id", *table.keys), pl.String))
+            columns.update(dict.fromkeys(table.values, pl.Float64))
+            wilderness[name] = read_csv(folder / f"elephant_{name}.csv", columns)
+        methods = [_read_methods(folder / name, origin) for name, origin in FILES.items()]
+        return cls(pl.concat(methods), wilderness, saod_printed.read_tables(folder))
 
     @property
     def detectors(self) -> set[tuple[str, str]]:
@@ -124,169 +154,209 @@ class Published:
     def beside(
         self, run: Run, counterpart: Counterpart, seeds: Sequence[Run] = ()
     ) -> Iterator[Listing]:
-        """A run's values beside the published ones: a table of methods, and those of the elephant and of SAOD,
-        where both have any.
+        """Tables of a run's values beside the published ones.
+
+        A table of methods, and those of the elephant and of SAOD, where both have any.
 
         Args:
             run: A run, or several seeds in one (`farther.report.seeds.merged`).
             counterpart: The published detector.
             seeds: The runs that `run` is the mean of.
         """
-        found = {"detector": counterpart.detector, "id": counterpart.id}
-        theirs = self.methods.filter(**found)
-        if len(theirs):
-            rows = list(_methods(run, seeds or [run], theirs, comparable=counterpart.comparable))
-            yield _listing(run, counterpart, theirs["origin"][0], rows)
-        if run.evaluation:
-            wild = run.evaluation.wilderness
-            for name, table in self.wilderness.items():
-                printed = table.filter(**found).iter_rows(named=True)
-                rows = [
-                    _wilderness(name, wild, row, comparable=counterpart.comparable)
-                    for row in printed
-                ]
-                yield _listing(
-                    run,
-                    counterpart,
-                    f"The Overlooked Elephant, Table {WILDERNESS[name].number}",
-                    rows,
-                )
-            for name, table in self.self_awareness.items():
-                rows = _self_aware(
-                    name, run, table.filter(**found), comparable=counterpart.comparable
-                )
-                yield _listing(run, counterpart, f"SAOD, {saod_printed.TABLES[name].title}", rows)
+        methods = _rows_of_detector(self.methods, counterpart)
+        if len(methods):
+            rows = list(
+                _method_rows(run, seeds or [run], methods, comparable=counterpart.comparable)
+            )
+            yield _listing(run, counterpart, methods["origin"][0], rows)
+        if run.evaluation is None:
+            return
+        for name, table in self.wilderness.items():
+            rows = _wilderness_rows(
+                name,
+                run.evaluation.wilderness,
+                _rows_of_detector(table, counterpart),
+                comparable=counterpart.comparable,
+            )
+            origin = f"The Overlooked Elephant, Table {WILDERNESS[name].number}"
+            yield _listing(run, counterpart, origin, rows)
+        for name, table in self.self_awareness.items():
+            rows = _self_awareness_rows(
+                name, run, _rows_of_detector(table, counterpart), comparable=counterpart.comparable
+            )
+            yield _listing(run, counterpart, f"SAOD, {saod_printed.TABLES[name].title}", rows)
+
+
+def _rows_of_detector(table: pl.DataFrame, counterpart: Counterpart) -> pl.DataFrame:
+    return table.filter(detector=counterpart.detector, id=counterpart.id)
 
 
 def _read_methods(file: Path, origin: str) -> pl.DataFrame:
+    """A file of results of methods, one row per value; see `Published.methods`."""
     metrics = {metric.name: pl.Float64 for metric in (*SHOWN, FULL_SPECTRUM)}
-    table = read_csv(
-        file, {**dict.fromkeys(PLACE, pl.String), **metrics}, optional=metrics
-    ).with_row_index("row")
-    present = [name for name in metrics if name in table.columns]
+    columns: dict[str, type[pl.DataType]] = {**dict.fromkeys(PLACE, pl.String), **metrics}
+    table = read_csv(file, columns, optional=metrics).with_row_index("row")
     values = table.unpivot(
-        present, index=["row", *PLACE], variable_name="metric", value_name="published"
+        [name for name in metrics if name in table.columns],
+        index=["row", *PLACE],
+        variable_name="metric",
+        value_name="published",
     )
-    for row in values.filter(~pl.col("published").is_between(0, 1)).head(1).iter_rows(named=True):
-        problem = f"expected a fraction, 0 to 1, found {shorten(row['published'])}"
-        raise DataError(problem, file=file, row=row["row"], field=row["metric"])
+    not_fractions = values.filter(~pl.col("published").is_between(0, 1))
+    if len(not_fractions):
+        first = not_fractions.row(0, named=True)
+        problem = f"expected a fraction, 0 to 1, found {shorten(first['published'])}"
+        raise DataError(problem, file=file, row=first["row"], field=first["metric"])
     return values.select(*PLACE, "metric", "published", origin=pl.lit(origin))
 
 
-def _methods(
-    run: Run, seeds: Sequence[Run], theirs: pl.DataFrame, *, comparable: bool
+def _method_rows(
+    run: Run, seeds: Sequence[Run], published: pl.DataFrame, *, comparable: bool
 ) -> Iterator[dict[str, Any]]:
     """One row per split and method that both have; columns for the metrics that any of them has."""
-    both = (
+    published_values = published.select("ood", "metric", "published", published_method="method")
+    has_published = pl.col("published").is_not_null().any()
+    values = (
         _with_means(run, seeds)
-        .with_columns(theirs=pl.col("method").replace(OTHER_NAMES))
+        .with_columns(published_method=pl.col("method").replace(OTHER_NAMES))
         .join(
-            theirs.select("ood", "metric", "published", theirs="method"),
-            on=["ood", "theirs", "metric"],
+            published_values,
+            on=["ood", "published_method", "metric"],
             how="left",
             maintain_order="left",
         )
-        .filter(pl.col("published").is_not_null().any().over("ood", "method"))
-        .filter(pl.col("published").is_not_null().any().over("metric"))
+        .filter(has_published.over("ood", "method"))
+        .filter(has_published.over("metric"))
     )
-    for part in both.partition_by("ood", "method", maintain_order=True):
-        row = {"Split": part["split_title"][0], "Method": part["label"][0]}
-        for metric, ours, published in part.select("metric", "value", "published").iter_rows():
-            row |= _pair(f"{heading(metric)} (%)", ours, published, comparable=comparable)
+    for values_of_method in values.partition_by("ood", "method", maintain_order=True):
+        row = {
+            "Split": values_of_method["split_title"][0],
+            "Method": values_of_method["label"][0],
+        }
+        for metric, ours, theirs in values_of_method.select(
+            "metric", "value", "published"
+        ).iter_rows():
+            row |= _compared_cells(f"{heading(metric)} (%)", ours, theirs, comparable=comparable)
         yield row
 
 
 def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
-    """A run's values with `ood`, the split, and in further rows their means over the splits of a distance."""
+    """A run's values with a column `ood`: the split.
+
+    Further rows have the means over the splits of a distance, with the distance as `ood`.
+    """
     keys = ["distance", "method", "label"]
     means = run.values.group_by(*keys, "metric", maintain_order=True).agg(pl.col("value").mean())
-    spectrum = []
+    full_spectrum = []
     for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True):
-        of = [one.means(row["method"]).get(row["distance"]) for one in seeds]
-        values = [
-            value for one in of if one and (value := one.values.get(FULL_SPECTRUM.name)) is not None
-        ]
-        value = sum(values) / len(values) if len(values) == len(seeds) else None
-        spectrum.append({**row, "metric": FULL_SPECTRUM.name, "value": value})
-    titled = pl.concat([means, pl.DataFrame(spectrum, schema=means.schema)]).with_columns(
+        value = _full_spectrum_mean(seeds, row["method"], row["distance"])
+        full_spectrum.append({**row, "metric": FULL_SPECTRUM.name, "value": value})
+    all_means = pl.concat([means, pl.DataFrame(full_spectrum, schema=means.schema)])
+    titled_means = all_means.with_columns(
         ood="distance", split_title=pl.format("{}, mean over its splits", "distance")
     )
-    return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
+    return pl.concat([run.values.with_columns(ood="split"), titled_means], how="diagonal")
 
 
-def _wilderness(
-    name: str, wild: WildernessResults, theirs: Mapping[str, Any], *, comparable: bool
-) -> dict[str, Any]:
-    table, ours = WILDERNESS[name], _of_run(name, wild, theirs)
-    row = {title: theirs[key] for key, title in table.keys.items()}
-    for part, title in table.values.items():
-        row |= _pair(title, ours.get(part), theirs[part], comparable=comparable)
-    return row
+def _full_spectrum_mean(seeds: Sequence[Run], method: str, distance: str) -> float | None:
+    """Mean over seeds of the full-spectrum AUROC; None where a seed has none."""
+    values = []
+    for seed in seeds:
+        mean_over_splits = seed.means(method).get(distance)
+        if mean_over_splits is None:
+            return None
+        value = mean_over_splits.values.get(FULL_SPECTRUM.name)
+        if value is None:
+            return None
+        values.append(value)
+    return sum(values) / len(values)
 
 
-def _of_run(name: str, wild: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The run's values of a row of `WILDERNESS`; empty where it has none."""
-    found: Mapping[str, Any] = {}
-    if name == "map":
-        found = vars(wild)
-    elif name == "impact" and row["recall"] in wild.at_recall:
-        found = vars(wild.at_recall[row["recall"]])
-    elif name == "background" and wild.background:
-        found = wild.background.known.classes.get(row["class"], {})
-    elif name == "operating_points" and row["beta"] in wild.operating_points.betas:
-        points, ratio = wild.operating_points, float(row["ratio"])
-        best = points.betas[row["beta"]].classes.get(row["class"])
-        if best is not None and ratio in points.ratios:
-            found = {
-                part: best[part][points.ratios.index(ratio)] for part in WILDERNESS[name].values
-            }
-    return found
-
-
-def _self_aware(
-    name: str, run: Run, printed: pl.DataFrame, *, comparable: bool
+def _wilderness_rows(
+    name: str, wilderness: WildernessResults, printed: pl.DataFrame, *, comparable: bool
 ) -> list[dict[str, Any]]:
-    """One row per printed row of a table of SAOD; columns for the values that any of them has."""
-    if not run.evaluation:
-        return []
-    titles = saod_printed.TABLES[name].values
-    columns = [column for column in titles if printed[column].count()]
+    """One row per printed row of a table of the elephant."""
+    table = WILDERNESS[name]
     rows = []
-    for keys, ours, theirs in saod_printed.rows_beside(
-        name, run, run.evaluation.self_awareness, printed
-    ):
-        row: dict[str, Any] = dict(keys)
-        for column in columns:
-            row |= _pair(titles[column], ours.get(column), theirs[column], comparable=comparable)
+    for printed_row in printed.iter_rows(named=True):
+        row = {title: printed_row[key] for key, title in table.keys.items()}
+        values = table.values_of_run(wilderness, printed_row)
+        for column, title in table.values.items():
+            row |= _compared_cells(
+                title, values.get(column), printed_row[column], comparable=comparable
+            )
         rows.append(row)
     return rows
 
 
-def _pair(
-    title: str, ours: float | None, theirs: float | None, *, comparable: bool
+def _self_awareness_rows(
+    name: str, run: Run, printed: pl.DataFrame, *, comparable: bool
+) -> list[dict[str, Any]]:
+    """One row per printed row of a table of SAOD; columns for the values that any of them has."""
+    if run.evaluation is None:
+        return []
+    titles = saod_printed.TABLES[name].values
+    columns = [column for column in titles if printed[column].count()]
+    aware = run.evaluation.self_awareness
+    rows = []
+    for compared in saod_printed.compared_rows(name, run, aware, printed):
+        row: dict[str, Any] = dict(compared.keys)
+        for column in columns:
+            row |= _compared_cells(
+                titles[column],
+                compared.run.get(column),
+                compared.printed[column],
+                comparable=comparable,
+            )
+        rows.append(row)
+    return rows
+
+
+def _compared_cells(
+    title: str, ours: float | None, published: float | None, *, comparable: bool
 ) -> dict[str, Any]:
-    """Cells of both values, and of ours minus theirs, in percentage points where they are in per cent."""
+    """Cells of a run's value, the published one, and their difference.
+
+    Args:
+        title: Heading of the value; with the unit " (%)", the difference is in percentage points.
+        ours: The run's value.
+        published: The published value.
+        comparable: Whether the difference is meaningful; otherwise it has no cell.
+    """
     name, unit, _ = title.partition(" (%)")
-    cells: dict[str, Any] = {f"{name} ours{unit}": ours, f"{name} published{unit}": theirs}
+    cells: dict[str, Any] = {f"{name} ours{unit}": ours, f"{name} published{unit}": published}
     if comparable:
-        difference = ABSENT
-        if ours is not None and theirs is not None:
-            difference = f"{100 * (ours - theirs):+.1f}" if unit else f"{ours - theirs:+.3f}"
-        cells[f"{name} difference"] = difference
+        cells[f"{name} difference"] = _difference(ours, published, in_percent=bool(unit))
     return cells
+
+
+def _difference(ours: float | None, published: float | None, *, in_percent: bool) -> str:
+    if ours is None or published is None:
+        return ABSENT
+    if in_percent:
+        return f"{100 * (ours - published):+.1f}"
+    return f"{ours - published:+.3f}"
 
 
 def _listing(
     run: Run, counterpart: Counterpart, origin: str, rows: Sequence[Mapping[str, Any]]
 ) -> Listing:
     """A table whose caption says whether the values can be compared."""
-    theirs = f"{counterpart.detector} on {counterpart.id} in {origin}"
+    published = f"{counterpart.detector} on {counterpart.id} in {origin}"
     if counterpart.comparable:
-        words = f"{run.full_title} beside {theirs}. Differences are in percentage points, ours minus published."
+        caption = (
+            f"{run.full_title} beside {published}. Differences are in percentage points, ours "
+            "minus published."
+        )
     else:
-        warning = "NOT comparable: another detector, on other images. It only shows what the real benchmark looks like."
-        words = f"{run.full_title}, and for context published (real data): {theirs}. {warning}"
+        caption = (
+            f"{run.full_title}, and for context published (real data): {published}. NOT "
+            "comparable: another detector, on other images. It only shows what the real benchmark "
+            "looks like."
+        )
     if origin.startswith("FMIYC"):
-        words += " Its LaRD is the best of several variants, chosen on the OOD data."
-    heads = [head for row in rows[:1] for head in row if head.endswith("difference")]
-    return Listing.of(words, rows, [*NUMBERS, *heads])
+        caption += " Its LaRD is the best of several variants, chosen on the OOD data."
+    differences = []
+    if rows:
+        differences = [title for title in rows[0] if title.endswith("difference")]
+    return Listing.of(caption, rows, [*NUMBERS, *differences])

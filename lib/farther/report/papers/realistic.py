@@ -7,11 +7,11 @@ from typing import Any
 
 from farther.evaluation.results import ClassifierResults
 from farther.report.listing import Listing
-from farther.report.papers.table import Paper, PaperTable, Sources, per_run, together
+from farther.report.papers.table import Paper, PaperTable, Sources, joined_percents, per_run
 from farther.report.results import Run
 
-#: Parts of a cell, and its heading.
-PARTS = ("fpr95", "detection_error95", "auroc")
+#: Metrics in a cell, and its heading.
+CELL_METRICS = ("fpr95", "detection_error95", "auroc")
 CELL = "FPR@95%TPR ↓ / detection error at TPR 95% ↓ / AUROC ↑ (%)"
 
 #: Methods of the paper's columns, and their headings.
@@ -24,12 +24,16 @@ PRINTED_METHODS = {
     "oodl": "OODL",
 }
 
-#: Names of the rows where classes of low OODness count as ID.
-COUNTED = {"0": "OODness 1 to 3 (ID test images)", "1": "T1: OODness 2 and 3", "2": "T2: OODness 3"}
+#: Largest OODness of the classes that count as ID → name of the row.
+LEVEL_TITLES = {
+    "0": "OODness 1 to 3 (ID test images)",
+    "1": "T1: OODness 2 and 3",
+    "2": "T2: OODness 3",
+}
 
 
 def tables(sources: Sources) -> list[PaperTable]:
-    """Tables VI and VII."""
+    """Section V in numbers, and Tables VI and VII."""
     quality = per_run("The classifier on the ID test split.", _classifiers(sources.runs), _quality)
     detection = [_detection(run) for run in sources.runs]
     errors = [_errors(run) for run in sources.runs]
@@ -64,73 +68,104 @@ def _quality(run: Run, quality: ClassifierResults) -> Iterator[dict[str, float |
 
 
 def _detection(run: Run) -> Listing:
-    rows: list[dict[str, Any]] = []
-    for split in run.splits:
-        details = {
-            method: run.details(split.name, method).of_group("ood") for method in run.methods
-        }
-        counts = [of.get("ood_regions") for of in details.values()]
-        row = {
-            "Dataset": split.title,
-            "Images": run.images(split.name) or None,
-            **_cells(run, details),
-        }
-        rows.append({**row, "Detections": next(iter(counts), None)})
-    by_level = run.evaluation.classes.id_up_to if run.evaluation and run.evaluation.classes else {}
-    for level in dict.fromkeys(level for of in by_level.values() for level in of):
-        found = {method: of[level] for method, of in by_level.items() if level in of}
-        rows.append({"Dataset": COUNTED.get(level, level), **_cells(run, found)})
+    """OOD detection of a run: one row per split, then one per OODness of classes."""
+    rows = [_split_row(run, split.name, split.title) for split in run.splits]
+    rows += _level_rows(run)
     caption = (
         f"{run.full_title}. Splits of the benchmark, then all of them by the OODness of classes."
     )
-    return Listing.of(caption, rows, list(map(run.label, run.methods)))
+    return Listing.of(caption, rows, _labels(run))
+
+
+def _split_row(run: Run, split: str, title: str) -> dict[str, Any]:
+    values_by_method = {}
+    for method in run.methods:
+        values_by_method[method] = run.details(split, method).of_group("ood")
+    detections = None
+    if values_by_method:
+        first_values = next(iter(values_by_method.values()))
+        detections = first_values.get("ood_regions")
+    return {
+        "Dataset": title,
+        "Images": run.images(split) or None,
+        **_cells(run, values_by_method),
+        "Detections": detections,
+    }
+
+
+def _level_rows(run: Run) -> list[dict[str, Any]]:
+    """One row per OODness up to which classes count as ID."""
+    if run.evaluation is None or run.evaluation.classes is None:
+        return []
+    values_by_level: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for method, results_by_level in run.evaluation.classes.id_up_to.items():
+        for level, values in results_by_level.items():
+            values_by_level.setdefault(level, {})[method] = values
+    rows = []
+    for level, values_by_method in values_by_level.items():
+        title = LEVEL_TITLES.get(level, level)
+        rows.append({"Dataset": title, **_cells(run, values_by_method)})
+    return rows
 
 
 def _errors(run: Run) -> Listing:
-    results = run.evaluation.methods if run.evaluation else {}
-    found = {
-        method: results[method].misclassification.values
-        for method in run.methods
-        if method in results
-    }
-    if not found:
+    """Misclassification detection of a run: one row; empty where it was not measured."""
+    if run.evaluation is None:
         return Listing.of("", [])
-    counts = next(iter(found.values()))
-    caption = f"{run.full_title}, ID test images: {counts['correct']:,} correct, {counts['errors']:,} errors."
-    return Listing.of(caption, [_cells(run, found)], list(map(run.label, run.methods)))
+    values_by_method = {}
+    for method in run.methods:
+        if method in run.evaluation.methods:
+            results = run.evaluation.methods[method]
+            values_by_method[method] = results.misclassification.values
+    if not values_by_method:
+        return Listing.of("", [])
+    counts = next(iter(values_by_method.values()))
+    caption = (
+        f"{run.full_title}, ID test images: "
+        f"{counts['correct']:,} correct, {counts['errors']:,} errors."
+    )
+    return Listing.of(caption, [_cells(run, values_by_method)], _labels(run))
 
 
 def _printed(sources: Sources, number: str) -> Listing:
     """The values that the paper prints, one row per benchmark."""
-    printed = sources.printed("realistic.csv", ("table", "dataset", "method"), PARTS)
-    rows: dict[str, dict[str, Any]] = {}
-    for value in printed.filter(table=number).iter_rows(named=True):
-        row = rows.setdefault(value["dataset"], {"Dataset": value["dataset"]})
-        row[PRINTED_METHODS[value["method"]]] = together([value[part] for part in PARTS])
+    printed = sources.printed("realistic.csv", ("table", "dataset", "method"), CELL_METRICS)
+    row_by_dataset: dict[str, dict[str, Any]] = {}
+    for printed_row in printed.filter(table=number).iter_rows(named=True):
+        dataset = printed_row["dataset"]
+        row = row_by_dataset.setdefault(dataset, {"Dataset": dataset})
+        row[PRINTED_METHODS[printed_row["method"]]] = _cell(printed_row)
     return Listing.of(
         "As printed, for ResNet-50 on Places365.",
-        list(rows.values()),
+        list(row_by_dataset.values()),
         list(PRINTED_METHODS.values()),
     )
 
 
-def _cells(run: Run, found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _cells(run: Run, values_by_method: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Label of each method → its cell."""
-    return {
-        run.label(method): together([of.get(part) for part in PARTS])
-        for method, of in found.items()
-    }
+    return {run.label(method): _cell(values) for method, values in values_by_method.items()}
+
+
+def _cell(values: Mapping[str, Any]) -> str:
+    return joined_percents([values.get(metric) for metric in CELL_METRICS])
+
+
+def _labels(run: Run) -> list[str]:
+    return [run.label(method) for method in run.methods]
 
 
 PAPER = Paper(
     "realistic",
     "Class similarity",
-    "Recalcati et al., 2023: Toward a Realistic Benchmark for Out-of-Distribution Detection. arXiv:2404.10474",
+    "Recalcati et al., 2023: Toward a Realistic Benchmark for Out-of-Distribution Detection. "
+    "arXiv:2404.10474",
     tables,
     {
         "Table I": "usage of data sets in the literature",
-        "Tables II to V": "composition of data sets: page Splits has the images and objects of each split",
-        "columns ODIN, IP TS MLV, OODL": "shown where params.yaml lists them; the first two need a pass of "
-        "kind perturb",
+        "Tables II to V": "composition of data sets: page Splits has the images and objects of each"
+        " split",
+        "columns ODIN, IP TS MLV, OODL": "shown where params.yaml lists them; the first two need a "
+        "pass of kind perturb",
     },
 )

@@ -1,4 +1,4 @@
-"""Tables 2 to 7 of SAOD as printed, `data/published/saod_<name>.csv`, and a run's values in their places."""
+"""Tables 2 to 7 of SAOD as printed, `data/published/saod_<name>.csv`, beside a run's values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from farther.report.results import Run
 #: The columns that identify a detector.
 DETECTOR = ("detector", "id")
 
-#: Values of a run by column, for the row of a printed table: keys of the row → value.
+#: Values of a run for a printed row: column → value.
 Values = Mapping[str, float | None]
 
 
@@ -36,13 +36,13 @@ class SaodTable:
         number: Its number in the paper.
         keys: Columns that identify a row of a detector → headings.
         values: Columns of values, fractions → headings with the unit " (%)".
-        of_run: A run's values in the place of a printed row; empty where it has none.
+        values_of_run: Computes a run's values for a printed row; empty where it has none.
     """
 
     number: int
     keys: Mapping[str, str]
     values: Mapping[str, str]
-    of_run: Callable[[Run, SelfAwarenessResults, Mapping[str, Any]], Values]
+    values_of_run: Callable[[Run, SelfAwarenessResults, Mapping[str, Any]], Values]
 
     @property
     def title(self) -> str:
@@ -90,7 +90,8 @@ def auroc_of_dataset(run: Run, aware: SelfAwarenessResults, dataset: str) -> flo
     All splits are compared with the same ID images, so it is the mean of the splits' AUROC,
     weighted by their images.
     """
-    total, images = 0.0, 0
+    total = 0.0
+    images = 0
     for split in run.splits:
         if split.dataset != dataset or split.name not in aware.splits:
             continue
@@ -112,7 +113,8 @@ def _detectors(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) ->
     values: dict[str, float | None] = {}
     for column in TABLES["detectors"].values:
         value = aware.values.get(column)
-        values[column] = None if value is None else float(value)
+        if value is not None:
+            values[column] = float(value)
     if run.evaluation:
         of_validation = aware.accuracy.get(run.evaluation.settings.calibration_split)
         if of_validation is not None:
@@ -123,14 +125,17 @@ def _detectors(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) ->
 
 def _ablation(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) -> Values:
     for step in aware.ablation:
-        if _names(step) == (row["confidence_threshold"], row["calibrator"], row["image_threshold"]):
+        if _is_step_of_row(step, row):
             return step.metrics
     return {}
 
 
-def _names(step: Ablation) -> tuple[str, str, str]:
-    """How a row of Table 7 is named in the file."""
-    return step.confidence_threshold, step.calibrator or "none", step.image_threshold
+def _is_step_of_row(step: Ablation, row: Mapping[str, Any]) -> bool:
+    return (
+        step.confidence_threshold == row["confidence_threshold"]
+        and (step.calibrator or "none") == row["calibrator"]
+        and step.image_threshold == row["image_threshold"]
+    )
 
 
 #: Name → table, in the order of the paper.
@@ -237,10 +242,25 @@ def _read_table(file: Path, table: SaodTable) -> pl.DataFrame:
     return rows
 
 
-def rows_beside(
+@dataclass(frozen=True)
+class ComparedRow:
+    """A printed row beside a run's values.
+
+    Args:
+        keys: Heading → key of the row.
+        run: Column → the run's value; columns may be absent.
+        printed: Column → the printed value, None where there is none.
+    """
+
+    keys: Mapping[str, Any]
+    run: Values
+    printed: Values
+
+
+def compared_rows(
     name: str, run: Run, aware: SelfAwarenessResults, printed: pl.DataFrame
-) -> Iterator[tuple[dict[str, Any], Values, dict[str, float | None]]]:
-    """The printed rows of a detector: their keys by heading, the run's values, and the printed ones.
+) -> Iterator[ComparedRow]:
+    """Each printed row of a detector beside a run's values.
 
     Args:
         name: A name in `TABLES`.
@@ -250,5 +270,8 @@ def rows_beside(
     """
     table = TABLES[name]
     for row in printed.iter_rows(named=True):
-        keys = {heading: row[column] for column, heading in table.keys.items()}
-        yield keys, table.of_run(run, aware, row), {column: row[column] for column in table.values}
+        yield ComparedRow(
+            keys={heading: row[column] for column, heading in table.keys.items()},
+            run=table.values_of_run(run, aware, row),
+            printed={column: row[column] for column in table.values},
+        )

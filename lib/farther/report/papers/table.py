@@ -1,8 +1,8 @@
-"""A paper's tables, and what all of them are made of."""
+"""A table of a paper, and the data that all papers' tables are computed from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class PaperTable:
 
     Args:
         number: Its number in the paper: "Table 2".
-        title: What it shows.
+        title: The title of its section on the page.
         listings: The values; where all are empty, the table is not on the page, and `note` gives
             the reason.
         note: Printed above the values.
@@ -43,7 +43,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class Sources:
-    """What the tables are made from.
+    """The data that the tables are computed from.
 
     Args:
         runs: The evaluated runs.
@@ -61,7 +61,7 @@ class Sources:
 
     @property
     def detectors(self) -> list[Run]:
-        """Runs of detectors of objects."""
+        """Runs of object detectors, without those of classifiers."""
         return [run for run in self.runs if not run.whole_images]
 
     @property
@@ -72,18 +72,32 @@ class Sources:
     @property
     def benchmarks(self) -> dict[str, str]:
         """Name of each benchmark → its title."""
-        return {
-            name: params.get("title") or name for name, params in self.params["benchmarks"].items()
-        }
+        title_by_benchmark = {}
+        for name, params in self.params["benchmarks"].items():
+            title_by_benchmark[name] = params.get("title") or name
+        return title_by_benchmark
 
     def counterpart(self, run: Run) -> tuple[str, str]:
         """Detector and ID dataset that a run is compared with, "" where there is none."""
-        of = self.published.get(run.name)
-        return (of.detector, of.id) if of else ("", "")
+        counterpart = self.published.get(run.name)
+        if counterpart is None:
+            return "", ""
+        return counterpart.detector, counterpart.id
 
     def printed(self, name: str, texts: Sequence[str], numbers: Sequence[str]) -> pl.DataFrame:
-        """A file of printed values; without rows where it is absent."""
-        columns = {**dict.fromkeys(texts, pl.String), **dict.fromkeys(numbers, pl.Float64)}
+        """Printed values from a file of `PRINTED`.
+
+        Args:
+            name: Name of the CSV file.
+            texts: Columns of texts.
+            numbers: Columns of numbers.
+
+        Returns:
+            The rows; none where the file is absent.
+        """
+        columns: dict[str, type[pl.DataType]] = {}
+        columns.update(dict.fromkeys(texts, pl.String))
+        columns.update(dict.fromkeys(numbers, pl.Float64))
         return read_csv(self.root / PRINTED / name, columns)
 
 
@@ -95,7 +109,7 @@ class Paper:
         name: The page's file name without ending.
         title: Its short name.
         citation: Authors, year, title and identifier.
-        tables: Makes its tables.
+        tables: Computes its tables.
         absent: Table → why the page does not have it.
     """
 
@@ -112,44 +126,45 @@ Cells = Callable[[Run, Any], Iterable[Mapping[str, Any]]]
 
 def per_run(
     caption: str,
-    found: Iterable[tuple[Run, Any]],
+    sections: Iterable[tuple[Run, Any]],
     cells: Cells,
     numbers: Sequence[str] = (),
     *,
     first: str = "",
 ) -> Listing:
-    """A table with the rows of each run, and their numbers of images in the last column, unless they have it before.
+    """A table with the rows of each run.
+
+    The last column has the run's numbers of images, unless `cells` has them already.
 
     Args:
         caption: One sentence.
-        found: The runs, and the section of their evaluation that the table is about.
-        cells: Makes the rows.
+        sections: The runs, each with the section of its evaluation that the table is about.
+        cells: Computes the rows of a run.
         numbers: Text columns that are flush right.
         first: Heading of the run's full title; without it, there are columns Dataset and Detector.
     """
     rows = []
-    for run, section in found:
-        name = (
-            {first: run.full_title}
-            if first
-            else {"Dataset": run.known_title, "Detector": run.title}
-        )
-        rows += [{**name, **row, IMAGES: run.image_counts()} for row in cells(run, section)]
+    for run, section in sections:
+        if first:
+            title = {first: run.full_title}
+        else:
+            title = {"Dataset": run.known_title, "Detector": run.title}
+        for row in cells(run, section):
+            rows.append({**title, **row, IMAGES: run.image_counts()})
     return Listing.of(caption, rows, [*numbers, IMAGES])
 
 
-def joined(rows: Iterable[Mapping[str, Any]], *keys: str) -> Iterator[dict[str, Any]]:
-    """The rows, those with the same values under some headings in one."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+def merge_rows(rows: Iterable[Mapping[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """Rows that agree in the columns `keys` become one row with the cells of all of them."""
+    row_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), {}).update(row)
-    yield from found.values()
+        key = tuple(row[name] for name in keys)
+        row_by_key.setdefault(key, {}).update(row)
+    return list(row_by_key.values())
 
 
-def together(values: Sequence[float | None]) -> str:
+def joined_percents(values: Sequence[float | None]) -> str:
     """Values of one cell in per cent, as "22.4 / 13.7 / 94.8"."""
-    return (
-        ABSENT
-        if all(value is None for value in values)
-        else " / ".join(percent(value) for value in values)
-    )
+    if all(value is None for value in values):
+        return ABSENT
+    return " / ".join(percent(value) for value in values)

@@ -14,7 +14,10 @@ STATUS = "document.getElementById('status').textContent"
 
 @pytest.fixture
 def page(browser, gallery: Path):
-    """The browser with the gallery open, which must report no error but the one image that is not on this machine."""
+    """The browser with the gallery open.
+
+    It must report no error but the one image that is not on this machine.
+    """
     browser.expected.append("tame/1%20%231%25.png")
     show(browser, gallery)
     yield browser
@@ -53,7 +56,8 @@ def words(browser) -> list[str]:
 def counts(browser) -> list[str]:
     """The numbers beside found, misclassified, missed and false unknown."""
     return browser.read(
-        "[...document.querySelectorAll('#outcomes label:not([hidden]) .count')].map((one) => one.textContent)"
+        "[...document.querySelectorAll('#outcomes label:not([hidden]) .count')]"
+        ".map((one) => one.textContent)"
     )
 
 
@@ -72,8 +76,7 @@ def enlarged(browser) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------------------------
-# what it shows
+# What it shows
 
 
 def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
@@ -95,7 +98,10 @@ def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
 def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser, proposing):
     show(browser, proposing.write_gallery())
     assert counts(browser) == ["1", "1", "1", "1", "1"]
-    names = "[...document.querySelectorAll('#outcomes label:not([hidden]) .name')].map((one) => one.textContent.trim())"
+    names = (
+        "[...document.querySelectorAll('#outcomes label:not([hidden]) .name')]"
+        ".map((one) => one.textContent.trim())"
+    )
     assert browser.read(names) == [
         "found",
         "found by proposals",
@@ -146,7 +152,8 @@ def test_images_are_the_original_files_with_boxes_where_they_were_found(page):
     ]
     assert drawn == pytest.approx([4, 8, 24, 32], abs=0.01)
     marks = page.read(
-        "[...document.querySelectorAll('#cards li:first-child .mark')].map((one) => one.className.baseVal)"
+        "[...document.querySelectorAll('#cards li:first-child .mark')]"
+        ".map((one) => one.className.baseVal)"
     )
     assert marks == ["mark truth", "mark unknown", "mark unknown"]
     alt = page.read("document.querySelector('#cards img').alt")
@@ -212,8 +219,7 @@ def test_names_are_text_and_never_markup(page):
     assert page.read("document.querySelectorAll('#cards i, #cards b b, .event b').length") == 0
 
 
-# --------------------------------------------------------------------------------------------------------------
-# filters
+# Filters
 
 
 @pytest.mark.parametrize(
@@ -304,8 +310,7 @@ def test_images_without_a_score_stand_last(page):
     assert shown(page) == ["w2", "w1", "w3"]
 
 
-# ------------------------------------------------------------------------------------------------------
-# many, by and by
+# Many, by and by
 
 
 def test_cards_are_drawn_as_they_are_scrolled_to(page):
@@ -322,8 +327,7 @@ def test_cards_are_drawn_as_they_are_scrolled_to(page):
     assert shown(page) == [f"m{i:02}" for i in range(60)]
 
 
-# -------------------------------------------------------------------------------------------------------------
-# keyboard
+# Keyboard
 
 
 def test_everything_can_be_done_with_the_keyboard(page):
@@ -350,7 +354,8 @@ def test_arrows_walk_over_rows_and_on_to_cards_that_were_not_drawn(page):
     page.resize(800, 600)
     choose(page, split="many")
     row = page.read(
-        "[...document.querySelectorAll('#cards li')].filter((one, _, all) => one.offsetTop === all[0].offsetTop).length"
+        "[...document.querySelectorAll('#cards li')]"
+        ".filter((one, _, all) => one.offsetTop === all[0].offsetTop).length"
     )
     page.read("document.querySelector('.card').focus()")
     page.press("ArrowDown")
@@ -380,8 +385,7 @@ def test_an_enlarged_image_tells_all_that_is_in_it(page):
     assert page.read("document.getElementById('large-place').textContent") == "1 of 3 images, wild"
 
 
-# ----------------------------------------------------------------------------------------------------------
-# the address
+# The address
 
 
 def test_a_view_can_be_sent_as_its_address(page, gallery):
@@ -437,8 +441,7 @@ def test_data_that_is_not_beside_the_page_is_named(browser, gallery, tmp_path):
     assert browser.read(STATUS).startswith("60 unknown objects")
 
 
-# -------------------------------------------------------------------------------------------------------
-# accessibility
+# Accessibility
 
 
 def test_an_enlarged_image_is_not_wider_than_a_phone(page):

@@ -11,7 +11,10 @@ from farther.report.results import OodSplit, Run
 
 @pytest.fixture
 def runs(make_run) -> list[Run]:
-    """Two detectors with three methods each, on a near and a far split; `late` applies to the first only."""
+    """Two detectors with three methods each, on a near and a far split.
+
+    The method `late` applies to the first only.
+    """
     splits = (OodSplit("coco_near", "coco", "near"), OodSplit("coco_far", "coco", "far"))
     auroc = {"energy": (0.9, 0.95), "msp": (0.7, 0.9), "knn": (0.6, 0.6), "late": (0.5, 0.5)}
     found = []

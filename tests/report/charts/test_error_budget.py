@@ -1,5 +1,7 @@
 """Charts and table of the error budget: the evaluation's values."""
 
+from dataclasses import replace
+
 import pytest
 
 from farther.evaluation.results import read_evaluation
@@ -59,3 +61,12 @@ def test_without_an_error_budget_there_is_nothing_to_draw(make_run):
     assert error_budget.known(run) is error_budget.unknown(run, "msp") is None
     assert not error_budget.listing(run, "msp")
     assert error_budget.overview([(run, "msp")]) is None
+
+
+def test_a_metric_without_a_value_has_no_chart(run):
+    evaluation = run.evaluation.model_copy(deep=True)
+    for split in evaluation.methods["msp"].splits.values():
+        for error in split.error_budget.values():
+            error.values["ap_u"] = None
+    group = error_budget.unknown(replace(run, evaluation=evaluation), "msp")
+    assert [chart.title for chart in group.charts] == ["R_U gained", "nOSE avoided"]

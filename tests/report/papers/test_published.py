@@ -3,11 +3,11 @@
 import csv
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
 from tests.report.conftest import run_of
+from tests.report.papers.conftest import ROOT
 from tests.support.evaluations import impact_of
 
 from farther.errors import DataError, ParameterError
@@ -19,7 +19,7 @@ from farther.report.results import OodSplit
 from farther.report.settings import Counterpart
 
 KEY = dict(zip(PLACE, ("faster_rcnn", "voc", "coco_near", "msp"), strict=True))
-ALL = Published.read(Path(__file__).parents[2] / PRINTED)
+ALL = Published.read(ROOT / PRINTED)
 FASTER_RCNN = Counterpart(detector="faster_rcnn", id="voc")
 
 MEAN = {"f": [0.9, 0.8], "precision": [0.9, 0.8], "recall": [0.9, 0.8], "threshold": [0.5, 0.75]}
@@ -60,8 +60,7 @@ def heads(table) -> list[str]:
     return [head.replace("\N{NO-BREAK SPACE}", " ") for head, _ in table.heads]
 
 
-# -------------------------------------------------------------------------------------------------------------
-# methods
+# Methods
 
 
 def test_values_of_both_kinds_of_table_come_together():
@@ -147,8 +146,7 @@ def test_nothing_in_common_gives_no_rows(make_run):
     )
 
 
-# ----------------------------------------------------------------------------------------------------------
-# wilderness
+# Wilderness
 
 
 @pytest.fixture
@@ -197,8 +195,7 @@ def test_detectors_that_a_table_of_wilderness_lacks_have_none(wilderness):
     assert ("retinanet", "voc") in ALL.detectors
 
 
-# ---------------------------------------------------------------------------------------------------
-# files and the page
+# Files and the page
 
 
 @pytest.mark.parametrize(
@@ -257,7 +254,6 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
         )
 
 
-# ----------------------------------------------------------------------------------------------------------------
 # SAOD
 
 #: A run on COCO with two splits of SVHN.

@@ -1,0 +1,82 @@
+"""Charts of results, compared with values worked out by hand."""
+
+import pytest
+from tests.report.charts.conftest import rows
+
+from farther.report.charts import results as charts
+from farther.report.results import CHARTED, OPEN_SET
+
+
+def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
+    drawn = read(report / "methods" / "msp.html").charts()
+    for place, metric in enumerate(CHARTED, start=1):
+        rows = drawn[f"detectors-1-{place}"]["data"]["values"]
+        shown = {(row["row"], row["split"]): row["value"] for row in rows}
+        values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
+        expected = {
+            ("net (pets)", title): value
+            for title, value in values.select("split_title", "value").iter_rows()
+        }
+        assert shown == pytest.approx(expected, abs=1e-4)
+        assert len(shown) > 0
+
+
+def test_families_are_averaged_over_their_methods(run):
+    chart = charts.families(run.values, OPEN_SET).charts[0]
+    near = run.values.filter(split="photos_near", metric="nose")
+    outputs = [near.filter(method=method)["value"].item() for method in ("msp", "energy")]
+    by_place = {(row["split"], row["family"]): row for row in rows(chart)}
+    assert by_place["photos near", "output"]["value"] == pytest.approx(sum(outputs) / 2)
+    assert by_place["photos near", "output"]["methods"] == 2
+    assert {family for _, family in by_place} == {"output", "feature"}
+
+
+def test_correlations_are_over_all_rows_of_the_tables(make_run):
+    run = make_run(
+        {
+            m: {"auroc": x, "fpr95": 1 - x, "nose": None}
+            for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))
+        }
+    )
+    cells = {
+        (row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))
+    }
+    assert cells["AUROC", "FPR95"] == pytest.approx(-1)
+    assert {name for pair in cells for name in pair} == {"AUROC", "FPR95"}, "nOSE has no value"
+    assert charts.correlations(make_run({}).values) is None
+
+
+def test_known_classes_have_a_confusion_of_their_own(make_run):
+    confused = {"cat": {"cat": 9, "dog": 1}, "dog": {"dog": 12}, "Lynx": {"cat": 20}}
+    run = make_run(
+        {},
+        {
+            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
+            "wilderness": {"confusion": confused},
+        },
+    )
+    cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, limit=5))]
+    assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
+    assert (
+        charts.confusion_of_known(run, limit=1).title
+        == "Known objects detected as known classes (1 of 2 categories)"
+    )
+
+
+def test_only_unknown_categories_are_confused(make_run):
+    confused = {"cat": {"cat": 9}, "Lynx": {"cat": 2, "dog": 1}, "Kite": {"dog": 1}}
+    run = make_run(
+        {},
+        {
+            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
+            "wilderness": {"confusion": confused},
+        },
+    )
+    assert [tuple(row.values()) for row in rows(charts.confusion(run, limit=5))] == [
+        ("Lynx", "cat", 2),
+        ("Lynx", "dog", 1),
+        ("Kite", "dog", 1),
+    ]
+    assert charts.confusion(run, limit=1).title.endswith("(1 of 2 categories)")
+    assert charts.confusion_of_known(make_run({}), limit=5) is None
+    assert charts.confusion(make_run({}), limit=5) is None
