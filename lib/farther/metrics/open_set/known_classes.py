@@ -1,6 +1,7 @@
 """Metrics of known classes that share the images with unknown objects.
 
-Source: Joseph et al., 2021, arXiv:2103.02603. They measure what flagging detections as unknown costs the known classes.
+They measure what flagging detections as unknown costs the known classes (Joseph et al., 2021,
+arXiv:2103.02603).
 """
 
 from __future__ import annotations
