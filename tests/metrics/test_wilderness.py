@@ -250,7 +250,7 @@ def test_the_impact_of_the_published_code_is_that_of_a_loop_over_images(world, s
     images, wild_images = [f"{i:03d}" for i in range(10)], [f"w{i:03d}" for i in range(23)]
     args = (objects, regions, images, others, wild_images)
     wild = wilderness.Wilderness(*args, protocol="published-code")
-    order = sorted(wild_images, key=lambda name: wild._order[wild_images.index(name)])
+    order = sorted(wild_images, key=lambda name: wild._position[wild_images.index(name)])
     rows, name = [], np.array(classes)
     for image in images:
         mine, theirs = regions.image_id == image, objects.image_id == image
