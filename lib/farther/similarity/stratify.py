@@ -277,11 +277,9 @@ def separations(images: ImageSimilarity) -> dict[str, Any]:
         without images has none.
     """
     frame = images.frame.with_columns(pl.col("similarity").cast(pl.Float64))
-    by_distance = {}
-    for (distance,), rows in frame.group_by("distance"):
-        similarity = rows["similarity"].to_numpy()
-        by_distance[distance] = similarity
-
+    by_distance = {
+        distance: rows["similarity"].to_numpy() for (distance,), rows in frame.group_by("distance")
+    }
     auroc_from_id = {}
     if "ID" in by_distance:
         ood = frame.filter(pl.col("distance") != "ID")
