@@ -16,7 +16,7 @@ IMAGES = [f"{number:03d}" for number in range(12)]
 
 
 def drawn(table, images, weights, unique=None):
-    """The table of a replicate, written out: each image as often as it was drawn, under a name of its own."""
+    """The table of a replicate: each image as often as it was drawn, under different names."""
     rows, names = [], []
     for image, times in zip(images, weights, strict=True):
         own = np.flatnonzero(table.image_id == image)
@@ -320,7 +320,7 @@ def test_images_beyond_the_limit_are_drawn_in_groups_whose_intervals_are_as_wide
     images = [f"{number:05d}" for number in range(5_000)]
     values = np.random.default_rng(0).normal(size=5_000)
     single, grouped = (
-        bootstrap.ImageDraws(images, 2_000, seed=1, most=most) for most in (5_000, 4_999)
+        bootstrap.ImageDraws(images, 2_000, seed=1, max_images=most) for most in (5_000, 4_999)
     )
     assert grouped.facts() == {"drawn": "groups of images", "units": 1_024, "replicates": 2_000}
     assert single.facts()["drawn"] == "images"

@@ -1,4 +1,4 @@
-"""Calibration errors, against sums written out; and the logistic calibrators, against a minimiser."""
+"""Calibration errors against sums, and the logistic calibrators against a minimiser."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,10 @@ def calibrated_by(calibrators, regions):
 
 @pytest.fixture
 def detected(objects, regions):
-    """Two cats, one detected twice (IoU 1 and 0.5), one with a small overlap; a dog that is detected elsewhere."""
+    """Two cats and a dog that is detected elsewhere.
+
+    One cat is detected twice (IoU 1 and 0.5), the other with a small overlap.
+    """
     truth = objects(("a", FIRST, "cat"), ("b", SECOND, "cat"), ("b", FIRST, "dog"))
     found = regions(
         ("a", FIRST, 0.9, "cat"),

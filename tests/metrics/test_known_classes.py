@@ -1,4 +1,4 @@
-"""Known classes that share images with unknown objects, against a loop over classes and detections."""
+"""Known classes that share images with unknown objects, against a loop over detections."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def overlaps(box, others, *, of_box=False):
 
 
 def by_loop(objects, regions, flagged, images):
-    """AP, precision and recall of each class, and the wilderness impact, of the kept regions in some images."""
+    """AP, precision and recall of each class, and the wilderness impact, of the kept regions."""
     names = np.array(regions.classes, dtype=object)[regions.label]
     boxes = objects.box.astype(float)
     true_at, all_at, unknown_at = [], [], []
@@ -87,7 +87,10 @@ def by_loop(objects, regions, flagged, images):
 
 @pytest.fixture(params=range(4))
 def case(request, world):
-    """Three known classes and foxes; no two scores are equal, and no region lies in a crowd and on something else."""
+    """Three known classes and foxes.
+
+    No two scores are equal, and no region lies in a crowd and on something else.
+    """
     random = np.random.default_rng(request.param)
     objects, regions = world(request.param, images=8, objects=5, regions=12, classes=CLASSES)
     category = objects.category.copy()

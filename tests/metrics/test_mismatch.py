@@ -129,7 +129,8 @@ def test_other_images_are_told_with_names_of_both_sides(photographs):
     images, objects, regions = photographs
     elsewhere = regions.with_columns(image_id=[f"x{name}" for name in regions.image_id])
     assert mismatch.explain(objects, elsewhere, images) == (
-        "the detections are of other images than the objects: objects in '0.jpg', '1.jpg', '2.jpg' and 9 more; "
+        "the detections are of other images than the objects: "
+        "objects in '0.jpg', '1.jpg', '2.jpg' and 9 more; "
         "detections in 'x0.jpg', 'x1.jpg', 'x2.jpg' and 9 more"
     )
 
@@ -139,8 +140,8 @@ def test_boxes_elsewhere_are_shown_beside_those_of_the_objects(photographs):
     away = regions.with_columns(box=np.tile(np.float32([1, 1, 4, 4]), (len(regions), 1)))
     text = mismatch.explain(objects, away, images)
     assert (
-        "overlap 0 of 24 objects by an IoU of 0.5: boxes are in other coordinates, or of other images. Obj"
-        in text
+        "overlap 0 of 24 objects by an IoU of 0.5: "
+        "boxes are in other coordinates, or of other images. Obj" in text
     )
     assert (
         "detections have [1, 1, 4, 4] in '0.jpg', [1, 1, 4, 4] in '1.jpg', [1, 1, 4, 4] in '2.jpg'"

@@ -99,7 +99,7 @@ def test_a_class_without_detections_has_the_largest_error(objects, regions):
     assert metrics["laece"] == 0.5
 
 
-def test_the_published_code_averages_laece_over_all_classes_and_lrp_fp_over_those_with_true_positives(
+def test_the_published_code_averages_laece_over_all_classes_and_lrp_fp_over_detected_ones(
     objects, regions
 ):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"), ("b", FIRST, "cow"))

@@ -211,10 +211,11 @@ def blocks(replicates: int, rows: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, replicates, step))
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole of any shape; NaN where `whole` is 0."""
-    undefined = np.full(np.shape(whole), np.nan)
-    return np.divide(part, whole, out=undefined, where=np.asarray(whole) > 0)
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """numerator / denominator of any shape; NaN where the denominator is 0."""
+    undefined = np.full(np.shape(denominator), np.nan)
+    is_defined = np.asarray(denominator) > 0
+    return np.divide(numerator, denominator, out=undefined, where=is_defined)
 
 
 def mean_of_defined(values: np.ndarray, axis: int | tuple[int, ...] = 0) -> np.ndarray:

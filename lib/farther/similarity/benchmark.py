@@ -173,10 +173,10 @@ def _categories(
 
     parts = []
     for dataset, splits in splits_by_dataset.items():
-        shown = prototypes([(split, files.objects(split.source)) for split in splits])
+        category_prototypes = prototypes([(split, files.objects(split.source)) for split in splits])
         try:
             names = files.names(dataset)
-            part = category_similarities(dataset, names, shown, id_classes, wordnet)
+            part = category_similarities(dataset, names, category_prototypes, id_classes, wordnet)
         except DataError as error:
             raise error.within(files.embeddings) from None
         parts.append(part)

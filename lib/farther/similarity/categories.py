@@ -114,7 +114,7 @@ class _NearestClass:
 def category_similarities(
     dataset: str,
     names: Mapping[str, np.ndarray],
-    shown: Prototypes,
+    category_prototypes: Prototypes,
     id_classes: IdClasses,
     wordnet: tuple[WordNet, WordNetParams] | None = None,
 ) -> CategorySimilarity:
@@ -123,7 +123,7 @@ def category_similarities(
     Args:
         dataset: Name of the dataset.
         names: Embedding of the name of each category.
-        shown: Prototypes of the categories that images show.
+        category_prototypes: Prototypes of the categories that images show.
         id_classes: Embeddings of the ID classes.
         wordnet: WordNet and the limits of its distances; None leaves its columns unknown.
     """
@@ -133,8 +133,12 @@ def category_similarities(
         np.array(list(id_classes.names.values())),
         images=np.zeros(len(id_names), np.int64),
     )
-    vector_by_category = dict(zip(shown.classes, shown.vectors, strict=True))
-    images_by_category = dict(zip(shown.classes, shown.images.tolist(), strict=True))
+    vector_by_category = dict(
+        zip(category_prototypes.classes, category_prototypes.vectors, strict=True)
+    )
+    images_by_category = dict(
+        zip(category_prototypes.classes, category_prototypes.images.tolist(), strict=True)
+    )
     nearest_by_name = _nearest(id_name_vectors, names)
     nearest_by_image = _nearest(id_classes.prototypes, vector_by_category)
 
@@ -211,8 +215,8 @@ def prototypes(
         image_ids = pl.DataFrame({"image_id": pl.Series(split.image_id, dtype=pl.String)})
         images = image_ids.with_row_index("row")
         labels = objects.frame.select("image_id", "category").unique()
-        shown = labels.join(images, on="image_id").sort("row")
-        for (name,), rows in shown.group_by("category", maintain_order=True):
+        labels_of_rows = labels.join(images, on="image_id").sort("row")
+        for (name,), rows in labels_of_rows.group_by("category", maintain_order=True):
             vectors = split.vectors[rows["row"].to_numpy()].astype(np.float64)
             sum_by_class[name] = sum_by_class.get(name, 0) + vectors.sum(axis=0)
             count_by_class[name] = count_by_class.get(name, 0) + len(vectors)

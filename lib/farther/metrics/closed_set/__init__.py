@@ -131,8 +131,9 @@ class Matches:
         for name, matched in self.by_area.items():
             values[f"ap_{name}"] = _mean(matched.average_precision(weights))
         values["ar"] = _mean(self.whole.recall(weights))
-        for most in (1, 10):
-            values[f"ar_{most}"] = _mean(self.whole.recall(weights, most))
+        for max_detections in (1, 10):
+            recall = self.whole.recall(weights, max_detections)
+            values[f"ar_{max_detections}"] = _mean(recall)
         for name, matched in self.by_area.items():
             values[f"ar_{name}"] = _mean(matched.recall(weights))
         return plain(values) if weights is None else values
@@ -190,8 +191,8 @@ class ClosedSet:
             classes.
         is_crowd: Objects that stand for several, whose overlap is the share of a detection in them.
         is_ignored: Objects that are not counted (crowds, difficult ones).
-        least: The smallest overlap of `pairs`.
-        pairs: Detections and objects of one class and image that overlap by `least` or more.
+        smallest_overlap: The smallest overlap of `pairs`.
+        pairs: Detections and objects of one class and image that overlap by that much or more.
     """
 
     classes: tuple[str, ...]
@@ -206,7 +207,7 @@ class ClosedSet:
     object_id: np.ndarray
     is_crowd: np.ndarray
     is_ignored: np.ndarray
-    least: float
+    smallest_overlap: float
     pairs: OverlapPairs
 
     @classmethod
@@ -216,14 +217,14 @@ class ClosedSet:
         regions: Regions,
         classes: Sequence[str] | None = None,
         max_detections: int = 100,
-        least: float = COCO_IOUS[0],
+        smallest_overlap: float = COCO_IOUS[0],
     ) -> ClosedSet:
         """The closed set of two tables.
 
         Args:
             objects, regions, classes, max_detections: see `evaluate`.
-            least: The smallest overlap of `pairs`; detections are matched at smaller ones too, but
-                in more time.
+            smallest_overlap: The smallest overlap of `pairs`; detections are matched at smaller
+                ones too, but in more time.
 
         Raises:
             DataError: `classes` is empty or names a class twice.
@@ -263,10 +264,10 @@ class ClosedSet:
             object_id=objects.object_id[object_row],
             is_crowd=objects.is_crowd[object_row],
             is_ignored=(objects.is_crowd | objects.is_difficult)[object_row],
-            least=least,
+            smallest_overlap=smallest_overlap,
             pairs=OverlapPairs.none(),
         )
-        return replace(unpaired, pairs=unpaired.pairs_over(least))
+        return replace(unpaired, pairs=unpaired.pairs_over(smallest_overlap))
 
     @property
     def detected_class(self) -> np.ndarray:
@@ -288,14 +289,14 @@ class ClosedSet:
             self.detections.row,
         )
 
-    def keeping(self, kept: np.ndarray) -> ClosedSet:
+    def keeping(self, mask: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.
 
         Args:
-            kept: ndarray of shape (N,), bool: one per region of the table. Which detections are the
+            mask: ndarray of shape (N,), bool: one per region of the table. Which detections are the
                 best-scored of their image and class was decided before.
         """
-        is_kept = kept[self.detections.row]
+        is_kept = mask[self.detections.row]
         if is_kept.all():
             return self
         kept_so_far = np.append(0, np.cumsum(is_kept))
@@ -309,21 +310,21 @@ class ClosedSet:
     def ranked_by(
         self,
         score: np.ndarray,
-        kept: np.ndarray,
+        mask: np.ndarray,
         number: np.ndarray,
-        least: float,
+        smallest_overlap: float,
         max_detections: int = 100,
     ) -> ClosedSet:
         """The same with other confidences, of a set that was made without a limit of detections.
 
         Args:
             score: Confidence of each region of the table, ndarray of shape (N,), float32.
-            kept: The detections that stay, ndarray of shape (n,), bool.
+            mask: The detections that stay, ndarray of shape (n,), bool.
             number: `region_id` of each region of the table, ndarray of shape (N,).
-            least: The smallest overlap of its pairs, which are not computed again.
+            smallest_overlap: The smallest overlap of its pairs, which are not computed again.
             max_detections: As for `evaluate`.
         """
-        old_rows = np.flatnonzero(kept)
+        old_rows = np.flatnonzero(mask)
         detected_class = self.detected_class[old_rows]
         row = self.detections.row[old_rows]
         image = self.detections.image[old_rows]
@@ -333,13 +334,13 @@ class ClosedSet:
         detections = KnownDetections(
             row=row[order], image=image[order], place=place, score=score[row[order]]
         )
-        overlaps_enough = self.pairs.overlap >= min(least, LARGEST_IOU)
+        overlaps_enough = self.pairs.overlap >= min(smallest_overlap, LARGEST_IOU)
         return replace(
             self,
             detections=detections,
             bounds=np.searchsorted(detected_class[order], np.arange(len(self.classes) + 1)),
-            least=least,
-            pairs=self.pairs[overlaps_enough].moved(old_rows[order], len(kept)),
+            smallest_overlap=smallest_overlap,
+            pairs=self.pairs[overlaps_enough].moved(old_rows[order], len(mask)),
         )
 
     def joined(
@@ -352,8 +353,8 @@ class ClosedSet:
     ) -> ClosedSet:
         """This set and one of the same classes in other images as one.
 
-        It is matched at overlaps of `least` or more. The boxes of regions, which take much memory,
-        are left out unless some may be too large to count.
+        It is matched at overlaps of `smallest_overlap` or more. The boxes of regions, which take
+        much memory, are left out unless some may be too large to count.
 
         Args:
             other: The other set.
@@ -400,7 +401,7 @@ class ClosedSet:
             object_id=both("object_id"),
             is_crowd=both("is_crowd"),
             is_ignored=both("is_ignored"),
-            least=max(self.least, other.least),
+            smallest_overlap=max(self.smallest_overlap, other.smallest_overlap),
             pairs=joined_pairs.moved(order),
         )
 
@@ -417,7 +418,7 @@ class ClosedSet:
             Rows of `object_row`, or −1, ndarray of shape (n,).
         """
         candidates = self.pairs
-        if min(ious) < self.least:
+        if min(ious) < self.smallest_overlap:
             candidates = self.pairs_over(min(ious))
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.

@@ -100,23 +100,27 @@ class MatchedDetections:
             )
         return result
 
-    def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:
+    def recall(
+        self, weights: ImageWeights | None = None, max_detections: int | None = None
+    ) -> np.ndarray:
         """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:
             weights: see `metrics`.
-            most: Best-scored detections per image and class that count; all when None.
+            max_detections: Best-scored detections per image and class that count; all when None.
         """
         objects = self.objects(weights)
         detections = self.detections(weights)
         detected_class = self.of_class
         is_true = self.kind == TRUE
-        if most is not None:
-            is_true &= self.place < most
-        found = np.empty((len(self.kind), *objects.shape))
+        if max_detections is not None:
+            is_true &= self.place < max_detections
+        true_positives = np.empty((len(self.kind), *objects.shape))
         for threshold, rows in enumerate(is_true):
-            found[threshold] = detections[rows].total_by_group(detected_class[rows], len(objects))
-        return ratio(found, np.broadcast_to(objects, found.shape))
+            true_positives[threshold] = detections[rows].total_by_group(
+                detected_class[rows], len(objects)
+            )
+        return ratio(true_positives, np.broadcast_to(objects, true_positives.shape))
 
     def above(self, score: float) -> MatchedDetections:
         """The same without the detections whose confidence is below `score`."""

@@ -136,7 +136,7 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
             f"{_names(objects.image_id)}; detections in {_names(regions.image_id)}"
         )
     overlap = float(compared.best_overlaps(compared.regions.box).mean())
-    words = _reading_that_fits(compared, least=BETTER * overlap)
+    words = _reading_that_fits(compared, smallest_mean=BETTER * overlap)
     if overlap > 0 and not words:
         return _other_classes(compared)
     return _other_boxes(compared, words)
@@ -208,14 +208,14 @@ def _other_boxes(compared: Compared, words: str) -> str:
     return f"{text}: boxes are in other coordinates, or of other images. Objects have {examples}"
 
 
-def _reading_that_fits(compared: Compared, least: float) -> str:
+def _reading_that_fits(compared: Compared, smallest_mean: float) -> str:
     """Description of the mistake that makes the boxes fit; empty where none of the known ones does.
 
     Args:
-        least: Mean of the objects' best overlaps that it must exceed.
+        smallest_mean: Mean of the objects' best overlaps that it must exceed.
     """
     boxes = compared.regions.box.astype(np.float64)
-    best_mean = least
+    best_mean = smallest_mean
     best_description = ""
     for description, reading in _readings(compared).items():
         overlap = compared.best_overlaps(_valid(reading(boxes, compared.sizes)))

@@ -2,14 +2,14 @@
 
 The kinds, and how each is corrected, are those of TIDE (Bolya et al., 2020, arXiv:2008.08115; its
 package `tidecv`). An error is a detection that is not correct, or an object that no detection can
-be corrected to find. With `least` the IoU that a match needs (0.5), the first that fits:
+be corrected to find. With τ the IoU that a match needs (0.5), the first that fits:
 
-- localisation: it overlaps an object of its class by 0.1 or more, but by less than `least`;
-  corrected: it matches;
-- classification: it overlaps an object of another class by `least`; corrected: it is of that class
-  and matches;
-- duplicate: it overlaps an object of its class by `least`, which a better detection has; corrected:
-  it is removed;
+- localisation: it overlaps an object of its class by 0.1 or more, but by less than τ; corrected: it
+  matches;
+- classification: it overlaps an object of another class by τ; corrected: it is of that class and
+  matches;
+- duplicate: it overlaps an object of its class by τ, which a better detection has; corrected: it is
+  removed;
 - background: it overlaps no object by 0.1; corrected: it is removed;
 - both: another class and too little overlap; corrected: it is removed;
 - missed: an object without a match that no localisation or classification error overlaps more than
@@ -97,7 +97,7 @@ class Errors:
         is_wrong: np.ndarray,
         rank: np.ndarray,
         is_free: np.ndarray,
-        least: float,
+        smallest_overlap: float,
     ) -> Errors:
         """The errors of detections that are wrong.
 
@@ -108,15 +108,15 @@ class Errors:
             is_wrong: Detections that are not correct, ndarray of shape (N,), bool.
             rank: Position of each detection by falling confidence, ndarray of shape (N,).
             is_free: Objects that are counted and have no match, ndarray of shape (M,), bool.
-            least: see the module.
+            smallest_overlap: τ, the IoU that a match needs.
         """
         same = _Nearest.of(near[is_same], len(is_wrong))
         other = _Nearest.of(near[~is_same], len(is_wrong))
         # The first that fits.
         is_kind = {
-            "localisation": (same.overlap > 0) & (same.overlap < least),
-            "classification": other.overlap >= least,
-            "duplicate": same.overlap >= least,
+            "localisation": (same.overlap > 0) & (same.overlap < smallest_overlap),
+            "classification": other.overlap >= smallest_overlap,
+            "duplicate": same.overlap >= smallest_overlap,
             "background": (same.overlap == 0) & (other.overlap == 0),
         }
         kind = np.select(
@@ -293,7 +293,7 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
         is_wrong=(outcome.kind == FALSE_UNKNOWN) | outcome.misclassifies,
         rank=split.detections.rank,
         is_free=is_unknown & (outcome.of_object != FOUND),
-        least=split.settings.smallest_overlap,
+        smallest_overlap=split.settings.smallest_overlap,
     )
     return replace(errors, missed=errors.missed & (outcome.of_object == MISSED))
 

@@ -112,7 +112,7 @@ def best_of_each_class(
     image: np.ndarray,
     number: np.ndarray,
     classes: int,
-    most: int,
+    max_detections: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the best-scored detections of each image and class.
 
@@ -120,7 +120,7 @@ def best_of_each_class(
         score, of_class, image, number: Of each detection, ndarrays of shape (N,). Detections of
             class −1 are left out.
         classes: Number of classes.
-        most: Number of detections per image and class.
+        max_detections: Number of detections per image and class.
 
     Returns:
         Rows sorted by class, then falling score, then image, then number; and the rank of each
@@ -130,7 +130,7 @@ def best_of_each_class(
     key[of_class < 0] = -1
     rank = ranks_within(score, key, number)
     del key  # of some 10⁷ rows everything counts
-    row = np.flatnonzero((of_class >= 0) & (rank < most)).astype(np.int32)
+    row = np.flatnonzero((of_class >= 0) & (rank < max_detections)).astype(np.int32)
     if len(row) < len(score):  # else the columns need not be copied
         score = score[row]
         of_class = of_class[row]

@@ -101,7 +101,7 @@ def known_objects(closed: ClosedSet, scores: np.ndarray, iou: float = 0.5) -> Kn
         iou: Smallest IoU of a detection and its object.
     """
     pairs = closed.pairs
-    if iou < closed.least:
+    if iou < closed.smallest_overlap:
         pairs = closed.pairs_over(iou)
     is_on_object = np.zeros(len(scores), dtype=bool)
     is_on_object[closed.detections.row[pairs.region]] = True

@@ -118,8 +118,9 @@ def _shares(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndar
     is_known = split.is_known & ~split.is_ignored
     objects = row_weights(weights, np.arange(len(is_known)), len(is_known))
 
-    def share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-        return ratio(objects[part & whole].total(), objects[whole].total())
+    def share(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+        selected = objects[numerator & denominator].total()
+        return ratio(selected, objects[denominator].total())
 
     return {
         "found": share(outcome.of_object == FOUND, split.is_counted),

@@ -106,7 +106,7 @@ def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
         regions,
         classes,
         max_detections=len(regions),
-        least=split.settings.iou,
+        smallest_overlap=split.settings.iou,
     )
 
 

@@ -205,9 +205,12 @@ class MixedImages:
         split = self.split
         objects = row_weights(weights, split.object_image, len(split.images))
         regions = row_weights(weights, split.detections.image, len(split.images))
-        unknown = objects[outcome.of_object != NOT_COUNTED].total()
-        found = objects[outcome.of_object == FOUND].total()
-        return {"u_recall": ratio(found, unknown), "a_ose": regions[outcome.misclassifies].total()}
+        unknown_objects = objects[outcome.of_object != NOT_COUNTED].total()
+        found_objects = objects[outcome.of_object == FOUND].total()
+        return {
+            "u_recall": ratio(found_objects, unknown_objects),
+            "a_ose": regions[outcome.misclassifies].total(),
+        }
 
 
 def _errors_by_class(outcome: Outcome) -> dict[str, int]:

@@ -258,7 +258,7 @@ def thresholds(
 def average_recall(
     objects: Objects,
     proposals: Regions,
-    most: Sequence[int] = (10, 100),
+    counts: Sequence[int] = (10, 100),
     known_classes: Sequence[str] = (),
 ) -> dict[str, float | None]:
     """Average recall of unknown objects by each image's best proposals (AR@k), over COCO's IoUs.
@@ -268,7 +268,7 @@ def average_recall(
     Args:
         objects: Ground truth; crowds and objects of known classes are not counted.
         proposals: All proposals, those on detections, too.
-        most: Numbers k of proposals per image.
+        counts: Numbers k of proposals per image.
         known_classes: Categories that the detector was trained on.
 
     Returns:
@@ -278,10 +278,10 @@ def average_recall(
     rules = MatchingRules(float(COCO_IOUS[0]), known_classes=known_classes)
     unknown = objects[OpenSetSplit.of(objects, proposals, rules).is_counted]
     recalls: dict[str, float | None] = {}
-    for k in most:
+    for k in counts:
         recalls[f"ar@{k}"] = _average_recall(unknown, proposals, k, rules)
 
-    largest_k = max(most)
+    largest_k = max(counts)
     area = areas(unknown.box)
     for size, (low, high) in AREA_RANGES.items():
         of_size = unknown[(low <= area) & (area <= high)]
@@ -312,15 +312,15 @@ def _average_recall(
     return float(np.mean(found_at_ious)) / len(objects)
 
 
-def best_of_each_image(proposals: Regions, most: int) -> np.ndarray:
+def best_of_each_image(proposals: Regions, count: int) -> np.ndarray:
     """The rows of each image's best proposals, in their order.
 
     Args:
         proposals: All proposals.
-        most: Number of proposals per image, by falling score.
+        count: Number of proposals per image, by falling score.
     """
     _, (image,) = image_numbers(proposals.image_id)
     order = np.lexsort((-proposals.score, image))
     ranked_image = image[order]
     rank_in_image = np.arange(len(order)) - np.searchsorted(ranked_image, ranked_image)
-    return np.sort(order[rank_in_image < most])
+    return np.sort(order[rank_in_image < count])

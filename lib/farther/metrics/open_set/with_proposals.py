@@ -49,7 +49,7 @@ class WithProposals:
         detections: Regions,
         proposals: Regions,
         rules: MatchingRules | None = None,
-        most: int | None = None,
+        max_detections: int | None = None,
     ) -> WithProposals:
         """Detections and proposals of the same images.
 
@@ -58,14 +58,15 @@ class WithProposals:
             detections: N detections.
             proposals: P proposals that are called unknown.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
-            most: Number of each image's most confident detections that count; None for all.
+            max_detections: Number of each image's most confident detections that count; None for
+                all.
         """
         rules = replace(rules or MatchingRules(), protocol="paper")
         is_counted = np.ones(len(detections), dtype=bool)
-        if most is not None:
+        if max_detections is not None:
             _, (image,) = image_numbers(detections.image_id)
             rank_in_image = ranks_within(detections.score, image, detections.region_id)
-            is_counted = rank_in_image < most
+            is_counted = rank_in_image < max_detections
         regions = _stacked(detections[is_counted], proposals)
         split = OpenSetSplit.of(objects, regions, rules)
         ranked = _with_proposals_last(split, int(is_counted.sum()))

@@ -133,7 +133,10 @@ class DetectedImages:
     @cached_property
     def _known(self) -> ClosedSet:
         return ClosedSet.of(
-            self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP
+            self.objects,
+            self.regions,
+            max_detections=len(self.regions),
+            smallest_overlap=ANY_OVERLAP,
         )
 
     def _of_known_images(self, flags: np.ndarray) -> np.ndarray:

@@ -74,7 +74,7 @@ def match(
     """
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
+    return of_closed_set(ClosedSet.of(objects, regions, classes, smallest_overlap=iou), iou)
 
 
 def of_closed_set(

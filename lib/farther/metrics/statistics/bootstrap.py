@@ -44,7 +44,7 @@ class ImageDraws:
         replicates: Number of replicates, B.
         seed: The same images and seed give the same replicates, so that methods can be compared on
             them.
-        most: Largest number of images that are drawn one by one; of more, groups are drawn.
+        max_images: Largest number of images that are drawn one by one; of more, groups are drawn.
 
     Attributes:
         names: The images, sorted, I of them.
@@ -59,12 +59,12 @@ class ImageDraws:
         images: Collection[str],
         replicates: int = 1000,
         seed: int = 0,
-        most: int = MOST_IMAGES,
+        max_images: int = MOST_IMAGES,
     ):
         if replicates < 1:
             raise ParameterError(f"at least one replicate is needed, found {replicates}")
         self.names = np.array(sorted(set(images)), dtype=object)
-        self.weights = _draw_weights(len(self.names), replicates, seed, most)
+        self.weights = _draw_weights(len(self.names), replicates, seed, max_images)
 
     def facts(self) -> dict[str, Any]:
         """The draws as JSON.
@@ -73,15 +73,16 @@ class ImageDraws:
             `drawn` ("images" or "groups of images"), the number of these `units`, and the number of
             `replicates`.
         """
-        drawn = "images"
-        drawn_weights = self.weights
-        if isinstance(drawn_weights, GroupWeights):
-            drawn = "groups of images"
-            drawn_weights = drawn_weights.of_groups
+        if isinstance(self.weights, GroupWeights):
+            unit = "groups of images"
+            unit_weights = self.weights.of_groups
+        else:
+            unit = "images"
+            unit_weights = self.weights
         return {
-            "drawn": drawn,
-            "units": drawn_weights.shape[1],
-            "replicates": len(drawn_weights),
+            "drawn": unit,
+            "units": unit_weights.shape[1],
+            "replicates": len(unit_weights),
         }
 
     def of(self, images: np.ndarray) -> ImageWeights:
@@ -128,13 +129,13 @@ class ImageDraws:
         # Copies of an image stay together and keep the order of its rows.
         order = np.lexsort((rows, copy, place[rows]))
         rows = rows[order]
-        drawn = table[rows]
+        replicate_table = table[rows]
 
-        names = zip(drawn.image_id, copy[order].tolist(), strict=True)
+        names = zip(replicate_table.image_id, copy[order].tolist(), strict=True)
         changed: dict[str, Any] = {"image_id": [_copy_name(image, n) for image, n in names]}
-        if isinstance(drawn, Objects):
-            changed["object_id"] = np.arange(len(drawn))
-        return drawn.with_columns(**changed), rows
+        if isinstance(replicate_table, Objects):
+            changed["object_id"] = np.arange(len(replicate_table))
+        return replicate_table.with_columns(**changed), rows
 
     def times(self, replicate: int) -> np.ndarray:
         """How often each of the images is drawn in one replicate, ndarray of shape (I,)."""
@@ -150,12 +151,12 @@ class ImageDraws:
         return names
 
 
-def _draw_weights(images: int, replicates: int, seed: int, most: int) -> ImageWeights:
+def _draw_weights(images: int, replicates: int, seed: int, max_images: int) -> ImageWeights:
     """How often each of I images is drawn in each replicate; see `ImageDraws`."""
     if not images:
         return np.zeros((replicates, 0), dtype=np.int32)
     random = np.random.default_rng(seed)
-    if images <= max(most, GROUPS):
+    if images <= max(max_images, GROUPS):
         return _multinomial(random, images, replicates)
     group = random.permutation(np.arange(images) % GROUPS)
     return GroupWeights(_multinomial(random, GROUPS, replicates), group)
