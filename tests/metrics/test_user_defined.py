@@ -1,0 +1,20 @@
+"""User-defined metrics: parameters, and names that are taken."""
+
+from farther import Metric, register
+from farther.metrics.catalogue import COMPARED
+from farther.metrics.user_defined import create_all
+
+
+def test_user_defined_metrics_have_the_parameters_that_are_asked_for():
+    @register("largest_score")
+    class LargestScore(Metric):
+        most: float = 1.0
+
+        def compute(self, case):
+            return min(self.most, case.scores.max())
+
+    first, second = (
+        create_all({"largest_score": given}, taken=COMPARED) for given in ({}, {"most": 2.0})
+    )
+    assert (first["largest_score"].most, second["largest_score"].most) == (1.0, 2.0)
+    assert create_all({}, taken=COMPARED) == {}
