@@ -301,7 +301,7 @@ def test_sampled_recalls_are_looked_up_in_either_direction(monkeypatch, points):
     )
     positives = np.append(0, random.integers(100, 200, 29))
     expected = precision_recall.average_precision(kind, positives, points, weights)
-    monkeypatch.setattr(precision_recall, "MANY_ROWS", 0)
+    monkeypatch.setattr(precision_recall, "MIN_ROWS_OF_LOOKUP", 0)
     found = precision_recall.average_precision(kind, positives, points, weights)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.isnan(found[:, 0]).all()

@@ -13,7 +13,7 @@ from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, e
 TRUE, FALSE, IGNORED = 1, 0, -1
 
 #: True rows from which on the recalls are looked up among them, and not they among the recalls.
-MANY_ROWS = 500
+MIN_ROWS_OF_LOOKUP = 500
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _integral(recall: np.ndarray, interpolated: np.ndarray) -> np.ndarray:
 def _mean_at(recall: np.ndarray, interpolated: np.ndarray, points: int) -> np.ndarray:
     """Mean of the interpolated precision at evenly spaced recalls, ndarray of shape (b,)."""
     recall_points = np.linspace(0.0, 1.0, points)
-    if recall.shape[1] < MANY_ROWS:
+    if recall.shape[1] < MIN_ROWS_OF_LOOKUP:
         # The share of the recalls that lie in the step of each true row.
         share = np.searchsorted(recall_points, recall, side="right") / points
         return _integral(share, interpolated)

@@ -21,7 +21,7 @@ import numpy as np
 BLOCK = 1 << 17
 
 #: From this number of groups on, products are taken in float32 where that is exact.
-MANY = 64
+MIN_FLOAT32_GROUPS = 64
 
 #: Levels of ranked rows at which weights of groups are counted.
 LEVELS = 1024
@@ -74,7 +74,7 @@ class RowWeights:
         # Products of floats are many times as fast as those of integers, and exact for counts below
         # 2⁵³, or 2²⁴.
         dtype: type[np.floating] = np.float64
-        if groups >= MANY and self.of_images.dtype.kind in "iu":
+        if groups >= MIN_FLOAT32_GROUPS and self.of_images.dtype.kind in "iu":
             largest_total = np.max(self.of_images @ rows_per_cell.sum(axis=1), initial=0)
             if largest_total < 1 << 24:
                 dtype = np.float32

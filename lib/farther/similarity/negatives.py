@@ -16,7 +16,7 @@ from farther.images.clip import Encoder
 from farther.registry import STRICT
 
 #: Texts whose cosines with the ID classes are in memory at once.
-AT_ONCE = 8192
+BLOCK = 8192
 
 
 @checked(config=STRICT, kw_only=True)
@@ -134,8 +134,8 @@ def _nearness(
     """The quantile of each noun's cosines with the names, ndarray of shape (N,)."""
     name_vectors = encoder.names(names, params.templates)
     nearness = np.zeros(len(nouns))
-    for first in range(0, len(nouns), AT_ONCE):
-        block = slice(first, first + AT_ONCE)
+    for first in range(0, len(nouns), BLOCK):
+        block = slice(first, first + BLOCK)
         cosines = encoder.names(nouns[block], params.templates) @ name_vectors.T
         nearness[block] = np.quantile(cosines, params.quantile, axis=1)
     return nearness

@@ -17,16 +17,14 @@ from farther.tables import Images, Objects, Regions
 
 #: Smallest IoU of a match.
 IOU = 0.5
-#: Share of the objects that detections must overlap before their boxes, read in some way, are said
-#: to fit.
-FITTING = 0.3
-#: How much larger the mean overlap with the objects must be than that of the boxes as they were
-#: read.
-BETTER = 1.25
-#: Detections of each image that are compared, those of the highest confidence.
-MOST = 20
-#: Objects that are looked at.
-OBJECTS = 5_000
+#: Share of the objects that detections must overlap before their boxes, read in some way, fit.
+MIN_OVERLAPPED = 0.3
+#: Smallest ratio of the mean overlap with the objects to that of the boxes as they were read.
+MIN_IMPROVEMENT = 1.25
+#: Largest number of detections of each image that are compared, those of the highest confidence.
+MAX_DETECTIONS = 20
+#: Largest number of objects that are compared.
+MAX_OBJECTS = 5_000
 #: Examples in a message.
 EXAMPLES = 3
 #: Sides to which networks resize their images.
@@ -64,14 +62,14 @@ class Compared:
             images: Their images, with sizes; None where these are not known.
         """
         counted = objects[~(objects.is_crowd | objects.is_unlabelled)]
-        counted = counted[:OBJECTS]
+        counted = counted[:MAX_OBJECTS]
         has_objects = np.isin(regions.image_id.astype(str), counted.image_id.astype(str))
         detections = regions[np.flatnonzero(has_objects)]
         _, (region_image, object_image) = image_numbers(detections.image_id, counted.image_id)
         order = np.lexsort((-detections.score, region_image))
         ranked_image = region_image[order]
         rank_in_image = np.arange(len(order)) - np.searchsorted(ranked_image, ranked_image)
-        best = np.sort(order[rank_in_image < MOST])
+        best = np.sort(order[rank_in_image < MAX_DETECTIONS])
         detections = detections[best]
         sizes = np.full((len(detections), 4), np.nan)
         if images is not None:
@@ -136,7 +134,7 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
             f"{_names(objects.image_id)}; detections in {_names(regions.image_id)}"
         )
     overlap = float(compared.best_overlaps(compared.regions.box).mean())
-    words = _reading_that_fits(compared, smallest_mean=BETTER * overlap)
+    words = _reading_that_fits(compared, smallest_mean=MIN_IMPROVEMENT * overlap)
     if overlap > 0 and not words:
         return _other_classes(compared)
     return _other_boxes(compared, words)
@@ -219,7 +217,7 @@ def _reading_that_fits(compared: Compared, smallest_mean: float) -> str:
     best_description = ""
     for description, reading in _readings(compared).items():
         overlap = compared.best_overlaps(_valid(reading(boxes, compared.sizes)))
-        if np.mean(overlap > 0) > FITTING and overlap.mean() > best_mean:
+        if np.mean(overlap > 0) > MIN_OVERLAPPED and overlap.mean() > best_mean:
             best_mean = float(overlap.mean())
             best_description = description
     return best_description

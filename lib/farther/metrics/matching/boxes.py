@@ -21,7 +21,7 @@ BLOCK = 1 << 16
 ROWS = 1 << 20
 
 #: Fewer names than this are numbered one by one.
-FEW = 1024
+FEW_NAMES = 1024
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         (int32).
     """
     # Polars starts its threads even for one name.
-    if sum(map(len, columns)) < FEW:
+    if sum(map(len, columns)) < FEW_NAMES:
         return _numbers_of_few(columns)
     return _numbers_of_runs(columns)
 

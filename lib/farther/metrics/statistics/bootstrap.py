@@ -26,7 +26,7 @@ from farther.tables import Objects, Regions
 T = TypeVar("T", Objects, Regions)
 
 #: Methods whose values differ by no more than this in all replicates agree: the rest is rounding.
-SAME = 1e-12
+TOLERANCE = 1e-12
 
 #: How a comparison with the best method allows for the number of methods; see `compare_with`.
 Comparisons = Literal["all_pairs", "single"]
@@ -261,7 +261,7 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         )
     difference = first - second
     sorted_difference = np.sort(difference[~np.isnan(difference)])
-    sorted_difference[np.abs(sorted_difference) <= SAME] = 0
+    sorted_difference[np.abs(sorted_difference) <= TOLERANCE] = 0
     count = len(sorted_difference)
     if not count:
         return {"interval": None, "p": None}
@@ -358,7 +358,7 @@ def _compare_all_pairs(
     for row, name in enumerate(names):
         difference = values[name] - values[reference]
         scale = deviation[row, reference_row]
-        if scale <= SAME and abs(difference) <= SAME:
+        if scale <= TOLERANCE and abs(difference) <= SAME:
             comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
             continue
         widths = np.sort(largest * scale)
@@ -390,7 +390,7 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for row, method in enumerate(centred):
         differences = np.abs(centred - method)
         deviation[row] = np.sqrt(np.mean(differences**2, axis=1))
-        varies = deviation[row] > SAME
+        varies = deviation[row] > TOLERANCE
         if varies.any():
             standardised = differences[varies] / deviation[row][varies, None]
             largest = np.maximum(largest, standardised.max(axis=0))
