@@ -358,7 +358,7 @@ def _compare_all_pairs(
     for row, name in enumerate(names):
         difference = values[name] - values[reference]
         scale = deviation[row, reference_row]
-        if scale <= TOLERANCE and abs(difference) <= SAME:
+        if scale <= TOLERANCE and abs(difference) <= TOLERANCE:
             comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
             continue
         widths = np.sort(largest * scale)
