@@ -13,8 +13,7 @@ def test_user_defined_metrics_have_the_parameters_that_are_asked_for():
         def compute(self, case):
             return min(self.most, case.scores.max())
 
-    first, second = (
-        create_all({"largest_score": given}, taken=COMPARED) for given in ({}, {"most": 2.0})
-    )
-    assert (first["largest_score"].most, second["largest_score"].most) == (1.0, 2.0)
+    default = create_all({"largest_score": {}}, taken=COMPARED)
+    given = create_all({"largest_score": {"most": 2.0}}, taken=COMPARED)
+    assert (default["largest_score"].most, given["largest_score"].most) == (1.0, 2.0)
     assert create_all({}, taken=COMPARED) == {}
