@@ -1,4 +1,4 @@
-"""Similarity of each OOD image and split to ID by CLIP, and the images whose split is doubtful."""
+"""Similarity of each OOD image and split to ID by CLIP, and images in the wrong split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StratifyParams:
 
     Args:
         reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000
-            images of ID validation; a detector learns from all ID training images.
+            images of ID validation; a detector is trained on all ID training images.
         reference_images: Largest number of its images, evenly spread; all of them when None.
         near: An image of at least this similarity is suggested for near. None: the cut that best
             separates the benchmark's near and far images.

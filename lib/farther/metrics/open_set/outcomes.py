@@ -16,7 +16,8 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
   class misclassifies nothing, and a flagged region on a known object is a false positive.
 - Crowd and group boxes, and Pascal VOC's difficult objects, are not counted: a flagged region that
   gets no object is ignored if enough of its area lies in a crowd (COCO's rule), or if its IoU with
-  a difficult object is enough (VOC's). All regions of images that nobody annotated are ignored.
+  a difficult object is enough (VOC's). All regions of images that were not annotated
+  (`Objects.is_unlabelled`) are ignored.
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 

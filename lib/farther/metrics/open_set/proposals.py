@@ -1,9 +1,9 @@
 """Recovery of missed unknown objects by class-agnostic proposals, and the false alarms it costs.
 
-A proposal that lies on a detection says nothing new and is dropped: one that overlaps it by the IoU
-of a match, or lies in it by more than half. Of the others those above a threshold τ_o are called
-unknown. In ID images all of them are false alarms, whatever they lie on: background, part of a
-known object, or a known object that the detector misses.
+A proposal that lies on a detection adds nothing and is dropped: one that overlaps it by the IoU of
+a match, or lies in it by more than half. Of the remaining ones those above a threshold τ_o are
+called unknown. In ID images all of them are false alarms, whatever they lie on: background, part of
+a known object, or a known object that the detector misses.
 
 FROC (free-response receiver operating characteristic) is the share of unknown objects that is found
 over the false alarms per ID image (Bunch et al., 1978, doi:10.1117/12.955926; the rates are close

@@ -31,8 +31,8 @@ class DetectedImages:
     Args:
         objects, regions: Ground truth and N stored regions.
         names: All I images.
-        original: The image that each is made from, for images that are drawn together; its name
-            where it is none.
+        original: The original of each (corrupted) image, as both are drawn together; the image
+            itself where it is an original.
         may_reject: Images that may be rejected without loss.
     """
 

@@ -138,7 +138,7 @@ class ImageDraws:
         return replicate_table.with_columns(**changed), rows
 
     def times(self, replicate: int) -> np.ndarray:
-        """How often each of the images is drawn in one replicate, ndarray of shape (I,)."""
+        """Number of draws of each image in one replicate, ndarray of shape (I,)."""
         if isinstance(self.weights, GroupWeights):
             return self.weights.of_groups[replicate][self.weights.group]
         return self.weights[replicate]
@@ -152,7 +152,7 @@ class ImageDraws:
 
 
 def _draw_weights(images: int, replicates: int, seed: int, max_images: int) -> ImageWeights:
-    """How often each of I images is drawn in each replicate; see `ImageDraws`."""
+    """Number of draws of each of I images in each replicate; see `ImageDraws`."""
     if not images:
         return np.zeros((replicates, 0), dtype=np.int32)
     random = np.random.default_rng(seed)
