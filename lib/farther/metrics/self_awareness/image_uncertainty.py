@@ -71,7 +71,7 @@ def aggregate(
 
     total = np.bincount(counted_image, uncertainty[counted], minlength=len(distinct))
     detections = np.bincount(counted_image, minlength=len(distinct))
-    of_image = total
+    of_image: np.ndarray = total
     if how != "sum":
         of_image = total / np.maximum(detections, 1)
     return np.where(detections > 0, of_image, NO_DETECTION)[image_number]

@@ -145,7 +145,7 @@ class ImageDraws:
 
     def drawn_names(self, replicate: int) -> list[str]:
         """The images of one replicate by the names that `written_out` gives them."""
-        names = []
+        names: list[str] = []
         for image, count in zip(self.names, self.times(replicate).tolist(), strict=True):
             names.extend(_copy_name(image, number) for number in range(count))
         return names
