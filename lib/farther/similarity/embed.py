@@ -127,7 +127,9 @@ def embed_dataset(
         DataError: a table is absent or damaged, or see `embed`.
     """
     params = params or EmbedParams()
-    tables, out, work = Path(tables), Path(out), Path(work)
+    tables = Path(tables)
+    out = Path(out)
+    work = Path(work)
     subsets = {file.parent.name: Images.read(file) for file in listed(tables, "*/images.parquet")}
     if not subsets:
         raise DataError(

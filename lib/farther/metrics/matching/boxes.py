@@ -171,7 +171,9 @@ def pairs(
         Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs
         that are kept.
     """
-    regions, targets, pair_overlaps = [], [], []
+    regions = []
+    targets = []
+    pair_overlaps = []
     for region, target in _blocks(region_key, target_key):
         box_row = region if region_row is None else region_row[region]
         overlap = overlaps(region_box[box_row], target_box[target], is_crowd[target])

@@ -220,7 +220,9 @@ class Wilderness:
         added = self.ratios * self._closed_count
         added = np.round(added) if self.protocol == "paper" else np.floor(added + 1e-9)
 
-        true_counts, closed_counts, wild_counts = [], [], []
+        true_counts = []
+        closed_counts = []
+        wild_counts = []
         points = self.operating_points(recall)
         for point, detections in zip(points, self._detections, strict=True):
             if point is None:
