@@ -43,6 +43,7 @@ INTERNAL = {
     "self_awareness.images",
     "self_awareness.matches",
     "weighting",
+    "wilderness.class_detections",
 }
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 

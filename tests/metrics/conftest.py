@@ -22,26 +22,41 @@ CLASSES = ("cat", "dog")
 
 def make_objects(*rows):
     """Objects from (image, box, category[, is_crowd]) rows."""
+    image_id, boxes, category, is_crowd = [], [], [], []
+    for image, box, name, *crowd in rows:
+        image_id.append(image)
+        boxes.append(box)
+        category.append(name)
+        is_crowd.append(bool(crowd and crowd[0]))
     return Objects(
-        image_id=[row[0] for row in rows],
+        image_id=image_id,
         object_id=np.arange(len(rows)),
-        box=np.array([row[1] for row in rows], dtype=np.float32).reshape(-1, 4),
-        category=[row[2] for row in rows],
-        is_crowd=np.array([len(row) > 3 and row[3] for row in rows], dtype=bool),
+        box=np.array(boxes, dtype=np.float32).reshape(-1, 4),
+        category=category,
+        is_crowd=np.array(is_crowd, dtype=bool),
     )
 
 
 def make_regions(*rows, classes=CLASSES):
-    """Regions from (image, box, score[, class]) rows; the logits are those of a softmax that gives the score."""
-    score = np.array([row[2] for row in rows], dtype=np.float64)
-    label = np.array([classes.index(row[3]) if len(row) > 3 else 0 for row in rows], dtype=np.int16)
+    """Regions from (image, box, score[, class]) rows.
+
+    The logits are those of a softmax that gives the score.
+    """
+    image_id, boxes, scores, labels = [], [], [], []
+    for image, box, confidence, *name in rows:
+        image_id.append(image)
+        boxes.append(box)
+        scores.append(confidence)
+        labels.append(classes.index(name[0]) if name else 0)
+    score = np.array(scores, dtype=np.float64)
+    label = np.array(labels, dtype=np.int16)
     rest = (1 - score) / (len(classes) - 1)
     logits = np.log(np.repeat(rest[:, None], len(classes), axis=1).clip(1e-9))
     logits[np.arange(len(rows)), label] = np.log(score.clip(1e-9))
     return Regions(
-        image_id=[row[0] for row in rows],
+        image_id=image_id,
         region_id=np.arange(len(rows)),
-        box=np.array([row[1] for row in rows], dtype=np.float32).reshape(-1, 4),
+        box=np.array(boxes, dtype=np.float32).reshape(-1, 4),
         score=score,
         label=label,
         logits=logits.reshape(-1, len(classes)),
@@ -50,7 +65,10 @@ def make_regions(*rows, classes=CLASSES):
 
 
 def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
-    """Random objects and random regions around them: (objects, regions). Scores have ties, some objects are crowds."""
+    """Random objects and random regions around them: (objects, regions).
+
+    Scores have ties, some objects are crowds.
+    """
     random = np.random.default_rng(seed)
     count = images * objects
     image = np.sort(random.integers(0, images, count))
@@ -90,37 +108,40 @@ def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
 
 def as_coco(table, objects, regions):
     """The same rows as COCO's tables: ground truth and detections."""
-    images = {name: i + 1 for i, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
-    categories = {
-        name: i + 1 for i, name in enumerate(dict.fromkeys([*regions.classes, *objects.category]))
-    }
-    truth = table()
-    truth.dataset = {
-        "images": [{"id": number} for number in images.values()],
-        "categories": [{"id": number} for number in categories.values()],
-        "annotations": [
-            {
-                "id": row + 1,
-                "image_id": images[objects.image_id[row]],
-                "category_id": categories[objects.category[row]],
-                "bbox": xywh(objects.box[row]),
-                "area": float(np.prod(xywh(objects.box[row])[2:])),
-                "iscrowd": int(objects.is_crowd[row]),
-            }
-            for row in range(len(objects))
-        ],
-    }
-    truth.createIndex()
-    found = [
-        {
-            "image_id": images[regions.image_id[row]],
-            "category_id": categories[regions.classes[regions.label[row]]],
+    image_names = sorted({*objects.image_id, *regions.image_id})
+    class_names = dict.fromkeys([*regions.classes, *objects.category])
+    number_of_image = {name: number for number, name in enumerate(image_names, start=1)}
+    number_of_class = {name: number for number, name in enumerate(class_names, start=1)}
+    annotations = []
+    for row in range(len(objects)):
+        box = xywh(objects.box[row])
+        annotation = {
+            "id": row + 1,
+            "image_id": number_of_image[objects.image_id[row]],
+            "category_id": number_of_class[objects.category[row]],
+            "bbox": box,
+            "area": float(np.prod(box[2:])),
+            "iscrowd": int(objects.is_crowd[row]),
+        }
+        annotations.append(annotation)
+    detections = []
+    for row in range(len(regions)):
+        detection = {
+            "image_id": number_of_image[regions.image_id[row]],
+            "category_id": number_of_class[regions.classes[regions.label[row]]],
             "bbox": xywh(regions.box[row]),
             "score": float(regions.score[row]),
         }
-        for row in range(len(regions))
-    ]
-    return truth, truth.loadRes(found)
+        detections.append(detection)
+
+    truth = table()
+    truth.dataset = {
+        "images": [{"id": number} for number in number_of_image.values()],
+        "categories": [{"id": number} for number in number_of_class.values()],
+        "annotations": annotations,
+    }
+    truth.createIndex()
+    return truth, truth.loadRes(detections)
 
 
 def xywh(box):
@@ -130,19 +151,19 @@ def xywh(box):
 
 @pytest.fixture(params=PEERS)
 def coco(request):
-    """Another library's evaluation of two tables; parameters of COCO's evaluation by their names."""
+    """Another library's evaluation of two tables, with parameters of COCO's evaluation."""
 
     def run(objects, regions, **params):
-        table, evaluation = PEERS[request.param]
+        table, evaluation_class = PEERS[request.param]
         with contextlib.redirect_stdout(io.StringIO()):
-            made = evaluation(*as_coco(table, objects, regions), "bbox")
+            evaluation = evaluation_class(*as_coco(table, objects, regions), "bbox")
             for name, value in params.items():
-                setattr(made.params, name, value)
-            made.evaluate()
-            made.accumulate()
+                setattr(evaluation.params, name, value)
+            evaluation.evaluate()
+            evaluation.accumulate()
             if not params:
-                made.summarize()
-        return made
+                evaluation.summarize()
+        return evaluation
 
     return run
 

@@ -75,3 +75,17 @@ def test_detectors_without_such_a_column_are_refused(header):
     assert not background_probability.applies(regions)
     with pytest.raises(DataError, match="a column for the background"):
         background_probability.margins(regions)
+
+
+def test_margins_of_large_logits_are_finite():
+    found = Regions(
+        image_id=["a", "a"],
+        region_id=[0, 1],
+        box=np.ones((2, 4)),
+        score=[0.5, 0.5],
+        label=[1, 1],
+        logits=[[1000.0, 1000.0 + np.log(3.0), 0.0], [-1000.0, -1000.0 + np.log(3.0), -5000.0]],
+        classes=("background", "cat", "dog"),
+        background_index=0,
+    )
+    assert background_probability.margins(found) == pytest.approx([0.5, 0.5], abs=1e-4)

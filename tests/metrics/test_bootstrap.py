@@ -16,7 +16,7 @@ IMAGES = [f"{number:03d}" for number in range(12)]
 
 
 def drawn(table, images, weights, unique=None):
-    """The table of a replicate, written out: each image as often as it was drawn, under a name of its own."""
+    """The table of a replicate: each image as often as it was drawn, under different names."""
     rows, names = [], []
     for image, times in zip(images, weights, strict=True):
         own = np.flatnonzero(table.image_id == image)
@@ -320,7 +320,7 @@ def test_images_beyond_the_limit_are_drawn_in_groups_whose_intervals_are_as_wide
     images = [f"{number:05d}" for number in range(5_000)]
     values = np.random.default_rng(0).normal(size=5_000)
     single, grouped = (
-        bootstrap.ImageDraws(images, 2_000, seed=1, most=most) for most in (5_000, 4_999)
+        bootstrap.ImageDraws(images, 2_000, seed=1, max_images=most) for most in (5_000, 4_999)
     )
     assert grouped.facts() == {"drawn": "groups of images", "units": 1_024, "replicates": 2_000}
     assert single.facts()["drawn"] == "images"
@@ -363,33 +363,3 @@ def test_wrong_inputs_are_refused(case):
         bootstrap.compare(np.zeros(3), np.zeros(4))
     with pytest.raises(ParameterError, match="level"):
         bootstrap.interval(np.zeros(3), 1.0)
-
-
-@pytest.mark.parametrize("groups", [3, 100])
-@pytest.mark.parametrize("kind", ["few", "many", "fractions"])
-def test_totals_by_group_are_exact(kind, groups):
-    random = np.random.default_rng(0)
-    image, group = random.integers(0, 5, 40), random.integers(0, groups, 40)
-    group[:35] = 0
-    weights = {
-        "few": random.integers(0, 9, (3, 5)),
-        "many": random.integers(500_000, 700_000, (3, 5)),  # group 0 has more than 2²⁴
-        "fractions": random.random((3, 5)),
-    }[kind]
-    expected = [[weights[b, image[group == k]].sum() for b in range(3)] for k in range(groups)]
-    found = weighting.RowWeights(weights, image).total_by_group(group, groups)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_weights_of_two_sets_of_images_are_joined_whether_they_are_drawn_in_groups_or_not():
-    random = np.random.default_rng(0)
-    grouped = weighting.GroupWeights(random.integers(0, 3, (4, 2)), np.array([1, 0, 1, 1, 0]))
-    plain = random.integers(0, 3, (4, 6))
-    values = random.random(5), random.random(6)
-    for first, second in ((grouped, plain), (plain, grouped), (plain, plain), (grouped, grouped)):
-        one, other = (values[of is plain] for of in (first, second))
-        both = weighting.joined(first, second)
-        assert both.shape == (4, len(one) + len(other))
-        np.testing.assert_allclose(
-            both @ np.concatenate([one, other]), first @ one + second @ other
-        )

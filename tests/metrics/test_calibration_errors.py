@@ -1,4 +1,4 @@
-"""Calibration errors, against sums written out; and the logistic calibrators, against a minimiser."""
+"""Calibration errors against sums, and the logistic calibrators against a minimiser."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,10 @@ def calibrated_by(calibrators, regions):
 
 @pytest.fixture
 def detected(objects, regions):
-    """Two cats, one detected twice (IoU 1 and 0.5), one with a small overlap; a dog that is detected elsewhere."""
+    """Two cats and a dog that is detected elsewhere.
+
+    One cat is detected twice (IoU 1 and 0.5), the other with a small overlap.
+    """
     truth = objects(("a", FIRST, "cat"), ("b", SECOND, "cat"), ("b", FIRST, "dog"))
     found = regions(
         ("a", FIRST, 0.9, "cat"),
@@ -63,12 +66,11 @@ def gap(score, target, bins):
     """Bin by bin: the distance of the two means, by the bin's share of the detections."""
     total = 0.0
     for k in range(bins):
-        inside = (score >= k / bins) & ((score < (k + 1) / bins) | (k == bins - 1))
-        total += (
-            np.mean(inside) * abs(score[inside].mean() - target[inside].mean())
-            if inside.any()
-            else 0
-        )
+        is_last = k == bins - 1
+        inside = (score >= k / bins) & ((score < (k + 1) / bins) | is_last)
+        if inside.any():
+            distance = abs(score[inside].mean() - target[inside].mean())
+            total += np.mean(inside) * distance
     return total
 
 
@@ -78,16 +80,14 @@ def test_binned_errors_are_those_of_a_loop_over_the_bins(world, seed):
     score = np.random.default_rng(seed).random(len(regions))
     score[::9] = 1
     regions = regions.with_columns(score=score)
-    found = calibration_errors.evaluate(objects, regions)
-    anywhere, at_half = match(objects, regions, iou=ANY_OVERLAP), match(objects, regions, iou=0.5)
-    assert found["laece_0"] == pytest.approx(
-        np.mean([gap(one.score, one.quality, 25) for one in anywhere.values()])
-    )
-    score, is_true = (
-        np.concatenate([getattr(of, part) for of in at_half.values()])
-        for part in ("score", "is_true")
-    )
-    assert found["d_ece"] == pytest.approx(gap(score, is_true, 20))
+    errors = calibration_errors.evaluate(objects, regions)
+    anywhere = match(objects, regions, iou=ANY_OVERLAP)
+    gaps = [gap(of_class.score, of_class.quality, 25) for of_class in anywhere.values()]
+    assert errors["laece_0"] == pytest.approx(np.mean(gaps))
+    at_half = match(objects, regions, iou=0.5)
+    score = np.concatenate([of_class.score for of_class in at_half.values()])
+    is_true = np.concatenate([of_class.is_true for of_class in at_half.values()])
+    assert errors["d_ece"] == pytest.approx(gap(score, is_true, 20))
 
 
 def test_a_confidence_of_1_falls_into_the_last_bin(objects, regions):
@@ -112,13 +112,12 @@ def many(objects, regions):
     random = np.random.default_rng(3)
     confidence = random.uniform(0.05, 0.99, 200)
     widths = np.round(10 * confidence**2 * random.uniform(0.6, 1, 200), 1)
-    truth = objects(*[(f"{n}", FIRST, "cat") for n in range(200)])
-    return truth, regions(
-        *[
-            (f"{n}", (0, 0, w, 10), c, "cat")
-            for n, (w, c) in enumerate(zip(widths, confidence, strict=True))
-        ]
-    )
+    cats = []
+    detections = []
+    for number in range(200):
+        cats.append((f"{number}", FIRST, "cat"))
+        detections.append((f"{number}", (0, 0, widths[number], 10), confidence[number], "cat"))
+    return objects(*cats), regions(*detections)
 
 
 @pytest.mark.parametrize("kind", ["temperature", "platt"])

@@ -4,9 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from farther import Metric, register
 from farther.metrics.catalogue import COMPARED, METRICS
-from farther.metrics.user_defined import create_all
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
@@ -28,18 +26,3 @@ def test_metrics_that_rank_methods_have_a_direction():
     ranked = {name for name, metric in METRICS.items() if metric.ranked}
     assert {*COMPARED, *(name for name, metric in METRICS.items() if metric.averaged)} <= ranked
     assert all(METRICS[name].higher_is_better is not None for name in ranked)
-
-
-def test_user_defined_metrics_have_the_parameters_that_are_asked_for():
-    @register("largest_score")
-    class LargestScore(Metric):
-        most: float = 1.0
-
-        def compute(self, case):
-            return min(self.most, case.scores.max())
-
-    first, second = (
-        create_all({"largest_score": given}, taken=COMPARED) for given in ({}, {"most": 2.0})
-    )
-    assert (first["largest_score"].most, second["largest_score"].most) == (1.0, 2.0)
-    assert create_all({}, taken=COMPARED) == {}

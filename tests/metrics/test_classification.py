@@ -1,4 +1,7 @@
-"""A classifier's accuracy, likelihood and calibration, and open-set recognition, against scikit-learn and by hand."""
+"""Accuracy, likelihood and calibration of a classifier, and open-set recognition.
+
+Compared with scikit-learn, and worked out by hand.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ SEVEN = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
 def images(
     count: int, seed: int = 0, classes: tuple[str, ...] = CLASSES
 ) -> tuple[Objects, Regions, np.ndarray]:
-    """Labels, whole-image regions of a classifier that is often right, and the true class of each image."""
+    """Labels and whole-image regions of a good classifier, and the true class of each image."""
     random = np.random.default_rng(seed)
     true = random.integers(0, len(classes), count)
     logits = random.normal(size=(count, len(classes))).astype(np.float32)

@@ -74,12 +74,14 @@ def test_other_confidences_give_the_detections_and_pairs_of_a_table_that_has_the
     objects, regions = world(6)
     random = np.random.default_rng(6)
     score, kept = random.random(len(regions)).astype(np.float32), random.random(len(regions)) < 0.6
-    every = closed_set.ClosedSet.of(objects, regions, max_detections=len(regions), least=0.1)
+    every = closed_set.ClosedSet.of(
+        objects, regions, max_detections=len(regions), smallest_overlap=0.1
+    )
     found = every.ranked_by(
         score, kept[every.detections.row], regions.region_id, 0.5, max_detections=3
     )
     table = regions.with_columns(score=score)[kept]
-    expected = closed_set.ClosedSet.of(objects, table, max_detections=3, least=0.5)
+    expected = closed_set.ClosedSet.of(objects, table, max_detections=3, smallest_overlap=0.5)
     np.testing.assert_array_equal(
         found.detections.row, np.flatnonzero(kept)[expected.detections.row]
     )
@@ -299,7 +301,7 @@ def test_sampled_recalls_are_looked_up_in_either_direction(monkeypatch, points):
     )
     positives = np.append(0, random.integers(100, 200, 29))
     expected = precision_recall.average_precision(kind, positives, points, weights)
-    monkeypatch.setattr(precision_recall, "MANY_ROWS", 0)
+    monkeypatch.setattr(precision_recall, "MIN_ROWS_OF_LOOKUP", 0)
     found = precision_recall.average_precision(kind, positives, points, weights)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.isnan(found[:, 0]).all()

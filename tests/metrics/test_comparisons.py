@@ -10,7 +10,7 @@ from farther.metrics.statistics import bootstrap
 
 
 def simulated(seed, better=0.0, methods=6, images=60):
-    """Means over images of methods that are equally good, but for the first, and their replicates."""
+    """Means over images of methods, and their replicates; all but the first are equally good."""
     random = np.random.default_rng(seed)
     hard = random.normal(size=(1, images))  # images are hard for all methods alike
     scores = hard + random.normal(size=(methods, images))

@@ -45,7 +45,7 @@ def test_the_interval_of_a_zero_count_is_the_rule_of_three():
 
 
 def draw(random, images):
-    """Two objects per image whose steps depend on each other, and the share of the objects each is."""
+    """Two objects per image whose steps depend on each other, and each one's share."""
     steps = random.normal(random.normal(size=(images, 1)), 0.5, (images, 2))
     return steps.ravel(), np.full(2 * images, 0.5 / images)
 

@@ -77,7 +77,7 @@ def test_a_lower_iou_detects_more_known_objects(world):
 def test_known_objects_are_looked_up_below_the_overlap_of_a_closed_set_too(world):
     objects, regions = world(0)
     expected, found = (
-        known_objects(ClosedSet.of(objects, regions, least=least), regions.score)
+        known_objects(ClosedSet.of(objects, regions, smallest_overlap=least), regions.score)
         for least in (0.5, 0.8)
     )
     assert found.detected_to.tolist() == expected.detected_to.tolist()

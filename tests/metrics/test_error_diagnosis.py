@@ -73,7 +73,7 @@ def test_a_class_may_be_similar_to_classes_that_are_not_similar_to_each_other(ob
 
 @pytest.fixture
 def diagnosed(world):
-    """A closed set with wild images, the cause of each of its detections, and the wilderness of the same images."""
+    """A closed set with wild images, the cause of each detection, and the wilderness of both."""
     objects, regions = world(0, images=12)
     _, others = world(1, images=12)
     others = others.with_columns(image_id=["w" + image for image in others.image_id])

@@ -14,35 +14,38 @@ PAIRS = {"a-dog": "a", "b-dog": "b"}
 
 def regions(rows):
     """Rows of (image, box, class, score)."""
+    image_id, box, name, score = zip(*rows, strict=True)
     return Regions(
-        image_id=[image for image, *_ in rows],
+        image_id=image_id,
         region_id=np.arange(len(rows)),
-        box=[box for _, box, *_ in rows],
-        score=[score for *_, score in rows],
-        label=[("car", "sign").index(name) for _, _, name, _ in rows],
+        box=box,
+        score=score,
+        label=[("car", "sign").index(class_name) for class_name in name],
         logits=np.zeros((len(rows), 2)),
         classes=("car", "sign"),
     )
 
 
+def car_sign_and_dog():
+    """A car, a sign and a dog in each image with an object."""
+    image_id, boxes, category = [], [], []
+    for image in PAIRS:
+        image_id += [image] * 3
+        boxes += [CAR, SIGN, DOG]
+        category += ["car", "sign", "dog"]
+    return Objects(image_id=image_id, object_id=np.arange(len(boxes)), box=boxes, category=category)
+
+
 def outcomes(with_object, without, *, flagged=(), base_flagged=()):
     """Both outcomes; regions are flagged by their numbers."""
-    shown = [
-        (image, box, name)
-        for image in PAIRS
-        for box, name in ((CAR, "car"), (SIGN, "sign"), (DOG, "dog"))
-    ]
-    objects = Objects(
-        image_id=[image for image, *_ in shown],
-        object_id=np.arange(len(shown)),
-        box=[box for _, box, _ in shown],
-        category=[name for *_, name in shown],
-    )
-    settings = MatchingRules(known_classes=("car", "sign"))
-    first, (copies, row) = regions(with_object), image_pairs.of_partners(regions(without), PAIRS)
+    objects = car_sign_and_dog()
+    rules = MatchingRules(known_classes=("car", "sign"))
+    with_regions = regions(with_object)
+    copies, row = image_pairs.of_partners(regions(without), PAIRS)
+    is_flagged = np.isin(np.arange(len(with_regions)), flagged)
     return (
-        OpenSetSplit.of(objects, first, settings).match(np.isin(np.arange(len(first)), flagged)),
-        OpenSetSplit.of(objects, copies, settings).match(np.isin(row, base_flagged)),
+        OpenSetSplit.of(objects, with_regions, rules).match(is_flagged),
+        OpenSetSplit.of(objects, copies, rules).match(np.isin(row, base_flagged)),
     )
 
 

@@ -15,29 +15,35 @@ from farther.metrics.self_awareness.image_uncertainty import (
     of_confidence,
 )
 
-RULES = {
-    "sum": sum,
-    "mean": np.mean,
-    "min": min,
-    "top-1": min,
-    **{f"top-{m}": lambda values, m=m: np.mean(sorted(values)[:m]) for m in (2, 3, 5, 100)},
-}
+#: Aggregate → the function of an image's uncertainties, or the number of the most certain
+#: detections whose mean is taken.
+FUNCTIONS = {"sum": sum, "mean": np.mean, "min": min}
+COUNTS = {"top-1": 1, "top-2": 2, "top-3": 3, "top-5": 5, "top-100": 100}
+
+
+def of_one_image(uncertainties, how):
+    if not uncertainties:
+        return NO_DETECTION
+    if how in FUNCTIONS:
+        return FUNCTIONS[how](uncertainties)
+    return np.mean(sorted(uncertainties)[: COUNTS[how]])
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     detections=st.lists(st.tuples(st.sampled_from("abc"), st.floats(-5, 5, width=32)), max_size=12),
-    how=st.sampled_from(sorted(RULES)),
+    how=st.sampled_from([*FUNCTIONS, *COUNTS]),
 )
 def test_aggregates_are_those_of_a_loop_over_images(detections, how):
     image_id = np.array([image for image, _ in detections], dtype=object)
-    doubt = np.array([value for _, value in detections])
+    uncertainty = np.array([value for _, value in detections])
     images = ["c", "a", "z", "b"]  # z has no detection
-    of_image = {name: [value for image, value in detections if image == name] for name in images}
-    expected = [RULES[how](of_image[name]) if of_image[name] else NO_DETECTION for name in images]
-    np.testing.assert_allclose(
-        aggregate(doubt, image_id, images, how), expected, rtol=1e-12, atol=1e-12
-    )
+    expected = []
+    for name in images:
+        of_image = [value for image, value in detections if image == name]
+        expected.append(of_one_image(of_image, how))
+    aggregated = aggregate(uncertainty, image_id, images, how)
+    np.testing.assert_allclose(aggregated, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_paper_s_aggregates_are_known():
@@ -59,10 +65,18 @@ def test_detections_of_other_images_and_missing_numbers_are_refused():
 
 
 def test_of_confidence_the_three_most_certain_count(regions):
-    rows = zip("aaaabbc", (0.9, 0.4, 0.7, 0.8, 0.3, 0.6, 0.5), strict=True)
-    found = regions(*[(name, (0, 0, 9, 9), score) for name, score in rows])
-    doubt = of_confidence(found, ["a", "b", "c", "d"])
-    np.testing.assert_allclose(doubt, [0.2, 0.55, 0.5, NO_DETECTION], rtol=1e-6)
+    box = (0, 0, 9, 9)
+    table = regions(
+        ("a", box, 0.9),
+        ("a", box, 0.4),
+        ("a", box, 0.7),
+        ("a", box, 0.8),
+        ("b", box, 0.3),
+        ("b", box, 0.6),
+        ("c", box, 0.5),
+    )
+    uncertainty = of_confidence(table, ["a", "b", "c", "d"])
+    np.testing.assert_allclose(uncertainty, [0.2, 0.55, 0.5, NO_DETECTION], rtol=1e-6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -70,20 +84,23 @@ def test_of_confidence_the_three_most_certain_count(regions):
     known=st.lists(st.integers(0, 6), min_size=1), unknown=st.lists(st.integers(0, 6), min_size=1)
 )
 def test_no_threshold_has_a_larger_balanced_accuracy(known, unknown):
-    known, unknown = np.array(known, float), np.array(unknown, float)
+    known = np.array(known, float)
+    unknown = np.array(unknown, float)
 
-    def balanced(threshold):
-        tpr, tnr = np.mean(known <= threshold), np.mean(unknown > threshold)
+    def balanced_accuracy(threshold):
+        tpr = np.mean(known <= threshold)
+        tnr = np.mean(unknown > threshold)
         return 2 * tpr * tnr / (tpr + tnr) if tpr * tnr else 0.0
 
-    found = best_threshold(known, unknown)
-    every = [balanced(threshold) for threshold in np.arange(-1, 8)]
-    if found is None:
-        assert max(every) == 0
+    chosen = best_threshold(known, unknown)
+    largest = max(balanced_accuracy(threshold) for threshold in np.arange(-1, 8))
+    if chosen is None:
+        assert largest == 0
         return
-    assert balanced(found) == pytest.approx(max(every))
+    assert balanced_accuracy(chosen) == pytest.approx(largest)
     # Of equal ones it is the first, which accepts the fewest images.
-    assert not any(balanced(threshold) >= max(every) - 1e-12 for threshold in np.arange(-1, found))
+    for threshold in np.arange(-1, chosen):
+        assert balanced_accuracy(threshold) < largest - 1e-12
 
 
 def test_the_threshold_that_keeps_a_share_is_the_smallest_that_accepts_it():

@@ -1,4 +1,4 @@
-"""Known classes that share images with unknown objects, against a loop over classes and detections."""
+"""Known classes that share images with unknown objects, against a loop over detections."""
 
 import numpy as np
 import pytest
@@ -7,87 +7,127 @@ from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.weighting import mean_of_defined
 
-CLASSES, RECALL = ("cat", "dog", "ape"), 0.6
+CLASSES = ("cat", "dog", "ape")
+RECALL = 0.6
 
 
 def overlaps(box, others, *, of_box=False):
     """IoU of a box with others; with `of_box` the share of the box."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     shared = np.prod(np.maximum(sides, 0), axis=1)
-    own, theirs = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], axis=1)
-    return shared / (own if of_box else own + theirs - shared)
+    own_area = np.prod(box[2:] - box[:2])
+    if of_box:
+        return shared / own_area
+    other_areas = np.prod(others[:, 2:] - others[:, :2], axis=1)
+    return shared / (own_area + other_areas - shared)
+
+
+def kind_in_image(objects, image, box, name, taken):
+    """The kind of one detection of a class in an image.
+
+    Args:
+        objects: Ground truth.
+        image: Name of the image.
+        box: The detection's box.
+        name: Its class.
+        taken: Rows of the objects that better detections of this copy of the image have matched;
+            the matched one is added.
+
+    Returns:
+        "true", "wrong", "unknown" (on an unknown object), "in a crowd of the class", or "in a
+        crowd" and on nothing else.
+    """
+    boxes = objects.box.astype(float)
+    in_image = objects.image_id == image
+    overlaps_enough = in_image & ~objects.is_crowd & (overlaps(box, boxes) >= 0.5)
+    on_crowd = in_image & objects.is_crowd & (overlaps(box, boxes, of_box=True) >= 0.5)
+    on_own_class = overlaps_enough & (objects.category == name)
+    on_unknown = overlaps_enough & ~np.isin(objects.category, CLASSES)
+    free = [row for row in np.flatnonzero(on_own_class) if row not in taken]
+    if free:
+        iou = overlaps(box, boxes)
+        taken.add(max(free, key=lambda row: iou[row]))
+        return "true"
+    if (on_crowd & (objects.category == name)).any():
+        return "in a crowd of the class"
+    if on_crowd.any() and not overlaps_enough.any():
+        return "in a crowd"
+    if on_unknown.any() and not on_own_class.any():
+        return "unknown"
+    return "wrong"
+
+
+def kinds_of_class(objects, regions, flagged, images, name):
+    """(score, kind) of the kept detections of a class, by falling score.
+
+    Args:
+        images: Names of images; a name that is listed twice is drawn twice.
+    """
+    names = np.array(regions.classes, dtype=object)[regions.label]
+    rows = np.flatnonzero((names == name) & ~flagged)
+    taken_in_copy = {}
+    kinds = []
+    for row in rows[np.argsort(-regions.score[rows])]:
+        image = regions.image_id[row]
+        box = regions.box[row].astype(float)
+        for copy in range(images.count(image)):
+            taken = taken_in_copy.setdefault((image, copy), set())
+            kinds.append((regions.score[row], kind_in_image(objects, image, box, name, taken)))
+    return kinds
+
+
+def average_precision(true, total):
+    """Area under the interpolated curve, of cumulated counts of true positives."""
+    recall = np.append(0, true) / total
+    precision = true / np.arange(1, len(true) + 1)
+    interpolated = np.maximum.accumulate(precision[::-1])[::-1]
+    return np.sum(np.diff(recall) * interpolated)
+
+
+def kinds_at_recall(kinds, total):
+    """The kinds from the class's operating point on; none where the recall is not reached."""
+    true = np.cumsum([kind == "true" for _, kind in kinds])
+    if not len(true) or true[-1] < RECALL * total:
+        return []
+    point, _ = kinds[np.argmax(true >= RECALL * total)]
+    return [kind for score, kind in kinds if score >= point]
 
 
 def by_loop(objects, regions, flagged, images):
-    """AP, precision and recall of each class, and the wilderness impact, of the kept regions in some images."""
-    names = np.array(regions.classes, dtype=object)[regions.label]
-    boxes = objects.box.astype(float)
-    true_at, all_at, unknown_at = [], [], []
-    each = {"ap_k": [], "p_k": [], "r_k": []}
+    """Means over classes of AP, precision and recall, and the wilderness impact, of kept regions.
+
+    Args:
+        images: Names of images; a name that is listed twice is drawn twice.
+    """
+    on_unknown = 0
+    on_known = 0
+    values = {"ap_k": [], "p_k": [], "r_k": []}
     for name in CLASSES:
-        of_class = (objects.category == name) & ~objects.is_crowd
-        total = sum(np.sum(of_class & (objects.image_id == image)) for image in images)
-        taken, rows = set(), []
-        for row in np.flatnonzero((names == name) & ~flagged)[
-            np.argsort(-regions.score[(names == name) & ~flagged])
-        ]:
-            for copy in range(images.count(regions.image_id[row])):
-                box, here = (
-                    regions.box[row].astype(float),
-                    objects.image_id == regions.image_id[row],
-                )
-                iou, share = overlaps(box, boxes), overlaps(box, boxes, of_box=True)
-                free = [
-                    k
-                    for k in np.flatnonzero(here & of_class & (iou >= 0.5))
-                    if (k, copy) not in taken
-                ]
-                on_crowd = here & objects.is_crowd & (share >= 0.5)
-                on_object = (here & ~objects.is_crowd & (iou >= 0.5)).any()
-                own = here & of_class & (iou >= 0.5)
-                is_unknown = (
-                    here & ~objects.is_crowd & ~np.isin(objects.category, CLASSES) & (iou >= 0.5)
-                )
-                if free:
-                    taken.add((max(free, key=lambda k: iou[k]), copy))
-                    rows.append((regions.score[row], "true"))
-                elif (on_crowd & (objects.category == name)).any():
-                    rows.append((regions.score[row], "in a crowd of the class"))
-                elif on_crowd.any() and not on_object:
-                    rows.append((regions.score[row], "in a crowd"))
-                else:
-                    rows.append(
-                        (
-                            regions.score[row],
-                            "unknown" if is_unknown.any() and not own.any() else "wrong",
-                        )
-                    )
-        kinds = [kind for _, kind in rows if kind != "in a crowd of the class"]
-        true = np.cumsum([kind == "true" for kind in kinds])
+        is_object = (objects.category == name) & ~objects.is_crowd
+        total = sum(np.sum(is_object & (objects.image_id == image)) for image in images)
         if not total:
             continue
-        recall, precision = np.append(0, true) / total, true / np.arange(1, len(true) + 1)
-        best = np.maximum.accumulate(precision[::-1])[::-1]
-        each["ap_k"].append(np.sum(np.diff(recall) * best))
-        each["p_k"].append(true[-1] / len(true) if len(true) else np.nan)
-        each["r_k"].append(recall[-1])
-        # From the operating point on.
-        found = np.cumsum([kind == "true" for _, kind in rows])
-        if len(found) and found[-1] >= RECALL * total:
-            point = rows[np.argmax(found >= RECALL * total)][0]
-            last = [kind for score, kind in rows if score >= point]
-            true_at.append(last.count("true"))
-            unknown_at.append(last.count("unknown"))
-            all_at.append(last.count("true") + last.count("wrong"))
-    impact = sum(unknown_at) / sum(all_at) if sum(all_at) else np.nan
-    return {
-        key: float(mean_of_defined(np.array([*values, np.nan]))) for key, values in each.items()
-    } | {"wi": impact}
+        kinds = kinds_of_class(objects, regions, flagged, images, name)
+        ranked = [kind for _, kind in kinds if kind != "in a crowd of the class"]
+        true = np.cumsum([kind == "true" for kind in ranked])
+        values["ap_k"].append(average_precision(true, total))
+        values["p_k"].append(true[-1] / len(true) if len(true) else np.nan)
+        values["r_k"].append(true[-1] / total if len(true) else 0.0)
+        at_recall = kinds_at_recall(kinds, total)
+        on_unknown += at_recall.count("unknown")
+        on_known += at_recall.count("true") + at_recall.count("wrong")
+    means = {}
+    for key, of_classes in values.items():
+        means[key] = float(mean_of_defined(np.array([*of_classes, np.nan])))
+    return means | {"wi": on_unknown / on_known if on_known else np.nan}
 
 
 @pytest.fixture(params=range(4))
 def case(request, world):
-    """Three known classes and foxes; no two scores are equal, and no region lies in a crowd and on something else."""
+    """Three known classes and foxes.
+
+    No two scores are equal, and no region lies in a crowd and on something else.
+    """
     random = np.random.default_rng(request.param)
     objects, regions = world(request.param, images=8, objects=5, regions=12, classes=CLASSES)
     category = objects.category.copy()

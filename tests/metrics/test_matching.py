@@ -7,7 +7,6 @@ import pytest
 from farther.metrics import closed_set, wilderness
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.matching import (
-    boxes,
     falling_in_groups,
     not_of_known,
     ranks,
@@ -15,7 +14,6 @@ from farther.metrics.matching import (
     true_classes,
 )
 from farther.metrics.self_awareness import image_uncertainty
-from farther.metrics.wilderness import background_probability
 from farther.tables import Objects, Regions
 
 
@@ -130,35 +128,6 @@ def test_ranks_of_a_table_are_those_of_sorting_its_rows(is_sorted):
     assert np.argsort(ranks(score, image, number)).tolist() == rows
 
 
-def test_pairs_are_all_that_overlap_however_many_are_looked_at_at_a_time(monkeypatch):
-    random = np.random.default_rng(1)
-    corners = random.uniform(0, 30, (60, 2))
-    box = np.concatenate([corners, corners + random.uniform(1, 20, (60, 2))], axis=1)
-    image, is_crowd = random.integers(0, 3, 60), random.random(30) < 0.3
-    expected = set()
-    for i in range(30):
-        for j in range(30):
-            one, other = box[i], box[30 + j]
-            sides = np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2])
-            shared = np.prod(np.maximum(sides, 0))
-            area, second = np.prod(one[2:] - one[:2]), np.prod(other[2:] - other[:2])
-            if (
-                image[i] == image[30 + j]
-                and shared / (area if is_crowd[j] else area + second - shared) >= 0.2
-            ):
-                expected.add((i, j))
-    for rows, block in ((1024, 1 << 20), (7, 11), (30, 1)):
-        monkeypatch.setattr(boxes, "ROWS", rows)
-        monkeypatch.setattr(boxes, "BLOCK", block)
-        found = boxes.pairs(box[:30], image[:30], box[30:], image[30:], is_crowd, 0.2)
-        assert set(zip(found.region.tolist(), found.target.tolist(), strict=True)) == expected
-        assert len(found.region) == len(expected)
-    none = boxes.pairs(box[:30], image[:30], box[:0], image[:0], is_crowd[:0], 0.2)
-    assert (
-        len(none) == len(boxes.pairs(box[:0], image[:0], box[30:], image[30:], is_crowd, 0.2)) == 0
-    )
-
-
 def test_constants_are_those_of_the_papers_and_of_coco():
     coco = pycocotools.cocoeval.Params(iouType="bbox")
     assert pytest.approx(coco.iouThrs) == closed_set.COCO_IOUS
@@ -176,17 +145,3 @@ def test_constants_are_those_of_the_papers_and_of_coco():
     assert image_uncertainty.AGGREGATES == ("sum", "mean", "top-5", "top-3", "top-2", "min")
     assert image_uncertainty.best_threshold(np.ones(0), np.ones(2)) is None
     assert image_uncertainty.best_threshold(np.ones(2), np.ones(0)) is None
-
-
-def test_margins_of_large_logits_are_finite():
-    found = Regions(
-        image_id=["a", "a"],
-        region_id=[0, 1],
-        box=np.ones((2, 4)),
-        score=[0.5, 0.5],
-        label=[1, 1],
-        logits=[[1000.0, 1000.0 + np.log(3.0), 0.0], [-1000.0, -1000.0 + np.log(3.0), -5000.0]],
-        classes=("background", "cat", "dog"),
-        background_index=0,
-    )
-    assert background_probability.margins(found) == pytest.approx([0.5, 0.5], abs=1e-4)

@@ -1,4 +1,4 @@
-"""Misclassification detection: equal to brute force over all orders of equal scores, and to scikit-learn."""
+"""Misclassification detection, against scikit-learn and all orders of equal scores."""
 
 from itertools import pairwise, permutations
 

@@ -89,7 +89,10 @@ def test_the_published_code_needs_more_than_the_threshold_the_paper_as_much(obje
 
 
 def published_average_precision(objects, regions, in_order_of):
-    """AP_U of the published code with all regions flagged: confidences rounded to 0.001, a stable sort of rows."""
+    """AP_U of the published code with all regions flagged.
+
+    Confidences are rounded to 0.001, and rows are sorted stably.
+    """
     logits = regions.logits.astype(np.float64)
     confidence = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).max(axis=1).round(3)
     annotated = set(objects.image_id)
@@ -587,7 +590,7 @@ def test_unknown_protocols_and_impossible_ious_are_refused(objects, regions):
 
 
 def as_one_class(objects, coco, regions):
-    """AP over all recalls that can be reached, and recall, of another library; all rows are of one class."""
+    """AP over all recalls that can be reached, and recall, of another library with one class."""
     count = int(np.sum(~objects.is_crowd))
     run = coco(
         objects,

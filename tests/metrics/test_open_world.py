@@ -95,36 +95,42 @@ def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
     np.testing.assert_array_equal(drawn["u_recall"], [0.5, 0.5, np.nan])
 
 
+def with_large_boxes(regions, side):
+    """Every 50th region has a square box of this side."""
+    is_square = np.arange(len(regions))[:, None] % 50 == 0
+    return regions.with_columns(box=np.where(is_square, [0, 0, side, side], regions.box))
+
+
+def with_prefix(table, prefix):
+    """A table whose images have longer names."""
+    longer = pl.lit(prefix) + pl.col("image_id")
+    return table.with_frame(table.frame.with_columns(image_id=longer))
+
+
 @pytest.mark.parametrize(("seed", "side"), [(0, 10), (1, 10), (2, 2e5), (3, 2e5)])
 def test_joined_images_are_those_of_joined_tables(world, seed, side):
-    """Two sets that share names of images and confidences, in an order in which their names interleave; of detections
-    of 10¹⁰ square pixels and more, which are ignored, too."""
-    tables = [world(seed, images=30), world(seed + 10, images=20)]
-    is_square = [np.arange(len(made))[:, None] % 50 == 0 for _, made in tables]
-    boxes = [
-        np.where(of, [0, 0, side, side], made.box)
-        for of, (_, made) in zip(is_square, tables, strict=True)
-    ]
-    parts = [
-        (truth, made.with_columns(box=box))
-        for box, (truth, made) in zip(boxes, tables, strict=True)
-    ]
-    classes = list(parts[0][1].header.known_classes)
-    made = [MixedImages.of(*part, classes) for part in parts]
-    longer = pl.lit("img/") + pl.col("image_id")
-    named = [table.with_frame(table.frame.with_columns(image_id=longer)) for table in parts[1]]
-    tables = [
-        type(one).concatenate([one, other]) for one, other in zip(parts[0], named, strict=True)
-    ]
-    found, expected = made[0].joined(made[1], "img"), MixedImages.of(*tables, classes)
-    flagged = np.random.default_rng(seed).random(len(tables[1])) < 0.3
+    """Two sets that share names of images and confidences, and whose names interleave.
+
+    Some detections have 10¹⁰ square pixels or more and are ignored.
+    """
+    own_objects, own_regions = world(seed, images=30)
+    other_objects, other_regions = world(seed + 10, images=20)
+    own_regions = with_large_boxes(own_regions, side)
+    other_regions = with_large_boxes(other_regions, side)
+    classes = list(own_regions.header.known_classes)
+    own = MixedImages.of(own_objects, own_regions, classes)
+    other = MixedImages.of(other_objects, other_regions, classes)
+    found = own.joined(other, "img")
+
+    objects = Objects.concatenate([own_objects, with_prefix(other_objects, "img/")])
+    regions = Regions.concatenate([own_regions, with_prefix(other_regions, "img/")])
+    expected = MixedImages.of(objects, regions, classes)
+    flagged = np.random.default_rng(seed).random(len(regions)) < 0.3
     assert found.metrics(found.match(flagged)) == expected.metrics(expected.match(flagged))
     for name in ("rank", "image", "confidence", "label"):
-        of_found, of_expected = (
-            getattr(found.split.detections, name),
-            getattr(expected.split.detections, name),
+        np.testing.assert_array_equal(
+            getattr(found.split.detections, name), getattr(expected.split.detections, name)
         )
-        np.testing.assert_array_equal(of_found, of_expected)
     np.testing.assert_array_equal(found.split.images, expected.split.images)
     np.testing.assert_array_equal(found.known.detections.row, expected.known.detections.row)
     np.testing.assert_array_equal(found.known.pairs.region, expected.known.pairs.region)

@@ -1,4 +1,4 @@
-"""Proposals: which are left, what they find, FROC against a loop over images, AR@k against pycocotools."""
+"""Proposals: which are left, what they find, FROC against a loop, AR@k against pycocotools."""
 
 import contextlib
 import io
@@ -40,9 +40,14 @@ def table(images, count, near=None):
     order = np.argsort(image_id, kind="stable")
     score = RANDOM.permutation(np.arange(1, count + 1)) / (count + 1)
     return Regions(
-        image_id=image_id[order], region_id=np.arange(count), box=box[order], score=score, label=np.zeros(count, int),
-        logits=np.zeros((count, 2)), classes=("fox", "hen"),
-    )  # fmt: skip
+        image_id=image_id[order],
+        region_id=np.arange(count),
+        box=box[order],
+        score=score,
+        label=np.zeros(count, int),
+        logits=np.zeros((count, 2)),
+        classes=("fox", "hen"),
+    )
 
 
 def ground_truth(images=8, count=40):
@@ -58,43 +63,47 @@ def ground_truth(images=8, count=40):
     )
 
 
-def pairwise(first, second):
-    return np.array([[overlaps(a[None], b[None])[0] for b in second] for a in first]).reshape(
-        len(first), len(second)
-    )
+def pairwise(first, second, *, share_of_first=False):
+    """IoUs of all pairs, or shares of the first box: shape (len(first), len(second))."""
+    is_crowd = np.array([share_of_first])
+    table = np.zeros((len(first), len(second)))
+    for row, box in enumerate(first):
+        for column, other in enumerate(second):
+            table[row, column] = overlaps(box[None], other[None], is_crowd)[0]
+    return table
 
 
-def share_inside(first, second):
-    return np.array(
-        [[overlaps(a[None], b[None], np.array([True]))[0] for b in second] for a in first]
-    ).reshape(len(first), len(second))
+def is_counted(objects, row, known):
+    return not objects.is_crowd[row] and objects.category[row] not in known
 
 
 def by_loop(objects, detections, proposals, known):
     """Missed objects and the objectness that finds them, image by image, proposal by proposal."""
-    counted = [
-        k
-        for k in range(len(objects))
-        if not objects.is_crowd[k] and objects.category[k] not in known
-    ]
-    missed, found = {}, dict.fromkeys(counted, -np.inf)
+    counted = [row for row in range(len(objects)) if is_counted(objects, row, known)]
+    missed = {}
+    objectness = dict.fromkeys(counted, -np.inf)
     for image in set(objects.image_id):
-        rows = [k for k in counted if objects.image_id[k] == image]
-        seen = detections.box[detections.image_id == image]
-        missed |= {k: not (pairwise(objects.box[[k]], seen) >= 0.5).any() for k in rows}
+        free = {row for row in counted if objects.image_id[row] == image}
+        detected = detections.box[detections.image_id == image]
+        for row in free:
+            missed[row] = not (pairwise(objects.box[[row]], detected) >= 0.5).any()
         of_image = np.flatnonzero(proposals.image_id == image)
-        free = set(rows)
-        for p in sorted(of_image, key=lambda p: -proposals.score[p]):
-            box = proposals.box[[p]]
-            if (pairwise(box, seen) >= 0.5).any() or (share_inside(box, seen) > 0.5).any():
+        for proposal in sorted(of_image, key=lambda row: -proposals.score[row]):
+            box = proposals.box[[proposal]]
+            overlaps_detection = (pairwise(box, detected) >= 0.5).any()
+            if overlaps_detection or (pairwise(box, detected, share_of_first=True) > 0.5).any():
                 continue
-            fits = [(pairwise(box, objects.box[[k]])[0, 0], k) for k in free]
-            best = max(((iou, k) for iou, k in fits if iou >= 0.5), default=None)
-            if best is not None:
-                free.remove(best[1])
-                if missed[best[1]]:
-                    found[best[1]] = proposals.score[p]
-    return np.array([missed[k] for k in counted]), np.array([found[k] for k in counted])
+            candidates = []
+            for row in free:
+                iou = pairwise(box, objects.box[[row]])[0, 0]
+                if iou >= 0.5:
+                    candidates.append((iou, row))
+            if candidates:
+                _, best = max(candidates)
+                free.remove(best)
+                if missed[best]:
+                    objectness[best] = proposals.score[proposal]
+    return np.array([missed[row] for row in counted]), np.array(list(objectness.values()))
 
 
 def test_missed_objects_and_what_finds_them_equal_a_loop_over_images():
@@ -149,41 +158,57 @@ def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
         )
 
 
-def test_average_recall_equals_pycocotools():
-    objects = ground_truth(count=60)
-    proposals = table(8, 200, objects)
-    ours = average_recall(objects, proposals, (3, 10), ["fox"])
-    kept = [
-        k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] != "fox"
-    ]
+def corner_and_size(box):
+    xmin, ymin, xmax, ymax = box.astype(float).tolist()
+    return [xmin, ymin, xmax - xmin, ymax - ymin]
+
+
+def recall_by_pycocotools(objects, proposals, max_detections):
+    """Recall of the unknown objects, whatever the class: (IoUs, categories, areas, maxDets)."""
     images = sorted(set(objects.image_id))
-    corner = lambda box: [
-        *map(float, box[:2]),
-        float(box[2]) - float(box[0]),
-        float(box[3]) - float(box[1]),
-    ]  # noqa: E731
+    annotations = []
+    for row in range(len(objects)):
+        if is_counted(objects, row, {"fox"}):
+            box = corner_and_size(objects.box[row])
+            annotation = {
+                "id": row + 1,
+                "image_id": images.index(objects.image_id[row]),
+                "category_id": 1,
+                "iscrowd": 0,
+                "bbox": box,
+                "area": float(np.prod(box[2:])),
+            }
+            annotations.append(annotation)
+    detections = []
+    for row in range(len(proposals)):
+        detection = {
+            "image_id": images.index(proposals.image_id[row]),
+            "category_id": 1,
+            "bbox": corner_and_size(proposals.box[row]),
+            "score": float(proposals.score[row]),
+        }
+        detections.append(detection)
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
-        annotations = [
-            {"id": k + 1, "image_id": images.index(objects.image_id[k]), "category_id": 1, "iscrowd": 0,
-             "bbox": corner(objects.box[k]), "area": float(np.prod(corner(objects.box[k])[2:]))}
-            for k in kept
-        ]  # fmt: skip
         truth.dataset = {
-            "images": [{"id": n} for n in range(8)],
+            "images": [{"id": number} for number in range(len(images))],
             "categories": [{"id": 1}],
             "annotations": annotations,
         }
         truth.createIndex()
-        rows = [
-            {"image_id": images.index(p), "category_id": 1, "bbox": corner(b), "score": float(s)}
-            for p, b, s in zip(proposals.image_id, proposals.box, proposals.score, strict=True)
-        ]
-        run = COCOeval(truth, truth.loadRes(rows), "bbox")
-        run.params.useCats, run.params.maxDets = 0, [1, 3, 10]
+        run = COCOeval(truth, truth.loadRes(detections), "bbox")
+        run.params.useCats = 0
+        run.params.maxDets = max_detections
         run.evaluate()
         run.accumulate()
-    recall = run.eval["recall"].mean(axis=0)  # over IoUs: (categories, areas, maxDets)
+    return run.eval["recall"]
+
+
+def test_average_recall_equals_pycocotools():
+    objects = ground_truth(count=60)
+    proposals = table(8, 200, objects)
+    ours = average_recall(objects, proposals, (3, 10), ["fox"])
+    recall = recall_by_pycocotools(objects, proposals, [1, 3, 10]).mean(axis=0)  # over IoUs
     assert ours["ar@3"] == pytest.approx(recall[0, 0, 1])
     assert ours["ar@10"] == pytest.approx(recall[0, 0, 2])
     for k, size in enumerate(("small", "medium", "large"), start=1):

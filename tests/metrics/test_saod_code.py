@@ -1,4 +1,4 @@
-"""SAOD's published code, its steps written down again: what protocol `published-code` gives are its numbers.
+"""Protocol `published-code` reproduces the numbers of SAOD's published code, step by step.
 
 Matches are pycocotools', regressions scikit-learn's, and ROC curves too; the rest are loops over
 bins, thresholds and images. Five random worlds with 4 classes, one without detections and one
@@ -32,7 +32,10 @@ TAU = 0.1
 
 
 class PublishedClass:
-    """Detections of a class as the code collects them, the most confident first: score, is_true, iou; and objects."""
+    """Detections of a class as the code collects them, the most confident first, and objects.
+
+    Detections are (score, is_true, iou).
+    """
 
     def __init__(self, score, is_true, iou, objects):
         self.score, self.is_true, self.iou, self.objects = score, is_true, iou, objects
@@ -42,7 +45,10 @@ class PublishedClass:
         return PublishedClass(self.score[kept], self.is_true[kept], self.iou[kept], self.objects)
 
     def lrp(self):
-        """LRP, its localisation, false positive and false negative parts; NaN where the code leaves a class out."""
+        """LRP and its three parts; NaN where the code leaves a class out.
+
+        Parts: localisation, false positives, false negatives.
+        """
         if not self.objects:
             return [np.nan] * 4
         true = self.is_true.sum()

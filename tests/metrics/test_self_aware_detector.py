@@ -121,8 +121,10 @@ def test_pseudo_ood_without_images_is_refused(validation):
     ("seed", "images", "each"), [(0, 60, 20), (1, 60, 20), (2, 60, 20), (3, 3, 600)]
 )
 def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed, images, each):
-    """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not be; of 600 regions
-    of an image more than the 100 of a class that count."""
+    """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not.
+
+    Of 600 regions of an image more than the 100 of a class that count.
+    """
     objects, regions = world(seed, images=images, regions=each)
     names = tuple(sorted(set(objects.image_id) | set(regions.image_id)))
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Detections and proposals together: the metrics of detections, with proposals added as detections called unknown."""
+"""Detections and proposals together: proposals count as detections called unknown."""
 
 import numpy as np
 import pytest

@@ -50,13 +50,13 @@ def encoder(clip_folder):
 
 @pytest.fixture(scope="session")
 def paint():
-    """Writes images of noisy coloured squares; gives their table."""
+    """Writes images of noisy coloured squares and returns their table."""
     return _paint
 
 
 @pytest.fixture(scope="session")
 def write_wordnet():
-    """Writes the `dict` folder of a tiny WordNet in the true file format (wndb(5WN)): byte offsets, a synset a line."""
+    """Writes the `dict` folder of a tiny WordNet in the true file format; see `tiny_wordnet`."""
     return write
 
 

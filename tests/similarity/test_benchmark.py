@@ -1,4 +1,4 @@
-"""A benchmark from tables to figures: by the library, and by the stages as the pipeline runs them."""
+"""A benchmark from tables to metrics: by the library, and by the stages of the pipeline."""
 
 import csv
 import runpy

@@ -1,4 +1,4 @@
-"""Which known image an image repeats, and the listing of near-duplicates: on vectors of two numbers."""
+"""The known image that an image repeats, and the list of near-duplicates, on 2-D vectors."""
 
 import csv
 import os

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
+from tests.similarity.embedded import REFERENCE, split
 
 from farther.errors import DataError, ParameterError
 from farther.registry import build
-from farther.similarity.categories import IdClasses, category_similarities, prototypes
-from farther.similarity.duplicates import near_duplicates
-from farther.similarity.sources import EmbeddedSplit, SplitSource
 from farther.similarity.stratify import (
     Cuts,
     ImageSimilarity,
@@ -17,27 +15,6 @@ from farther.similarity.stratify import (
     split_similarities,
     stratify,
 )
-from farther.tables import Objects
-
-
-def split(name, distance, angles, dataset="coco"):
-    """Images on the unit circle, at angles in degrees."""
-    turns = np.deg2rad(np.asarray(angles, dtype=float))
-    vectors = np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
-    ids = np.array([f"{name} {n}" for n in range(len(angles))], dtype=object)
-    return EmbeddedSplit(SplitSource(name, dataset, "val", distance), ids, ids.copy(), vectors)
-
-
-def objects(pairs):
-    return Objects(
-        image_id=[image for image, _ in pairs],
-        object_id=np.arange(len(pairs)),
-        box=np.zeros((len(pairs), 4)),
-        category=[name for _, name in pairs],
-    )
-
-
-REFERENCE = split("train", "ID", [0, 90], "voc")
 
 
 def test_similarity_is_the_cosine_to_the_nearest_id_image():
@@ -120,44 +97,6 @@ def test_an_even_part_of_the_reference_can_be_taken():
     assert images.neighbour.tolist() == ["train 2"]
 
 
-def test_prototypes_are_mean_directions_and_name_the_nearest_class():
-    shown = objects(
-        [
-            ("train 0", "cat"),
-            ("train 0", "cat"),
-            ("train 1", "dog"),
-            ("train 1", "cat"),
-            ("gone", "dog"),
-        ]
-    )
-    known = prototypes([(REFERENCE, shown)], ["dog", "cat", "cow"])
-    assert known.classes == ("dog", "cat")
-    assert known.images.tolist() == [1, 2]
-    np.testing.assert_allclose(known.vectors, [[0, 1], [0.5**0.5, 0.5**0.5]], atol=1e-6)
-    images, _ = stratify(REFERENCE, [split("n", "near", [80, 50])], known)
-    assert images.id_class.tolist() == ["dog", "cat"]
-    np.testing.assert_allclose(images.class_similarity, np.cos(np.deg2rad([10, 5])), atol=1e-6)
-
-
-def test_categories_are_compared_with_id_classes_by_name_and_by_image():
-    names = {"dog": np.array([1, 0], np.float32), "cat": np.array([0, 1], np.float32)}
-    known = prototypes([(REFERENCE, objects([("train 0", "dog"), ("train 1", "cat")]))], names)
-    shown = prototypes(
-        [(split("n", "near", [80, 70]), objects([("n 0", "wolf"), ("n 1", "wolf")]))]
-    )
-    categories = {"wolf": np.array([0.8, 0.6], np.float32), "yak": np.array([0.6, 0.8], np.float32)}
-    found = category_similarities("coco", categories, shown, IdClasses(names, known)).frame
-    assert found.select("category", "images", "name_class", "image_class").rows() == [
-        ("wolf", 2, "dog", "cat"),
-        ("yak", 0, "cat", ""),
-    ]
-    np.testing.assert_allclose(found["name_similarity"], [0.8, 0.8], atol=1e-6)
-    np.testing.assert_allclose(found["image_similarity"], [np.cos(np.deg2rad(15)), -1], atol=1e-6)
-    of_another_model = {name: np.ones(3, np.float32) for name in categories}
-    with pytest.raises(DataError, match="embeddings of 3 and of 2 dimensions are from two models"):
-        category_similarities("coco", of_another_model, shown, IdClasses(names, known))
-
-
 def test_figures_say_how_near_each_split_is():
     images, _ = stratify(
         REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])]
@@ -226,41 +165,3 @@ def test_a_reference_without_images_is_an_error():
 def test_a_farther_cut_above_the_near_cut_is_refused():
     with pytest.raises(ParameterError, match=r"0\.9 is above near = 0\.5"):
         build(StratifyParams, "stratify", {"near": 0.5, "farther": 0.9})
-
-
-def test_near_duplicates_are_found_within_and_across_splits():
-    train, test = split("train", "ID", [0, 90, 180], "voc"), split("near", "near", [91, 1, 45, 1.5])
-    pairs, count = near_duplicates([train, test], threshold=np.cos(np.deg2rad(1.2)))
-    found = list(
-        zip(pairs.split, pairs.image_id, pairs.other_split, pairs.other_image_id, strict=True)
-    )
-    assert found[0] == ("near", "near 1", "near", "near 3")
-    assert set(found[1:]) == {
-        ("train", "train 0", "near", "near 1"),
-        ("train", "train 1", "near", "near 0"),
-    }
-    assert count == 3
-
-
-def test_only_the_closest_duplicates_are_listed_and_all_are_counted():
-    many = split("s", "far", np.linspace(0, 3, 40) ** 2)
-    some, count = near_duplicates([many], threshold=0.99, limit=10)
-    everything, total = near_duplicates([many], threshold=0.99, limit=10_000)
-    assert count == total == len(everything) > 100
-    assert some.image_id.tolist() == everything.image_id.tolist()[:10]
-    assert (np.diff(everything.cosine) <= 0).all()
-
-
-def test_equal_files_are_told_from_images_that_look_the_same():
-    one = split("a", "far", [0, 0, 0])
-    one.digest[:2] = "same"
-    pairs, _ = near_duplicates([one], threshold=0.999)
-    assert pairs.same_file.tolist() == [True, False, False]
-
-
-def test_of_many_equal_pairs_the_first_are_listed():
-    images = split("blank", "far", [0] * 11 + [1, 20, 1])
-    listed, found = near_duplicates([images], 0.99, limit=9)
-    every, all_found = near_duplicates([images], 0.99, limit=1000)
-    assert found == all_found == len(every) == 78
-    assert listed.frame.equals(every.frame[:9])

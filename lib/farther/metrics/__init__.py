@@ -1,4 +1,6 @@
-"""Metrics as plain functions of arrays and tables, in a folder per subject; each loads when it is first used.
+"""Metrics as plain functions of arrays and tables, in one folder per subject.
+
+Each module is imported when it is first used.
 
 >>> import farther
 >>> farther.metrics.ood.evaluate([0.9, 0.8], [0.1, 0.2])["auroc"]

@@ -12,6 +12,9 @@ from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, e
 #: Kinds of a ranked detection.
 TRUE, FALSE, IGNORED = 1, 0, -1
 
+#: True rows from which on the recalls are looked up among them, and not they among the recalls.
+MIN_ROWS_OF_LOOKUP = 500
+
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
@@ -40,22 +43,18 @@ class PrecisionRecallCurve:
         return cls(true / np.arange(1, len(true) + 1), true / positives)
 
 
-#: True rows from which on the recalls are looked up among them, and not they among the recalls.
-MANY_ROWS = 500
-
-
 def average_precision(
     kind: np.ndarray,
     positives: np.ndarray | float,
     points: int | None = None,
     weights: RowWeights | None = None,
 ) -> np.ndarray:
-    """Area under the interpolated precision–recall curve, in each replicate and at each of T IoU thresholds.
+    """Area under the interpolated precision–recall curve, of shape (T, B).
 
-    The interpolated precision at a recall is the largest precision at this recall or a larger one.
-    With `points` None it is integrated over all recalls (FMIYC, arXiv:2506.14008, Eqs. 6–8; Pascal
-    VOC since 2010); else it is averaged at that many evenly spaced recalls 0 … 1: 11 in Pascal VOC
-    2007, 101 in COCO.
+    That is in each of B replicates and at each of T IoU thresholds. The interpolated precision at a
+    recall is the largest precision at this recall or a larger one. With `points` None it is
+    integrated over all recalls (FMIYC, arXiv:2506.14008, Eqs. 6–8; Pascal VOC since 2010); else it
+    is averaged at that many evenly spaced recalls 0 … 1: 11 in Pascal VOC 2007, 101 in COCO.
 
     Args:
         kind: TRUE, FALSE or IGNORED of each detection, the best ranked first, ndarray of shape (T,
@@ -65,16 +64,22 @@ def average_precision(
         weights: Of the detections; each counts once when None.
 
     Returns:
-        ndarray of shape (T, B), without the axes that were not given; NaN where there is no object.
+        ndarray of shape (T, B), without the axes that `kind` and `positives` do not have; NaN where
+        there is no object.
 
     >>> average_precision(np.array([1, 0, 1]), positives=2).item()  # 1 up to recall 1/2, then 2/3
     0.8333333333333333
     """
-    kind, positives = np.asarray(kind), np.asarray(positives)
-    of_each = each_once(kind.shape[-1]) if weights is None else weights
-    result = ranked_areas(np.atleast_2d(kind), np.atleast_1d(positives), (points,), of_each)[0]
-    result = result if kind.ndim == 2 else result[0]
-    return result if positives.ndim else result[..., 0]
+    kind = np.asarray(kind)
+    positives = np.asarray(positives)
+    if weights is None:
+        weights = each_once(kind.shape[-1])
+    area = ranked_areas(np.atleast_2d(kind), np.atleast_1d(positives), (points,), weights)[0]
+    if kind.ndim == 1:
+        area = area[0]
+    if positives.ndim == 0:
+        area = area[..., 0]
+    return area
 
 
 def ranked_areas(
@@ -82,45 +87,56 @@ def ranked_areas(
 ) -> np.ndarray:
     """`average_precision` for several choices of `points` at once, ndarray of shape (P, T, B)."""
     if weights.grouped:
-        return np.stack(
-            [_areas_of_groups(of_one, positives, points, weights) for of_one in kind], axis=1
-        )
+        areas_at_ious = [_areas_of_groups(row, positives, points, weights) for row in kind]
+        return np.stack(areas_at_ious, axis=1)
+
+    true_rows = [np.flatnonzero(row == TRUE) for row in kind]
+    ignored_rows = [np.flatnonzero(row == IGNORED) for row in kind]
+    exact_type = np.int32 if weights.of_images.dtype.kind in "iu" else np.float64
     result = np.full((len(points), len(kind), len(positives)), np.nan)
-    true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
-    ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
-    exact = np.int32 if weights.of_images.dtype.kind in "iu" else np.float64
     for block in blocks(len(positives), len(weights)):
-        each = weights.in_block(block)
-        so_far = np.cumsum(each, axis=1, dtype=exact)
+        row_weight = weights.in_block(block)
+        weight_so_far = np.cumsum(row_weight, axis=1, dtype=exact_type)
         for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
             # `take` and not [:, rows], whose rows are not contiguous: sums along them take several
             # times as long.
-            ranked = np.take(so_far, true, axis=1)
+            ranked = np.take(weight_so_far, true, axis=1)
             if len(ignored):
-                before = accumulated(np.take(each, ignored, axis=1))
-                ranked -= np.take(before, np.searchsorted(ignored, true), axis=1)
-            result[:, threshold, block] = _areas(
-                np.take(each, true, axis=1), ranked, positives[block], points
-            )
+                ignored_so_far = accumulated(np.take(row_weight, ignored, axis=1))
+                ignored_before = np.searchsorted(ignored, true)
+                ranked -= np.take(ignored_so_far, ignored_before, axis=1)
+            true_weight = np.take(row_weight, true, axis=1)
+            result[:, threshold, block] = _areas(true_weight, ranked, positives[block], points)
     return result
 
 
 def _areas_of_groups(
     kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None], weights: RowWeights
 ) -> np.ndarray:
-    """Areas of one kind per row, shape (P, B), from counts at levels: one per true row first, then of many each."""
+    """Areas at one IoU threshold from counts at levels, ndarray of shape (P, B).
+
+    The first true rows have one level each, later ones share a level.
+
+    Args:
+        kind: ndarray of shape (N,).
+        positives, points, weights: See `ranked_areas`.
+    """
     is_true = kind == TRUE
-    total, before = int(is_true.sum()), np.cumsum(is_true) - is_true
-    single = min(LEVELS if total <= LEVELS else LEVELS // 2, total)
-    several = single + (before - single) * (LEVELS - single) // max(total - single, 1)
-    levels = min(total, LEVELS)
-    # Rows behind the last true one have a level of their own, which does not count.
-    level = np.minimum(np.where(before < single, before, several), levels)
-    found, ranked = (
-        weights[rows].up_to_level(level[rows], levels + 1)[:, :-1]
-        for rows in (is_true, kind != IGNORED)
+    true_count = int(is_true.sum())
+    true_before = np.cumsum(is_true) - is_true
+    single = min(LEVELS if true_count <= LEVELS else LEVELS // 2, true_count)
+    shared_level = single + (true_before - single) * (LEVELS - single) // max(
+        true_count - single, 1
     )
-    return np.stack(_areas(np.diff(found, axis=1, prepend=0), ranked, positives, points, single))
+    # Rows behind the last true one have a level of their own, which does not count.
+    levels = min(true_count, LEVELS)
+    level = np.minimum(np.where(true_before < single, true_before, shared_level), levels)
+
+    is_ranked = kind != IGNORED
+    true_so_far = weights[is_true].up_to_level(level[is_true], levels + 1)[:, :-1]
+    ranked = weights[is_ranked].up_to_level(level[is_ranked], levels + 1)[:, :-1]
+    true_weight = np.diff(true_so_far, axis=1, prepend=0)
+    return np.stack(_areas(true_weight, ranked, positives, points, single))
 
 
 def _areas(
@@ -130,37 +146,51 @@ def _areas(
     points: Sequence[int | None],
     single: int | None = None,
 ) -> list[np.ndarray]:
-    """Areas from the true rows of each replicate: their weights, and all rows up to each; shapes (b, n).
+    """Areas from the true rows of each replicate, one ndarray of shape (b,) per choice of points.
 
     Args:
+        weights: Weights of the n true rows, ndarray of shape (b, n).
+        ranked: Weight of all rows up to each of them, ndarray of shape (b, n).
+        positives: Number of objects, ndarray of shape (b,).
+        points: See `average_precision`.
         single: Number of true rows before those that hold several each, along which precision
             falls; None for all.
     """
-    found = np.cumsum(weights, axis=1, dtype=np.float64)
-    precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    true_so_far = np.cumsum(weights, axis=1, dtype=np.float64)
+    precision = np.divide(true_so_far, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
+    interpolated = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     if single is not None:
-        best[:, single:] = (best[:, single:] + best[:, single - 1 : -1]) / 2
-    recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
-    areas = (
-        _integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points
-    )
-    return [np.where(positives > 0, area, np.nan) for area in areas]
+        neighbours = interpolated[:, single:] + interpolated[:, single - 1 : -1]
+        interpolated[:, single:] = neighbours / 2
+    has_objects = positives > 0
+    recall = np.divide(true_so_far, positives[:, None], out=true_so_far, where=has_objects[:, None])
+
+    areas = []
+    for count in points:
+        if count is None:
+            area = _integral(recall, interpolated)
+        else:
+            area = _mean_at(recall, interpolated, count)
+        areas.append(np.where(has_objects, area, np.nan))
+    return areas
 
 
-def _integral(recall: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Integral of the best precision over the recall, ndarray of shape (b,)."""
-    return np.vecdot(np.diff(recall, axis=1, prepend=0.0), best)
+def _integral(recall: np.ndarray, interpolated: np.ndarray) -> np.ndarray:
+    """Integral of the interpolated precision over the recall, ndarray of shape (b,)."""
+    return np.vecdot(np.diff(recall, axis=1, prepend=0.0), interpolated)
 
 
-def _mean_at(recall: np.ndarray, best: np.ndarray, points: int) -> np.ndarray:
-    """Mean of the best precision at evenly spaced recalls, ndarray of shape (b,)."""
-    at = np.linspace(0.0, 1.0, points)
-    if recall.shape[1] < MANY_ROWS:
+def _mean_at(recall: np.ndarray, interpolated: np.ndarray, points: int) -> np.ndarray:
+    """Mean of the interpolated precision at evenly spaced recalls, ndarray of shape (b,)."""
+    recall_points = np.linspace(0.0, 1.0, points)
+    if recall.shape[1] < MIN_ROWS_OF_LOOKUP:
         # The share of the recalls that lie in the step of each true row.
-        return _integral(np.searchsorted(at, recall, side="right") / points, best)
-    behind = np.append(best, np.zeros((len(best), 1)), axis=1)  # recalls that are not reached
-    each = (
-        row[np.searchsorted(reached, at)].sum() for reached, row in zip(recall, behind, strict=True)
-    )
-    return np.fromiter(each, dtype=np.float64, count=len(best)) / points
+        share = np.searchsorted(recall_points, recall, side="right") / points
+        return _integral(share, interpolated)
+    # The last column is the precision at recalls that are not reached.
+    precision = np.append(interpolated, np.zeros((len(interpolated), 1)), axis=1)
+    means = np.empty(len(interpolated))
+    for replicate, reached in enumerate(recall):
+        at_points = precision[replicate][np.searchsorted(reached, recall_points)]
+        means[replicate] = at_points.sum() / points
+    return means

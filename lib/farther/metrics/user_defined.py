@@ -67,19 +67,22 @@ class UserDefinedMetric(ABC):
 
 
 def create_all(
-    wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]
+    parameters: Mapping[str, Mapping[str, Any]], taken: Collection[str]
 ) -> dict[str, UserDefinedMetric]:
-    """The user-defined metrics that are asked for, by name.
+    """Creates the user-defined metrics that params.yaml names.
 
     Args:
-        wanted: The parameters of each.
+        parameters: Metric → its parameters.
         taken: Names of the other metrics in the same files.
 
     Raises:
-        ParameterError: a name or a parameter is unknown, a name is taken, or a value does not fit.
+        ParameterError: a name or a parameter is unknown, a name is taken, or a value does not
+            fit.
     """
-    if twice := sorted(set(wanted) & set(taken)):
+    clashing = sorted(set(parameters) & set(taken))
+    if clashing:
         raise ParameterError(
-            f"evaluate.user_defined: {', '.join(twice)}: a metric of farther; choose another name"
+            f"evaluate.user_defined: {', '.join(clashing)}: a metric of farther; "
+            "choose another name"
         )
-    return {name: METRICS.create(name, **params) for name, params in wanted.items()}
+    return {name: METRICS.create(name, **values) for name, values in parameters.items()}

@@ -1,4 +1,4 @@
-"""Counts, ratios and means under weights over images: one formula gives a value and its bootstrap replicates.
+"""Weighted counts, ratios and means: one formula gives a value and its bootstrap replicates.
 
 Formulas of this package take `weights` as scikit-learn's take `sample_weight`: None counts each
 image once and gives plain values; an array of shape (B, I) gives B replicates, in which image i
@@ -21,7 +21,7 @@ import numpy as np
 BLOCK = 1 << 17
 
 #: From this number of groups on, products are taken in float32 where that is exact.
-MANY = 64
+MIN_FLOAT32_GROUPS = 64
 
 #: Levels of ranked rows at which weights of groups are counted.
 LEVELS = 1024
@@ -33,7 +33,7 @@ class RowWeights:
 
     Args:
         of_images: ndarray of shape (B, I).
-        image: The place of each row's image, ndarray of shape (N,).
+        image: Index of each row's image, ndarray of shape (N,).
         grouped: Whether those are groups of images; metrics of ranked rows then count the rows at
             some levels only.
     """
@@ -56,52 +56,61 @@ class RowWeights:
 
     def total(self) -> np.ndarray:
         """Total weight in each replicate, ndarray of shape (B,)."""
-        found: np.ndarray = self.total_by_group(np.zeros(len(self), dtype=np.int64), 1)[0]
-        return found
+        one_group = np.zeros(len(self), dtype=np.int64)
+        total: np.ndarray = self.total_by_group(one_group, 1)[0]
+        return total
 
     def total_by_group(self, group: np.ndarray, groups: int) -> np.ndarray:
         """Total weight of each group's rows, ndarray of shape (G, B).
 
         Args:
             group: The number of each row's group, ndarray of shape (N,).
+            groups: Number of groups, G.
         """
         images = self.of_images.shape[1]
-        count = np.bincount(
-            self.image.astype(np.int64) * groups + group, minlength=images * groups
-        ).reshape(images, groups)
+        cell = self.image.astype(np.int64) * groups + group
+        rows_per_cell = np.bincount(cell, minlength=images * groups).reshape(images, groups)
+
         # Products of floats are many times as fast as those of integers, and exact for counts below
         # 2⁵³, or 2²⁴.
-        are_counts = groups >= MANY and self.of_images.dtype.kind in "iu"
-        is_small = are_counts and np.max(self.of_images @ count.sum(axis=1), initial=0) < 1 << 24
-        real = count.astype(np.float32 if is_small else np.float64)
-        each = (
-            self.of_images[block].astype(real.dtype) @ real
-            for block in blocks(len(self.of_images), images)
-        )
-        found = np.concatenate(list(each)).T
-        return found.astype(np.result_type(self.of_images.dtype, np.int64))
+        dtype: type[np.floating] = np.float64
+        if groups >= MIN_FLOAT32_GROUPS and self.of_images.dtype.kind in "iu":
+            largest_total = np.max(self.of_images @ rows_per_cell.sum(axis=1), initial=0)
+            if largest_total < 1 << 24:
+                dtype = np.float32
+        factor = rows_per_cell.astype(dtype)
+
+        totals = []
+        for block in blocks(len(self.of_images), images):
+            weights = self.of_images[block].astype(dtype)
+            totals.append(weights @ factor)
+        total_by_group = np.concatenate(totals).T
+        return total_by_group.astype(np.result_type(self.of_images.dtype, np.int64))
 
     def up_to_level(self, level: np.ndarray, levels: int) -> np.ndarray:
         """Total weight of the rows at levels 0 to l for each l, ndarray of shape (B, levels).
 
         Args:
             level: The level of each row, ndarray of shape (N,).
+            levels: Number of levels.
         """
         if self.grouped:
-            found: np.ndarray = np.cumsum(self.total_by_group(level, levels).T, axis=1)
-            return found
-        order = np.argsort(level, kind="stable")
-        ends, rows = np.cumsum(np.bincount(level, minlength=levels)), self[order]
-        parts = [
-            accumulated(rows.in_block(block))[:, ends]
-            for block in blocks(len(self.of_images), len(self))
-        ]
-        return np.concatenate(parts)
+            total: np.ndarray = np.cumsum(self.total_by_group(level, levels).T, axis=1)
+            return total
+        ranked = self[np.argsort(level, kind="stable")]
+        rows_up_to = np.cumsum(np.bincount(level, minlength=levels))
+        totals = []
+        for block in blocks(len(self.of_images), len(self)):
+            weight_of_first_rows = accumulated(ranked.in_block(block))
+            totals.append(weight_of_first_rows[:, rows_up_to])
+        return np.concatenate(totals)
 
 
 @dataclass(frozen=True)
 class GroupWeights:
-    """Weights of images that are drawn in groups: in place of an array of shape (B, I), which may not fit into memory.
+    """Weights of images that are drawn in groups.
+
+    They take the place of an array of shape (B, I), which may not fit into memory.
 
     Args:
         of_groups: Weight of each group, ndarray of shape (B, G).
@@ -123,10 +132,11 @@ class GroupWeights:
 
     def __matmul__(self, values: np.ndarray) -> np.ndarray:
         """Weighted sums of one value per image, ndarray of shape (B,)."""
-        counts = values.dtype.kind in "bui"
-        sums = np.bincount(self.group, values, minlength=self.of_groups.shape[1])
-        found: np.ndarray = self.of_groups @ (np.rint(sums).astype(np.int64) if counts else sums)
-        return found
+        sum_per_group = np.bincount(self.group, values, minlength=self.of_groups.shape[1])
+        if values.dtype.kind in "bui":
+            sum_per_group = np.rint(sum_per_group).astype(np.int64)
+        weighted_sum: np.ndarray = self.of_groups @ sum_per_group
+        return weighted_sum
 
 
 #: Weights of I images in B replicates, shape (B, I).
@@ -137,12 +147,11 @@ def joined(first: ImageWeights, second: ImageWeights) -> ImageWeights:
     """The weights of two sets of images, one after the other."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.concatenate([first, second], axis=1)
-    (left, of_left), (right, of_right) = (
-        columns(first, first.shape[1]),
-        columns(second, second.shape[1]),
-    )
+    first_weights, first_column = columns(first, first.shape[1])
+    second_weights, second_column = columns(second, second.shape[1])
     return GroupWeights(
-        np.concatenate([left, right], axis=1), np.concatenate([of_left, left.shape[1] + of_right])
+        np.concatenate([first_weights, second_weights], axis=1),
+        np.concatenate([first_column, first_weights.shape[1] + second_column]),
     )
 
 
@@ -152,21 +161,40 @@ def once(images: int) -> np.ndarray:
 
 
 def columns(weights: ImageWeights | None, images: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights as an array of shape (B, C), and the column of each image; each image counts once with `weights` None."""
+    """Weights as an array of shape (B, C), and the column of each image.
+
+    Args:
+        weights: Each image counts once when None.
+        images: Number of images, I.
+    """
     if isinstance(weights, GroupWeights):
         return weights.of_groups, weights.group
-    return (once(images) if weights is None else weights), np.arange(images)
+    if weights is None:
+        weights = once(images)
+    return weights, np.arange(images)
 
 
 def row_weights(weights: ImageWeights | None, image: np.ndarray, images: int) -> RowWeights:
-    """Weights of rows; with `weights` None a single replicate in which each of the images counts once."""
+    """Weights of rows, from those of their images.
+
+    Args:
+        weights: None is a single replicate in which each of the images counts once.
+        image: Index of each row's image, ndarray of shape (N,).
+        images: Number of images, I.
+    """
     if isinstance(weights, GroupWeights):
         return RowWeights(weights.of_groups, weights.group[image], grouped=True)
-    return RowWeights(once(images) if weights is None else weights, image)
+    if weights is None:
+        weights = once(images)
+    return RowWeights(weights, image)
 
 
 def accumulated(weights: np.ndarray) -> np.ndarray:
-    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1), from weights of shape (b, n)."""
+    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1).
+
+    Args:
+        weights: ndarray of shape (b, n).
+    """
     total = np.zeros((len(weights), weights.shape[1] + 1), dtype=weights.dtype)
     np.cumsum(weights, axis=1, out=total[:, 1:])
     return total
@@ -183,40 +211,48 @@ def blocks(replicates: int, rows: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, replicates, step))
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole of any shape; NaN where `whole` is 0."""
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """numerator / denominator of any shape; NaN where the denominator is 0."""
+    undefined = np.full(np.shape(denominator), np.nan)
+    is_defined = np.asarray(denominator) > 0
+    return np.divide(numerator, denominator, out=undefined, where=is_defined)
 
 
 def mean_of_defined(values: np.ndarray, axis: int | tuple[int, ...] = 0) -> np.ndarray:
     """Mean over the entries that are not NaN; NaN where all are."""
     values = np.asarray(values, dtype=np.float64)
-    return ratio(
-        np.nansum(values, axis=axis), np.sum(~np.isnan(values), axis=axis).astype(np.float64)
-    )
+    count = np.sum(~np.isnan(values), axis=axis).astype(np.float64)
+    return ratio(np.nansum(values, axis=axis), count)
 
 
 def mean_if_all_defined(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """Mean over all entries; NaN where one is NaN or there is none."""
     values = np.asarray(values, dtype=np.float64)
-    return (
-        np.mean(values, axis=axis)
-        if values.shape[axis]
-        else np.full(np.delete(values.shape, axis), np.nan)
-    )
+    if not values.shape[axis]:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    return np.mean(values, axis=axis)
 
 
 def plain(values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Metrics of a single replicate as JSON holds them: counts as int, others as float, None for NaN."""
-    return {name: value(of_one[0]) for name, of_one in values.items()}
+    """Metrics of a single replicate as JSON holds them.
+
+    Args:
+        values: Metric → ndarray of shape (1,).
+
+    Returns:
+        Counts as int, other metrics as float, None for NaN.
+    """
+    return {name: value(replicates[0]) for name, replicates in values.items()}
 
 
 def value(number: Any) -> Any:
     """One number as JSON holds it: int or float, None for NaN."""
     number = np.asarray(number).item()
-    return None if number != number else number
+    is_nan = number != number
+    return None if is_nan else number
 
 
 def defined(values: Any) -> np.ndarray:
     """Numbers as an array of float64, NaN for None."""
-    return np.array([np.nan if one is None else one for one in values], dtype=np.float64)
+    numbers = [np.nan if number is None else number for number in values]
+    return np.array(numbers, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The similarity of a whole benchmark: from its splits and embeddings to tables, metrics and curves."""
+"""The similarity of a benchmark to ID: from its splits and embeddings to tables and metrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BenchmarkSimilarity:
     bin_width: float
 
     def write(self, tables: str | Path, counts: str | Path, histograms: str | Path) -> None:
-        """Writes all of it.
+        """Writes tables, metrics and histograms.
 
         Args:
             tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
@@ -68,20 +68,26 @@ class BenchmarkSimilarity:
             histograms: CSV file (Figure 3).
         """
         with write_aside(tables) as aside:
-            for name in ("images", "categories", "borderline", "duplicates"):
-                getattr(self, name).write(aside / f"{name}.parquet")
+            self.images.write(aside / "images.parquet")
+            self.categories.write(aside / "categories.parquet")
+            self.borderline.write(aside / "borderline.parquet")
+            self.duplicates.write(aside / "duplicates.parquet")
             write_json(aside / "summary.json", self.summary())
         by_split = split_similarities(self.images).rows_by_key("split", named=True, unique=True)
         write_json(counts, {"similarity": self.summary(), **by_split})
         write_csv(histograms, histogram(self.images, self.bin_width))
 
     def summary(self) -> dict[str, Any]:
-        """Mean similarity by distance, `separations`, the cuts, doubtful images and near-duplicates."""
-        cuts = {"near_cut": self.cuts.near, "farther_cut": self.cuts.farther}
+        """Mean similarity by distance, `separations`, cuts, doubtful images and near-duplicates."""
+        cuts = {}
+        if self.cuts.near is not None:
+            cuts["near_cut"] = round(self.cuts.near, DECIMALS)
+        if self.cuts.farther is not None:
+            cuts["farther_cut"] = round(self.cuts.farther, DECIMALS)
         return {
             **mean_similarities(self.images),
             **separations(self.images),
-            **{name: round(cut, DECIMALS) for name, cut in cuts.items() if cut is not None},
+            **cuts,
             "elsewhere": self.images.frame.select(ELSEWHERE.sum()).item(),
             "near_duplicates": self.duplicate_pairs,
         }
@@ -109,63 +115,83 @@ def stratify_benchmark(
             WordNet is absent.
     """
     params = params or StratifyParams()
-    if params.reference not in [source.name for source in id_splits]:
-        known = ", ".join(source.name for source in id_splits)
+    id_names = [source.name for source in id_splits]
+    if params.reference not in id_names:
         raise ParameterError(
-            f"parameter 'reference': no ID split {params.reference!r}. Known: {known}"
+            f"parameter 'reference': no ID split {params.reference!r}. Known: {', '.join(id_names)}"
         )
     _check_one_encoder(files, [*id_splits, *ood_splits])
-    ids = [files.split(source) for source in id_splits]
-    oods = [files.split(source) for source in ood_splits]
-    reference = next(split for split in ids if split.name == params.reference)
-    id_names = files.names(reference.source.dataset)
-    id_prototypes = prototypes([(reference, files.objects(reference.source))], id_names)
-    others = [*(split for split in ids if split is not reference), *oods]
+    id_embedded = [files.split(source) for source in id_splits]
+    ood_embedded = [files.split(source) for source in ood_splits]
+    reference = id_embedded[id_names.index(params.reference)]
+    compared = [split for split in id_embedded if split is not reference]
+    compared.extend(ood_embedded)
+
+    name_vectors = files.names(reference.source.dataset)
+    id_prototypes = prototypes([(reference, files.objects(reference.source))], name_vectors)
     try:
-        images, cuts = stratify(reference, others, id_prototypes, params)
+        images, cuts = stratify(reference, compared, id_prototypes, params)
     except DataError as error:
         raise error.within(files.splits / reference.name / "images.parquet") from None
-    categories = _categories(files, oods, IdClasses(id_names, id_prototypes), wordnet)
-    duplicates, pairs = near_duplicates([*ids, *oods], params.duplicate, params.duplicate_pairs)
+    id_classes = IdClasses(name_vectors, id_prototypes)
+    categories = _categories(files, ood_embedded, id_classes, wordnet)
+    duplicates, pairs = near_duplicates(
+        [*id_embedded, *ood_embedded], params.duplicate, params.duplicate_pairs
+    )
     return BenchmarkSimilarity(
-        images,
-        categories,
-        duplicates,
-        pairs,
-        cuts,
-        images.borderline(params.borderline),
-        params.bin_width,
+        images=images,
+        categories=categories,
+        duplicates=duplicates,
+        duplicate_pairs=pairs,
+        cuts=cuts,
+        borderline=images.borderline(params.borderline),
+        bin_width=params.bin_width,
     )
 
 
 def _categories(
     files: SimilarityFiles,
-    oods: Sequence[EmbeddedSplit],
+    ood_splits: Sequence[EmbeddedSplit],
     id_classes: IdClasses,
     params: WordNetParams | None,
 ) -> CategorySimilarity:
+    """The similarity of the categories of all OOD datasets.
+
+    Args:
+        files: Folders of splits and embeddings.
+        ood_splits: The OOD splits.
+        id_classes: Embeddings of the ID classes.
+        params: A local WordNet to compare class names by.
+    """
     wordnet = None
     if params is not None:
         synsets = {} if params.synsets is None else read_synsets(params.synsets)
         wordnet = (WordNet(params.folder, synsets, params.leacock_chodorow), params)
+    splits_by_dataset: dict[str, list[EmbeddedSplit]] = {}
+    for split in ood_splits:
+        splits_by_dataset.setdefault(split.source.dataset, []).append(split)
+
     parts = []
-    for dataset in dict.fromkeys(split.source.dataset for split in oods):
-        of_dataset = [split for split in oods if split.source.dataset == dataset]
-        shown = prototypes([(split, files.objects(split.source)) for split in of_dataset])
+    for dataset, splits in splits_by_dataset.items():
+        category_prototypes = prototypes([(split, files.objects(split.source)) for split in splits])
         try:
-            parts.append(
-                category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet)
-            )
+            names = files.names(dataset)
+            part = category_similarities(dataset, names, category_prototypes, id_classes, wordnet)
         except DataError as error:
             raise error.within(files.embeddings) from None
+        parts.append(part)
     return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()
 
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
     """Raises an error for embeddings by several models, whose cosines have no meaning."""
-    encoders = {source.dataset: files.encoder(source) for source in sources}
-    (first, encoder), *others = encoders.items()
-    for dataset, other in others:
-        if other != encoder:
-            problem = f"datasets {first!r} and {dataset!r} were embedded by different models: {encoder} and {other}"
+    encoder_by_dataset = {source.dataset: files.encoder(source) for source in sources}
+    first = next(iter(encoder_by_dataset))
+    encoder = encoder_by_dataset[first]
+    for dataset, other_encoder in encoder_by_dataset.items():
+        if other_encoder != encoder:
+            problem = (
+                f"datasets {first!r} and {dataset!r} were embedded by different models: "
+                f"{encoder} and {other_encoder}"
+            )
             raise DataError(f"{problem}; run `embed` again", file=files.embeddings)

@@ -1,4 +1,7 @@
-"""Class prototypes, and the similarity of each OOD category to the ID classes: by name, by images, and by WordNet."""
+"""Class prototypes, and the similarity of each OOD category to the ID classes.
+
+By name, by images, and by WordNet.
+"""
 
 from __future__ import annotations
 
@@ -50,19 +53,24 @@ class Prototypes:
         check_widths(vectors, self.vectors)
         cosines = vectors.astype(np.float32) @ self.vectors.T
         best = cosines.argmax(axis=1)
-        return np.array(self.classes, dtype=object)[best], cosines[np.arange(len(best)), best]
+        best_cosine = cosines[np.arange(len(best)), best]
+        return np.array(self.classes, dtype=object)[best], best_cosine
 
 
 class CategorySimilarity(Table):
     """One row per category of an OOD dataset.
 
     Columns:
-        dataset, category: The category. images: Images of OOD splits that show it. name_class,
-        name_similarity: The ID class with the most similar name by CLIP's text encoder, and the
-        cosine. image_class, image_similarity: The ID class with the most similar prototype, and the
-        cosine. wordnet_class: The most similar ID class by WordNet, "" without WordNet or if it
-        does not have the word. path, wu_palmer, leacock_chodorow, wordnet_similarity: The three
-        similarities to it, and their mean. wordnet_distance: "ID", "near" or "far", or "".
+        dataset, category: The category.
+        images: Images of OOD splits that show it.
+        name_class, name_similarity: The ID class with the most similar name by CLIP's text encoder,
+            and the cosine.
+        image_class, image_similarity: The ID class with the most similar prototype, and the cosine.
+        wordnet_class: The most similar ID class by WordNet, "" without WordNet or if it does not
+            have the word.
+        path, wu_palmer, leacock_chodorow, wordnet_similarity: The three similarities to it, and
+            their mean.
+        wordnet_distance: "ID", "near" or "far", or "".
 
     Unknown values are "" or -1.
     """
@@ -95,55 +103,98 @@ class IdClasses:
     prototypes: Prototypes
 
 
+@dataclass(frozen=True)
+class _NearestClass:
+    """The ID class that is most similar to a category; unknown by default."""
+
+    name: str = ""
+    cosine: float = UNKNOWN
+
+
 def category_similarities(
     dataset: str,
     names: Mapping[str, np.ndarray],
-    shown: Prototypes,
+    category_prototypes: Prototypes,
     id_classes: IdClasses,
     wordnet: tuple[WordNet, WordNetParams] | None = None,
 ) -> CategorySimilarity:
-    """The nearest ID class of each category of a dataset."""
-    categories, id_names = list(names), id_classes.names
-    no_images = np.zeros(len(id_names), np.int64)
-    by_name = _nearest(
-        Prototypes(tuple(id_names), np.array(list(id_names.values())), no_images), names
+    """The nearest ID class of each category of a dataset.
+
+    Args:
+        dataset: Name of the dataset.
+        names: Embedding of the name of each category.
+        category_prototypes: Prototypes of the categories that images show.
+        id_classes: Embeddings of the ID classes.
+        wordnet: WordNet and the limits of its distances; None leaves its columns unknown.
+    """
+    id_names = list(id_classes.names)
+    id_name_vectors = Prototypes(
+        tuple(id_names),
+        np.array(list(id_classes.names.values())),
+        images=np.zeros(len(id_names), np.int64),
     )
-    by_image = _nearest(id_classes.prototypes, dict(zip(shown.classes, shown.vectors, strict=True)))
-    counts = dict(zip(shown.classes, shown.images.tolist(), strict=True))
-    words = [
-        None if wordnet is None else wordnet[0].nearest(name, list(id_names)) for name in categories
-    ]
-    similar = [
-        NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words
-    ]
-    unknown = ("", UNKNOWN)
-    return CategorySimilarity(
-        dataset=[dataset] * len(categories),
-        category=categories,
-        images=[counts.get(name, 0) for name in categories],
-        name_class=[by_name.get(name, unknown)[0] for name in categories],
-        name_similarity=[by_name.get(name, unknown)[1] for name in categories],
-        image_class=[by_image.get(name, unknown)[0] for name in categories],
-        image_similarity=[by_image.get(name, unknown)[1] for name in categories],
-        wordnet_class=[one.other for one in similar],
-        path=[one.path for one in similar],
-        wu_palmer=[one.wu_palmer for one in similar],
-        leacock_chodorow=[one.leacock_chodorow for one in similar],
-        wordnet_similarity=[one.mean for one in similar],
-        wordnet_distance=[
-            "" if one is None or wordnet is None else distance_of(one, wordnet[1]) for one in words
-        ],
+    vector_by_category = dict(
+        zip(category_prototypes.classes, category_prototypes.vectors, strict=True)
     )
+    images_by_category = dict(
+        zip(category_prototypes.classes, category_prototypes.images.tolist(), strict=True)
+    )
+    nearest_by_name = _nearest(id_name_vectors, names)
+    nearest_by_image = _nearest(id_classes.prototypes, vector_by_category)
+
+    unknown = _NearestClass()
+    rows = []
+    for category in names:
+        by_name = nearest_by_name.get(category, unknown)
+        by_image = nearest_by_image.get(category, unknown)
+        row = {
+            "dataset": dataset,
+            "category": category,
+            "images": images_by_category.get(category, 0),
+            "name_class": by_name.name,
+            "name_similarity": by_name.cosine,
+            "image_class": by_image.name,
+            "image_similarity": by_image.cosine,
+            **_wordnet_columns(category, id_names, wordnet),
+        }
+        rows.append(row)
+    columns = {}
+    for column in CategorySimilarity.COLUMNS:
+        values = [row[column.name] for row in rows]
+        columns[column.name] = values
+    return CategorySimilarity(**columns)
 
 
-def _nearest(
-    classes: Prototypes, vectors: Mapping[str, np.ndarray]
-) -> dict[str, tuple[str, float]]:
-    """The class most similar to each vector, and the cosine."""
+def _wordnet_columns(
+    category: str, id_names: Sequence[str], wordnet: tuple[WordNet, WordNetParams] | None
+) -> dict[str, str | float]:
+    """The columns of a category that WordNet gives."""
+    similarity = None
+    distance = ""
+    if wordnet is not None:
+        graph, params = wordnet
+        similarity = graph.nearest(category, id_names)
+        if similarity is not None:
+            distance = distance_of(similarity, params)
+    if similarity is None:
+        similarity = NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+    return {
+        "wordnet_class": similarity.other,
+        "path": similarity.path,
+        "wu_palmer": similarity.wu_palmer,
+        "leacock_chodorow": similarity.leacock_chodorow,
+        "wordnet_similarity": similarity.mean,
+        "wordnet_distance": distance,
+    }
+
+
+def _nearest(classes: Prototypes, vectors: Mapping[str, np.ndarray]) -> dict[str, _NearestClass]:
+    """The class that is most similar to each vector, by the vector's name."""
     if not vectors or not len(classes):
         return {}
-    found, cosines = classes.nearest(np.stack(list(vectors.values())))
-    return dict(zip(vectors, zip(found, cosines.tolist(), strict=True), strict=True))
+    nearest_names, cosines = classes.nearest(np.stack(list(vectors.values())))
+    nearest = map(_NearestClass, nearest_names, cosines.tolist())
+    return dict(zip(vectors, nearest, strict=True))
 
 
 def prototypes(
@@ -151,34 +202,31 @@ def prototypes(
 ) -> Prototypes:
     """The mean of the embeddings of all images that show a class, at length 1.
 
-    An image that shows several classes counts for each of them, once: CLIP sees whole images.
+    An image that shows several classes counts for each of them, once: CLIP embeds whole images.
 
     Args:
         splits: Embedded splits and their objects.
         classes: The classes; None: all labelled ones, in alphabetical order. Classes without images
             are left out.
     """
-    sums: dict[str, np.ndarray] = {}
-    counts: dict[str, int] = {}
+    sum_by_class: dict[str, np.ndarray] = {}
+    count_by_class: dict[str, int] = {}
     for split, objects in splits:
-        images = pl.DataFrame(
-            {"image_id": pl.Series(split.image_id, dtype=pl.String)}
-        ).with_row_index("row")
-        shown = (
-            objects.frame.select("image_id", "category")
-            .unique()
-            .join(images, on="image_id")
-            .sort("row")
-        )
-        for (name,), rows in shown.group_by("category", maintain_order=True):
+        image_ids = pl.DataFrame({"image_id": pl.Series(split.image_id, dtype=pl.String)})
+        images = image_ids.with_row_index("row")
+        labels = objects.frame.select("image_id", "category").unique()
+        labels_of_rows = labels.join(images, on="image_id").sort("row")
+        for (name,), rows in labels_of_rows.group_by("category", maintain_order=True):
             vectors = split.vectors[rows["row"].to_numpy()].astype(np.float64)
-            sums[name] = sums.get(name, 0) + vectors.sum(axis=0)
-            counts[name] = counts.get(name, 0) + len(vectors)
-    wanted = sorted(sums) if classes is None else [name for name in classes if name in sums]
-    if not wanted:
+            sum_by_class[name] = sum_by_class.get(name, 0) + vectors.sum(axis=0)
+            count_by_class[name] = count_by_class.get(name, 0) + len(vectors)
+
+    if classes is None:
+        classes = sorted(sum_by_class)
+    names = [name for name in classes if name in sum_by_class]
+    if not names:
         return Prototypes((), np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-    total = np.stack([sums[name] for name in wanted])
-    vectors = (total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)).astype(
-        np.float32
-    )
-    return Prototypes(tuple(wanted), vectors, np.array([counts[name] for name in wanted], np.int64))
+    total = np.stack([sum_by_class[name] for name in names])
+    length = np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
+    counts = np.array([count_by_class[name] for name in names], np.int64)
+    return Prototypes(tuple(names), (total / length).astype(np.float32), counts)

@@ -17,8 +17,8 @@ class Duplicates(Table):
     """One row per pair of images that look the same, the most similar first.
 
     Columns:
-        split, image_id: One image.
-        other_split, other_image_id: The other one, later in the order of splits and rows.
+        split, image_id: The first image.
+        other_split, other_image_id: The second image, later in the order of splits and rows.
         cosine: Of their embeddings.
         same_file: True if their files are equal byte by byte.
     """
@@ -32,16 +32,24 @@ class Duplicates(Table):
 
 
 #: A pair of images, by their rows in all splits one after another.
-_PAIRS = pl.Schema({"cosine": pl.Float32, "one": pl.Int64, "other": pl.Int64})
+_PAIRS = pl.Schema({"cosine": pl.Float32, "first": pl.Int64, "second": pl.Int64})
 
 
 def _highest(cosines: np.ndarray, limit: int) -> np.ndarray:
-    """The rows of `limit` of the highest cosines, of equal ones the first: all pairs of blank images are equal."""
+    """The rows of the highest cosines, of equal ones the first.
+
+    All pairs of blank images are equal.
+
+    Args:
+        cosines: ndarray of shape (P,).
+        limit: Largest number of rows.
+    """
     if len(cosines) <= limit:
         return np.arange(len(cosines))
-    least = np.partition(cosines, len(cosines) - limit)[len(cosines) - limit]
-    above = np.flatnonzero(cosines > least)
-    return np.concatenate([above, np.flatnonzero(cosines == least)[: limit - len(above)]])
+    lowest = np.partition(cosines, len(cosines) - limit)[len(cosines) - limit]
+    above = np.flatnonzero(cosines > lowest)
+    equal = np.flatnonzero(cosines == lowest)
+    return np.concatenate([above, equal[: limit - len(above)]])
 
 
 def near_duplicates(
@@ -60,37 +68,41 @@ def near_duplicates(
     Raises:
         DataError: the splits were embedded by two models.
     """
-    best, found = pl.DataFrame(schema=_PAIRS), 0
-    firsts = np.cumsum([0, *(len(split) for split in splits)])
+    first_rows = np.cumsum([0, *(len(split) for split in splits)])
+    most_similar = pl.DataFrame(schema=_PAIRS)
+    count = 0
     for a, b in combinations_with_replacement(range(len(splits)), 2):
         first_row = 0 if a == b else None
-        for i, j, cosines in pairs_above(
+        pair_blocks = pairs_above(
             splits[a].vectors, splits[b].vectors, threshold, first_row=first_row
-        ):
-            rows = _highest(cosines, limit)
-            part = pl.DataFrame(
-                {"cosine": cosines[rows], "one": firsts[a] + i[rows], "other": firsts[b] + j[rows]}
+        )
+        for rows, other_rows, cosines in pair_blocks:
+            count += len(rows)
+            highest = _highest(cosines, limit)
+            pairs = pl.DataFrame(
+                {
+                    "cosine": cosines[highest],
+                    "first": first_rows[a] + rows[highest],
+                    "second": first_rows[b] + other_rows[highest],
+                }
             )
-            best = (
-                pl.concat([best, part.cast(_PAIRS)])
-                .sort(*_PAIRS, descending=[True, False, False])
-                .head(limit)
-            )
-            found += len(i)
-    if not best.height:
+            all_pairs = pl.concat([most_similar, pairs.cast(_PAIRS)])
+            most_similar = all_pairs.sort(*_PAIRS, descending=[True, False, False]).head(limit)
+    if not most_similar.height:
         return Duplicates.empty(), 0
-    names = np.repeat(np.array([split.name for split in splits], object), np.diff(firsts))
-    image_id, digest = (
-        np.concatenate([getattr(split, name) for split in splits])
-        for name in ("image_id", "digest")
-    )
-    one, other = best["one"].to_numpy(), best["other"].to_numpy()
+
+    split_names = np.array([split.name for split in splits], object)
+    split_of_row = np.repeat(split_names, np.diff(first_rows))
+    image_id = np.concatenate([split.image_id for split in splits])
+    digest = np.concatenate([split.digest for split in splits])
+    first = most_similar["first"].to_numpy()
+    second = most_similar["second"].to_numpy()
     table = Duplicates(
-        split=names[one],
-        image_id=image_id[one],
-        other_split=names[other],
-        other_image_id=image_id[other],
-        cosine=best["cosine"],
-        same_file=digest[one] == digest[other],
+        split=split_of_row[first],
+        image_id=image_id[first],
+        other_split=split_of_row[second],
+        other_image_id=image_id[second],
+        cosine=most_similar["cosine"],
+        same_file=digest[first] == digest[second],
     )
-    return table, found
+    return table, count

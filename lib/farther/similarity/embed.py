@@ -1,4 +1,7 @@
-"""CLIP embeddings of the images and class names of a dataset, made again only where something changed."""
+"""CLIP embeddings of the images and class names of a dataset.
+
+Only what changed is computed again.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ class EmbedParams(StreamParams):
 
     Args:
         batch_size, workers, shard_images, batches, max_pixels, max_failures, engine: See
-        `StreamParams`. All
-            images have one shape once they are prepared, so batches follow the table.
+            `StreamParams`. All images have one shape once they are prepared, so batches follow the
+            table.
         stored: Precision of the stored numbers; float16 changes a cosine by less than 0.001.
     """
 
@@ -102,7 +105,9 @@ def embed_dataset(
     progress: bool = True,
     log: Callable[[str], None] = say,
 ) -> dict[str, EmbeddingsFolder]:
-    """Embeds those subsets of an ingested dataset whose cache key changed, and the names of its categories.
+    """Embeds the images of an ingested dataset and the names of its categories.
+
+    Only subsets whose cache key changed are embedded again.
 
     Args:
         encoder: The CLIP.
@@ -111,9 +116,9 @@ def embed_dataset(
         root: Folder of the dataset's files.
         out, work: Folders of the results and of unfinished work; each subset has a sub-folder of
             its name. The names' embeddings go to `names.parquet`.
-        params: How to stream the images.
+        params: Parameters of the stream of images.
         progress: Whether to show images per second and the time left, on stderr.
-        log: Takes one line per subset.
+        log: Called with one line per subset.
 
     Returns:
         The folder of each subset.
@@ -122,7 +127,9 @@ def embed_dataset(
         DataError: a table is absent or damaged, or see `embed`.
     """
     params = params or EmbedParams()
-    tables, out, work = Path(tables), Path(out), Path(work)
+    tables = Path(tables)
+    out = Path(out)
+    work = Path(work)
     subsets = {file.parent.name: Images.read(file) for file in listed(tables, "*/images.parquet")}
     if not subsets:
         raise DataError(
@@ -130,20 +137,24 @@ def embed_dataset(
             file=tables,
         )
     names = read_typed(DatasetCategories, tables / "categories.json").categories
+    model = Embedding(encoder, params.stored)
+    key_by_item = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
+    names_inputs = {"model": model.identity(), "code": digest_of(__name__), "names": names}
+    key_by_item[NAMES] = key_of([], names_inputs)
 
-    def make(item: str, to: Path) -> str:
+    def embed_item(item: str, to: Path) -> str:
+        """Embeds a subset or the names, and returns what was embedded."""
         if item == NAMES:
             NameEmbeddings(name=names, embedding=encoder.names(names)).write(to)
             return f"{len(names)} names"
-        folder = embed(encoder, subsets[item], root, to, work / item, params, progress=progress)
-        return f"{len(subsets[item])} images, {len(folder.info.failures)} failures"
+        images = subsets[item]
+        folder = embed(encoder, images, root, to, work / item, params, progress=progress)
+        return f"{len(images)} images, {len(folder.info.failures)} failures"
 
-    model = Embedding(encoder, params.stored)
-    keys = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
-    keys[NAMES] = key_of(
-        [], {"model": model.identity(), "code": digest_of(__name__), "names": names}
-    )
-    Keyed(out).update(keys, make, lambda line: log(f"{tables.name} {line}"))
+    def log_item(line: str) -> None:
+        log(f"{tables.name} {line}")
+
+    Keyed(out).update(key_by_item, embed_item, log_item)
     return {subset: EmbeddingsFolder(out / subset) for subset in subsets}
 
 
@@ -166,9 +177,9 @@ def embed(
         encoder: The CLIP.
         images: The images.
         root: Folder of their files.
-        out: The folder to be; it is replaced when all is done.
+        out: The folder to be; it is replaced when all images are embedded.
         work: Folder for unfinished work, on the same file system.
-        params: How to stream the images.
+        params: Parameters of the stream of images.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
@@ -177,5 +188,6 @@ def embed(
     params = params or EmbedParams()
     model = Embedding(encoder, params.stored)
     writer = EmbeddingsWriter(out, encoder.identity, work, cache_key(model, images, params))
-    stream(model, images, dict.fromkeys(images.dataset, root), writer, params, progress=progress)
+    root_by_dataset = dict.fromkeys(images.dataset, root)
+    stream(model, images, root_by_dataset, writer, params, progress=progress)
     return EmbeddingsFolder(out)

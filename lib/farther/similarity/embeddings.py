@@ -88,8 +88,11 @@ class EmbeddingsFolder:
         Raises:
             DataError: a shard is absent or damaged; names shard, row and field.
         """
-        parts = [part for shard in self.shards if len(part := Embeddings.read(shard))]
-        return Embeddings.concatenate(parts) if parts else Embeddings.empty()
+        parts = [Embeddings.read(shard) for shard in self.shards]
+        parts_with_rows = [part for part in parts if len(part)]
+        if not parts_with_rows:
+            return Embeddings.empty()
+        return Embeddings.concatenate(parts_with_rows)
 
 
 class EmbeddingsWriter(ShardWriter):
@@ -108,11 +111,14 @@ class EmbeddingsWriter(ShardWriter):
         self._encoder = encoder
 
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        failures = []
+        for part in parts:
+            failures.extend(part["failures"])
         return {
             "format": FORMAT,
             "version": VERSION,
             "encoder": self._encoder,
             "images": sum(part["images"] for part in parts),
-            "failures": [failure for part in parts for failure in part["failures"]],
+            "failures": failures,
             "shards": [part["file"] for part in parts],
         }

@@ -1,4 +1,7 @@
-"""The most similar image of a growing set, one query at a time: embeddings of a pool are read only where needed."""
+"""The most similar image of a growing set, one query at a time.
+
+Embeddings of a pool are read only where needed.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,17 @@ class Resemblance(NamedTuple):
 
 def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]:
     """The subsets that have no embeddings, as `dataset subset`, each once."""
-    wanted = dict.fromkeys(subsets)
-    headers = {
-        subset: inside(embeddings, "/".join(subset)) / "embeddings.json" for subset in wanted
-    }
-    return [" ".join(subset) for subset, header in headers.items() if not header.exists()]
+    missing = []
+    for subset in dict.fromkeys(subsets):
+        header = _folder(embeddings, subset) / "embeddings.json"
+        if not header.exists():
+            missing.append(" ".join(subset))
+    return missing
+
+
+def _folder(embeddings: str | Path, subset: Subset) -> Path:
+    """Folder of the embeddings of a subset."""
+    return inside(embeddings, "/".join(subset))
 
 
 class Lookalikes:
@@ -61,52 +70,70 @@ class Lookalikes:
         known: Mapping[Subset, Collection[str]],
         threshold: float,
     ):
-        self._folder, self._threshold, self._encoder = Path(embeddings), threshold, dict[str, Any]()
-        self._subsets: dict[Subset, dict[str, np.ndarray]] = {}
-        ids = [(subset, name) for subset in id_subsets for name in self._embedded(subset)]
-        if not ids:
+        self._folder = Path(embeddings)
+        self._threshold = threshold
+        self._encoder: dict[str, Any] = {}
+        self._vectors_by_subset: dict[Subset, dict[str, np.ndarray]] = {}
+
+        # Of all images: the ID images, then the other known ones, then those that are added.
+        self._names: list[tuple[str, str, str]] = []
+        vectors = []
+        for subset in id_subsets:
+            for image_id, vector in self._embedded(subset).items():
+                self._names.append((*subset, image_id))
+                vectors.append(vector)
+        self._id_images = len(vectors)
+        if not vectors:
             raise DataError(
                 "no ID image has an embedding, so similarity to ID is undefined", file=self._folder
             )
-        others = [
-            (subset, name)
-            for subset in known
-            for name in self._embedded(subset)
-            if name in known[subset]
-        ]
-        self._ids = len(ids)
-        self._names = [(*subset, name) for subset, name in (*ids, *others)]
-        self._vectors = np.stack(
-            [self._embedded(subset)[name] for subset, name in (*ids, *others)]
-        ).astype(np.float32)
-        self._taken: list[np.ndarray] = []
+        for subset, images in known.items():
+            for image_id, vector in self._embedded(subset).items():
+                if image_id in images:
+                    self._names.append((*subset, image_id))
+                    vectors.append(vector)
+        self._vectors = np.stack(vectors).astype(np.float32)
+        self._added_vectors: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
         """The images most similar to an image; None when it has no embedding."""
-        if (found := self._embedded((dataset, subset)).get(image_id)) is None:
+        stored = self._embedded((dataset, subset)).get(image_id)
+        if stored is None:
             return None
-        vector = found.astype(np.float32)
-        cosines = np.append(self._vectors @ vector, [taken @ vector for taken in self._taken])
-        nearest, best = int(cosines[: self._ids].argmax()), int(cosines.argmax())
-        repeats = " ".join(self._names[best]) if cosines[best] >= self._threshold else ""
-        return Resemblance(
-            self._names[nearest][2], float(np.clip(cosines[nearest], -1, 1)), repeats
-        )
+        vector = stored.astype(np.float32)
+        added_cosines = [added @ vector for added in self._added_vectors]
+        cosines = np.append(self._vectors @ vector, added_cosines)
+        nearest_id = int(cosines[: self._id_images].argmax())
+        nearest = int(cosines.argmax())
+        repeats = ""
+        if cosines[nearest] >= self._threshold:
+            repeats = " ".join(self._names[nearest])
+        _, _, neighbour = self._names[nearest_id]
+        return Resemblance(neighbour, float(np.clip(cosines[nearest_id], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
         """Adds an image to the known ones."""
-        if (found := self._embedded((dataset, subset)).get(image_id)) is not None:
-            self._taken.append(found.astype(np.float32))
+        stored = self._embedded((dataset, subset)).get(image_id)
+        if stored is not None:
+            self._added_vectors.append(stored.astype(np.float32))
             self._names.append((dataset, subset, image_id))
 
     def _embedded(self, subset: Subset) -> dict[str, np.ndarray]:
-        """Embedding of each image of a subset."""
-        if subset not in self._subsets:
-            folder = EmbeddingsFolder(inside(self._folder, "/".join(subset)))
-            self._encoder = self._encoder or folder.info.encoder
-            if folder.info.encoder != self._encoder:
-                problem = f"embedded by {folder.info.encoder}, others by {self._encoder}; run `embed` again"
-                raise DataError(problem, file=folder.path)
-            stored = folder.read()
-            self._subsets[subset] = dict(zip(stored.image_id, stored.embedding, strict=True))
-        return self._subsets[subset]
+        """Embedding of each image of a subset; read when first used.
+
+        Raises:
+            DataError: the subset was not embedded, or by another model than the first.
+        """
+        if subset in self._vectors_by_subset:
+            return self._vectors_by_subset[subset]
+        folder = EmbeddingsFolder(_folder(self._folder, subset))
+        if not self._encoder:
+            self._encoder = folder.info.encoder
+        if folder.info.encoder != self._encoder:
+            problem = (
+                f"embedded by {folder.info.encoder}, others by {self._encoder}; run `embed` again"
+            )
+            raise DataError(problem, file=folder.path)
+        stored = folder.read()
+        self._vectors_by_subset[subset] = dict(zip(stored.image_id, stored.embedding, strict=True))
+        return self._vectors_by_subset[subset]

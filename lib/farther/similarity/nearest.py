@@ -32,7 +32,10 @@ class Nearest:
 
 
 def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto") -> Nearest:
-    """The largest cosine of each query to any reference vector (Mayilvahanan et al. 2023; FMIYC, Figure 3).
+    """The nearest reference vector of each query, by cosine.
+
+    Similarity to ID is the largest cosine to any reference image (Mayilvahanan et al. 2023; FMIYC,
+    Figure 3).
 
     Args:
         queries: ndarray of shape (N, D), rows of length 1.
@@ -57,80 +60,92 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
 
 
 def pairs_above(
-    one: np.ndarray, other: np.ndarray, threshold: float, *, first_row: int | None = None
+    first: np.ndarray, second: np.ndarray, threshold: float, *, first_row: int | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All pairs of rows whose cosine is at least `threshold`, a block at a time.
 
     Args:
-        one, other: ndarrays of shape (N, D) and (M, D), rows of length 1.
+        first, second: ndarrays of shape (N, D) and (M, D), rows of length 1.
         threshold: The lowest cosine.
-        first_row: Where `one` starts in `other`, if it is a part of it: then each pair comes once
-            and without pairs of a row with itself.
+        first_row: Where `first` starts in `second`, if it is a part of it: then each pair comes
+            once and without pairs of a row with itself.
 
     Yields:
-        Rows of `one`, rows of `other`, cosines: three arrays of equal length.
+        Rows of `first`, rows of `second`, cosines: three arrays of equal length.
 
     Raises:
         DataError: the widths differ.
     """
-    check_widths(one, other)
-    for a in range(0, len(one), BLOCK):
-        left = _single(one[a : a + BLOCK])
-        start = 0 if first_row is None else first_row + a
-        for b in range(start - start % BLOCK, len(other), BLOCK):
-            cosines = left @ _single(other[b : b + BLOCK]).T
+    check_widths(first, second)
+    for first_start in range(0, len(first), BLOCK):
+        first_block = _as_float32(first[first_start : first_start + BLOCK])
+        # Blocks of `second` before the block of `first` have only pairs that came before.
+        earliest = 0 if first_row is None else first_row + first_start
+        for second_start in range(earliest - earliest % BLOCK, len(second), BLOCK):
+            second_block = _as_float32(second[second_start : second_start + BLOCK])
+            cosines = first_block @ second_block.T
             i, j = np.nonzero(cosines >= threshold)
+            cosine = np.minimum(cosines[i, j], 1)
+            rows = i + first_start
+            other_rows = j + second_start
             if first_row is not None:
-                later = j + b > i + a + first_row
-                i, j = i[later], j[later]
-            if len(i):
-                yield i + a, j + b, np.minimum(cosines[i, j], 1)
+                is_later = other_rows > rows + first_row
+                rows = rows[is_later]
+                other_rows = other_rows[is_later]
+                cosine = cosine[is_later]
+            if len(rows):
+                yield rows, other_rows, cosine
 
 
 def _by_blocks(queries: np.ndarray, reference: np.ndarray) -> Nearest:
+    """`nearest` by matrix products of blocks."""
     row = np.zeros(len(queries), np.int64)
     cosine = np.full(len(queries), -np.inf, np.float32)
-    for b in range(0, len(reference), BLOCK):
-        columns = _single(reference[b : b + BLOCK]).T
-        for a in range(0, len(queries), BLOCK):
-            cosines = _single(queries[a : a + BLOCK]) @ columns
+    for reference_start in range(0, len(reference), BLOCK):
+        columns = _as_float32(reference[reference_start : reference_start + BLOCK]).T
+        for start in range(0, len(queries), BLOCK):
+            block = slice(start, start + BLOCK)
+            cosines = _as_float32(queries[block]) @ columns
             best = cosines.argmax(axis=1)
-            value = cosines[np.arange(len(best)), best]
-            better = value > cosine[a : a + BLOCK]
-            row[a : a + BLOCK][better] = best[better] + b
-            cosine[a : a + BLOCK][better] = value[better]
+            best_cosine = cosines[np.arange(len(best)), best]
+            is_better = best_cosine > cosine[block]
+            row[block][is_better] = best[is_better] + reference_start
+            cosine[block][is_better] = best_cosine[is_better]
     return Nearest(row, np.clip(cosine, -1, 1))
 
 
 def _by_faiss(queries: np.ndarray, reference: np.ndarray) -> Nearest:
+    """`nearest` by a flat index of FAISS."""
     import faiss
 
     index = faiss.IndexFlatIP(reference.shape[1])
-    for b in range(0, len(reference), BLOCK):
-        index.add(_single(reference[b : b + BLOCK]))
-    parts = [
-        index.search(_single(queries[a : a + BLOCK]), 1) for a in range(0, len(queries), BLOCK)
-    ]
-    if not parts:
-        return Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32))
-    cosine, row = (np.concatenate([part[k][:, 0] for part in parts]) for k in (0, 1))
-    return Nearest(row.astype(np.int64), np.clip(cosine, -1, 1))
+    for start in range(0, len(reference), BLOCK):
+        index.add(_as_float32(reference[start : start + BLOCK]))
+    row = np.zeros(len(queries), np.int64)
+    cosine = np.zeros(len(queries), np.float32)
+    for start in range(0, len(queries), BLOCK):
+        block = slice(start, start + BLOCK)
+        block_cosine, block_row = index.search(_as_float32(queries[block]), 1)
+        cosine[block] = block_cosine[:, 0]
+        row[block] = block_row[:, 0]
+    return Nearest(row, np.clip(cosine, -1, 1))
 
 
-def _single(vectors: np.ndarray) -> np.ndarray:
+def _as_float32(vectors: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def check_widths(one: np.ndarray, other: np.ndarray) -> None:
+def check_widths(first: np.ndarray, second: np.ndarray) -> None:
     """Refuses embeddings of two models.
 
     Args:
-        one, other: Rows.
+        first, second: Rows.
 
     Raises:
         DataError: their rows have different lengths.
     """
-    if len(one) and len(other) and one.shape[1] != other.shape[1]:
+    if len(first) and len(second) and first.shape[1] != second.shape[1]:
         raise DataError(
-            f"embeddings of {one.shape[1]} and of {other.shape[1]} dimensions are from two models: run `embed` again"
+            f"embeddings of {first.shape[1]} and of {second.shape[1]} dimensions are from two "
+            "models: run `embed` again"
         )

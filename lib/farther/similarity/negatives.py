@@ -1,4 +1,4 @@
-"""Negative prompts mined from a hierarchy of nouns: those whose texts are farthest from the ID classes."""
+"""Negative prompts mined from a hierarchy of nouns: those farthest from the ID classes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from farther.images.clip import Encoder
 from farther.registry import STRICT
 
 #: Texts whose cosines with the ID classes are in memory at once.
-AT_ONCE = 8192
+BLOCK = 8192
 
 
 @checked(config=STRICT, kw_only=True)
 class MiningParams:
-    """How negative prompts are chosen.
+    """Parameters of the choice of negative prompts.
 
     Args:
-        count: How many.
+        count: Number of prompts.
         quantile: A noun is as near as this quantile of its cosines with the ID classes; 0.95 is the
             paper's η of 0.05.
-        templates: Sentences for a noun and for a class, `{}` is the place; several are averaged.
+        templates: Sentences for a noun and for a class, in which `{}` stands for the word; several
+            are averaged.
     """
 
     count: PositiveInt = 1000
@@ -59,44 +60,44 @@ def mine_negatives(
     *,
     leave_out: bool = False,
 ) -> Negatives:
-    """NegMine of NegLabel on the nouns of a hierarchy (Jiang et al. 2024, arXiv:2403.20078, Section 3.1).
+    """NegMine of NegLabel on the nouns of a hierarchy.
 
-    Nouns that mean an ID class or a kind of one by their first sense are left out.
+    Source: Jiang et al. 2024, arXiv:2403.20078, Section 3.1. Nouns that mean an ID class or a kind
+    of one by their first sense are left out.
 
     Args:
         encoder: Embeds the texts.
         hierarchy: WordNet, or a file of kinds.
         id_classes: Words for the ID classes.
         categories: Categories of the unknown objects of the OOD test splits.
-        params: How many, and how far.
+        params: Number of prompts, and their distance to the ID classes.
         leave_out: Leave out nouns that name one of the categories; else they are listed as leaks.
 
     Raises:
         DataError: the hierarchy has no candidate.
     """
     params = params or MiningParams()
-    named, known = _Names(hierarchy, categories), _Names(hierarchy, id_classes)
-    candidates = list({_folded(noun): noun for noun in hierarchy.nouns()}.values())
+    category_names = _Names(hierarchy, categories)
+    id_names = _Names(hierarchy, id_classes)
+    candidates = _distinct_nouns(hierarchy)
     cosines = _nearness(encoder, candidates, id_classes, params)
-    chosen: list[int] = []
+    rows: list[int] = []
     leaks: dict[str, str] = {}
     for row in np.argsort(cosines, kind="stable").tolist():
         noun = candidates[row]
-        leak = named.same(noun)
-        if (
-            known.same(noun)
-            or any(hierarchy.is_a(noun, name) for name in id_classes)
-            or (leave_out and leak)
-        ):
+        if id_names.same(noun) or any(hierarchy.is_a(noun, name) for name in id_classes):
             continue
-        chosen.append(row)
-        if leak:
-            leaks[noun] = leak
-        if len(chosen) == params.count:
+        leaked_category = category_names.same(noun)
+        if leaked_category and leave_out:
+            continue
+        if leaked_category:
+            leaks[noun] = leaked_category
+        rows.append(row)
+        if len(rows) == params.count:
             break
-    if not chosen:
+    if not rows:
         raise DataError("has no noun that is not an ID class or a kind of one", file=hierarchy.path)
-    return Negatives([candidates[row] for row in chosen], cosines[chosen], leaks)
+    return Negatives([candidates[row] for row in rows], cosines[rows], leaks)
 
 
 class _Names:
@@ -104,28 +105,42 @@ class _Names:
 
     def __init__(self, hierarchy: ClassHierarchy, names: Collection[str]):
         self._hierarchy = hierarchy
-        self._names = {_folded(name): name for name in names}
-        self._nodes = {
-            node: name for name in names if hierarchy.has(name) for node in hierarchy.synsets(name)
-        }
+        self._name_by_text = {_normalised(name): name for name in names}
+        self._name_by_node: dict[str, str] = {}
+        for name in names:
+            if hierarchy.has(name):
+                self._name_by_node.update(dict.fromkeys(hierarchy.synsets(name), name))
 
     def same(self, noun: str) -> str | None:
         """The name that a noun is, or means by its first sense; None where there is none."""
-        nodes = (self._nodes[node] for node in self._hierarchy.synsets(noun) if node in self._nodes)
-        return self._names.get(_folded(noun)) or next(nodes, None)
+        name = self._name_by_text.get(_normalised(noun))
+        if name:
+            return name
+        for node in self._hierarchy.synsets(noun):
+            if node in self._name_by_node:
+                return self._name_by_node[node]
+        return None
+
+
+def _distinct_nouns(hierarchy: ClassHierarchy) -> list[str]:
+    """The nouns of a hierarchy; of those that differ in case or spaces only, the last."""
+    noun_by_text = {_normalised(noun): noun for noun in hierarchy.nouns()}
+    return list(noun_by_text.values())
 
 
 def _nearness(
     encoder: Encoder, nouns: Sequence[str], names: Sequence[str], params: MiningParams
 ) -> np.ndarray:
     """The quantile of each noun's cosines with the names, ndarray of shape (N,)."""
-    text = encoder.names(names, params.templates)
-    found = [np.zeros(0)]
-    for first in range(0, len(nouns), AT_ONCE):
-        cosines = encoder.names(nouns[first : first + AT_ONCE], params.templates) @ text.T
-        found.append(np.quantile(cosines, params.quantile, axis=1))
-    return np.concatenate(found)
+    name_vectors = encoder.names(names, params.templates)
+    nearness = np.zeros(len(nouns))
+    for first in range(0, len(nouns), BLOCK):
+        block = slice(first, first + BLOCK)
+        cosines = encoder.names(nouns[block], params.templates) @ name_vectors.T
+        nearness[block] = np.quantile(cosines, params.quantile, axis=1)
+    return nearness
 
 
-def _folded(name: str) -> str:
+def _normalised(name: str) -> str:
+    """A name in lower case, with single spaces for spaces and underscores."""
     return " ".join(name.replace("_", " ").casefold().split())

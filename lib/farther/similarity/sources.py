@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from farther.distances import SplitDistance
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
 from farther.tables import Images, Objects
 from farther.tables.files import inside
-
-Distance = Literal["ID", "near", "far", "farther"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,14 @@ class SplitSource:
     name: str
     dataset: str
     subset: str
-    distance: Distance
+    distance: SplitDistance
 
 
 @dataclass(frozen=True)
 class EmbeddedSplit:
-    """A split and the embeddings of its images; images without one (they could not be read) are left out.
+    """A split and the embeddings of its images.
+
+    Images that could not be read have no embedding and are left out.
 
     Args:
         source: The split.
@@ -77,19 +77,24 @@ class SimilarityFiles:
             DataError: the dataset was not embedded, or without one of the images.
         """
         images = Images.read(inside(self.splits, source.name) / "images.parquet")
-        folder = EmbeddingsFolder(self._dataset(source.dataset) / source.subset)
+        folder = self._subset(source)
         stored = folder.read()
-        row_of = stored.frame.select("image_id", row=pl.int_range(pl.len()))
-        joined = images.frame.join(row_of, on="image_id", how="left", maintain_order="left")
-        failed = [failure["image_id"] for failure in folder.info.failures]
-        lost = joined.filter(pl.col("row").is_null(), ~pl.col("image_id").is_in(failed))
-        if lost.height:
-            problem = f"image {lost['image_id'][0]!r} of split {source.name!r} has no embedding; run `embed` again"
+        row_by_image = stored.frame.select("image_id", row=pl.int_range(pl.len()))
+        joined = images.frame.join(row_by_image, on="image_id", how="left", maintain_order="left")
+        unreadable = [failure["image_id"] for failure in folder.info.failures]
+        missing = joined.filter(pl.col("row").is_null(), ~pl.col("image_id").is_in(unreadable))
+        if missing.height:
+            problem = (
+                f"image {missing['image_id'][0]!r} of split {source.name!r} has no embedding; "
+                "run `embed` again"
+            )
             raise DataError(problem, file=folder.path)
-        found = joined.drop_nulls("row")
-        vectors = stored.embedding[found["row"].to_numpy()]
+        embedded = joined.drop_nulls("row")
         return EmbeddedSplit(
-            source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors
+            source,
+            image_id=embedded["image_id"].to_numpy(),
+            digest=embedded["digest"].to_numpy(),
+            vectors=stored.embedding[embedded["row"].to_numpy()],
         )
 
     def objects(self, source: SplitSource) -> Objects:
@@ -97,13 +102,17 @@ class SimilarityFiles:
         return Objects.read(inside(self.splits, source.name) / "objects.parquet")
 
     def names(self, dataset: str) -> dict[str, np.ndarray]:
-        """Embedding of each of a dataset's class names."""
+        """Embedding of each class name of a dataset."""
         table = NameEmbeddings.read(self._dataset(dataset) / "names.parquet")
         return dict(zip(table.name, table.embedding.astype(np.float32), strict=True))
 
     def encoder(self, source: SplitSource) -> dict[str, object]:
         """The encoder that embedded the split's dataset, from the header."""
-        return EmbeddingsFolder(self._dataset(source.dataset) / source.subset).info.encoder
+        return self._subset(source).info.encoder
+
+    def _subset(self, source: SplitSource) -> EmbeddingsFolder:
+        """Embeddings of the subset that a split's images are from."""
+        return EmbeddingsFolder(self._dataset(source.dataset) / source.subset)
 
     def _dataset(self, dataset: str) -> Path:
         folder = inside(self.embeddings, dataset)

@@ -1,4 +1,4 @@
-"""Similarity of each OOD image and split to ID by CLIP, and the images whose split is doubtful."""
+"""Similarity of each OOD image and split to ID by CLIP, and images in the wrong split."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import polars as pl
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError
 from farther.metrics.ood import auroc
 from farther.registry import STRICT
 from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
-from farther.similarity.sources import Distance, EmbeddedSplit
+from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Table
 
 Cosine = Annotated[float, Field(ge=-1, le=1)]
@@ -31,7 +32,7 @@ class StratifyParams:
 
     Args:
         reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000
-            images of ID validation; a detector learns from all ID training images.
+            images of ID validation; a detector is trained on all ID training images.
         reference_images: Largest number of its images, evenly spread; all of them when None.
         near: An image of at least this similarity is suggested for near. None: the cut that best
             separates the benchmark's near and far images.
@@ -63,14 +64,16 @@ class ImageSimilarity(Table):
     """One row per image of a split that is not the reference.
 
     Columns:
-        image_id, dataset, split: The image. distance: Distance to ID by the benchmark's rules; "ID"
-        for ID images. similarity: Its largest cosine to a reference image (FMIYC, Figure 3).
-        neighbour: That reference image. id_class: The ID class whose prototype is the most similar,
-        "" without prototypes. class_similarity: Its cosine to it, 0 without prototypes. suggested:
-        The distance that its similarity suggests; "" for ID images and where there is no cut.
+        image_id, dataset, split: The image.
+        distance: Distance to ID by the benchmark's rules; "ID" for ID images.
+        similarity: Its largest cosine to a reference image (FMIYC, Figure 3).
+        neighbour: That reference image.
+        id_class: The ID class whose prototype is the most similar, "" without prototypes.
+        class_similarity: Its cosine to it, 0 without prototypes.
+        suggested: The distance that its similarity suggests; "" for ID images and where there is no
+            cut.
         margin: Distance of `similarity` from the cut, positive on the side of `distance`, negative
-        on the other side.
-            The smallest is the most doubtful. 0 where nothing is suggested.
+            on the other side. The smallest is the most doubtful. 0 where nothing is suggested.
     """
 
     image_id = Column(pl.String)
@@ -90,54 +93,62 @@ class ImageSimilarity(Table):
         First those whose similarity suggests another distance than their split's, the clearest
         ahead; then those closest to a cut.
         """
-        doubtful = (
-            self.frame.filter(pl.col("suggested") != "")
-            .sort("margin", "split", "image_id")
-            .head(count)
-        )
-        return self.with_frame(doubtful)
+        has_suggestion = pl.col("suggested") != ""
+        doubtful = self.frame.filter(has_suggestion).sort("margin", "split", "image_id")
+        return self.with_frame(doubtful.head(count))
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Similarities that separate near from far, and far from farther; None where there is nothing to separate.
+    """Similarities that separate near from far, and far from farther.
 
     Args:
-        near: The least similarity of near.
-        farther: Below it is farther.
+        near: The lowest similarity of near; None where there is nothing to separate.
+        farther: Below it is farther; None likewise.
     """
 
     near: float | None
     farther: float | None
 
     def suggest(self, similarity: np.ndarray) -> np.ndarray:
-        """The distance that each similarity, float (N,), suggests; "" everywhere without any cut."""
+        """The distance that each similarity suggests; "" everywhere without any cut.
+
+        Args:
+            similarity: ndarray of shape (N,).
+
+        Returns:
+            Object array of shape (N,).
+        """
         if self.near is None and self.farther is None:
             return np.full(len(similarity), "", dtype=object)
-        is_near = np.zeros(len(similarity), bool) if self.near is None else similarity >= self.near
-        is_farther = (
-            np.zeros(len(similarity), bool) if self.farther is None else similarity < self.farther
-        )
-        return np.select([is_near, is_farther], ["near", "farther"], "far").astype(object)
+        suggested = np.full(len(similarity), "far", dtype=object)
+        if self.farther is not None:
+            suggested[similarity < self.farther] = "farther"
+        if self.near is not None:
+            suggested[similarity >= self.near] = "near"
+        return suggested
 
-    def margin(self, similarity: np.ndarray, distance: Distance) -> np.ndarray:
-        """Distance of each similarity from the cuts, positive on the side of `distance`, negative on the other side.
+    def margin(self, similarity: np.ndarray, distance: SplitDistance) -> np.ndarray:
+        """Distance of each similarity from the cuts.
 
         Args:
             similarity: ndarray of shape (N,).
             distance: "near", "far" or "farther".
 
         Returns:
-            float64 (N,); the smaller of two where both cuts bound the distance, 0 where none does.
+            float64 (N,), positive on the side of `distance`, negative on the other side; the
+            smaller of two where both cuts bound the distance, 0 where none does.
         """
-        sides = []
+        margins = []
         if self.near is not None:
-            sides.append(similarity - self.near if distance == "near" else self.near - similarity)
+            above_near = similarity - self.near
+            margins.append(above_near if distance == "near" else -above_near)
         if self.farther is not None:
-            sides.append(
-                self.farther - similarity if distance == "farther" else similarity - self.farther
-            )
-        return np.min(sides, axis=0).astype(np.float64) if sides else np.zeros(len(similarity))
+            above_farther = similarity - self.farther
+            margins.append(-above_farther if distance == "farther" else above_farther)
+        if not margins:
+            return np.zeros(len(similarity))
+        return np.min(margins, axis=0).astype(np.float64)
 
 
 def stratify(
@@ -146,7 +157,7 @@ def stratify(
     prototypes: Prototypes | None = None,
     params: StratifyParams | None = None,
 ) -> tuple[ImageSimilarity, Cuts]:
-    """The similarity of every image to ID, and what it suggests.
+    """The similarity of every image to ID, and the distance that it suggests.
 
     Args:
         reference: The ID images to compare with.
@@ -166,35 +177,44 @@ def stratify(
             "the reference split has no image with an embedding, so similarity to ID is undefined"
         )
     count = min(params.reference_images or len(reference), len(reference))
-    among = np.arange(count) * len(reference) // count  # evenly spread
-    found = [nearest(split.vectors, reference.vectors[among], params.engine) for split in splits]
-    cuts = cuts_of(splits, [one.cosine for one in found], params)
-    neighbours = reference.image_id[among]
-    parts = [
-        _rows(split, one, neighbours, cuts, prototypes)
-        for split, one in zip(splits, found, strict=True)
-        if len(split)
+    reference_rows = np.arange(count) * len(reference) // count  # evenly spread
+    reference_vectors = reference.vectors[reference_rows]
+    neighbours = reference.image_id[reference_rows]
+
+    nearest_by_split = [
+        nearest(split.vectors, reference_vectors, params.engine) for split in splits
     ]
-    return (ImageSimilarity.concatenate(parts) if parts else ImageSimilarity.empty()), cuts
+    cuts = cuts_of(splits, [of_split.cosine for of_split in nearest_by_split], params)
+    parts = []
+    for split, of_split in zip(splits, nearest_by_split, strict=True):
+        if len(split):
+            part = _rows(split, of_split, neighbours, cuts, prototypes)
+            parts.append(part)
+    images = ImageSimilarity.concatenate(parts) if parts else ImageSimilarity.empty()
+    return images, cuts
 
 
 def cuts_of(
     splits: Sequence[EmbeddedSplit], similarities: Sequence[np.ndarray], params: StratifyParams
 ) -> Cuts:
-    """The cuts of the parameters; where they name none, those that separate the benchmark's splits best."""
-    by_distance: dict[Distance, list[np.ndarray]] = {}
+    """The cuts of the parameters, or those that separate the benchmark's splits best.
+
+    Args:
+        splits: Splits with their distances.
+        similarities: Similarity of each image of each split.
+        params: A cut that is None there is the one that separates best.
+    """
+    parts_by_distance: dict[SplitDistance, list[np.ndarray]] = {}
     for split, similarity in zip(splits, similarities, strict=True):
-        by_distance.setdefault(split.source.distance, []).append(similarity)
-    joined = {distance: np.concatenate(parts) for distance, parts in by_distance.items()}
-    near = (
-        params.near if params.near is not None else best_cut(joined.get("far"), joined.get("near"))
-    )
-    beyond = (
-        params.farther
-        if params.farther is not None
-        else best_cut(joined.get("farther"), joined.get("far"))
-    )
-    return Cuts(near, beyond)
+        parts_by_distance.setdefault(split.source.distance, []).append(similarity)
+    by_distance = {distance: np.concatenate(part) for distance, part in parts_by_distance.items()}
+    near_cut = params.near
+    if near_cut is None:
+        near_cut = best_cut(by_distance.get("far"), by_distance.get("near"))
+    farther_cut = params.farther
+    if farther_cut is None:
+        farther_cut = best_cut(by_distance.get("farther"), by_distance.get("far"))
+    return Cuts(near_cut, farther_cut)
 
 
 def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
@@ -211,12 +231,12 @@ def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
         return None
     values = np.unique(np.concatenate([low, high]).astype(np.float64))
     cuts = (values[1:] + values[:-1]) / 2
-    below = np.searchsorted(np.sort(low), cuts) / len(low)
-    above = 1 - np.searchsorted(np.sort(high), cuts) / len(high)
-    accuracy = (below + above) / 2
-    if not len(cuts) or accuracy.max() <= 0.5:
+    low_below = np.searchsorted(np.sort(low), cuts) / len(low)
+    high_above = 1 - np.searchsorted(np.sort(high), cuts) / len(high)
+    balanced_accuracy = (low_below + high_above) / 2
+    if not len(cuts) or balanced_accuracy.max() <= 0.5:
         return None
-    return float(cuts[accuracy.argmax()])
+    return float(cuts[balanced_accuracy.argmax()])
 
 
 #: Quantiles of a split's similarities.
@@ -227,19 +247,22 @@ ELSEWHERE = (pl.col("suggested") != "") & (pl.col("suggested") != pl.col("distan
 
 
 def split_similarities(images: ImageSimilarity) -> pl.DataFrame:
-    """Mean, median and 5% and 95% quantile of the similarity per split; the means are FMIYC's Figure 3 in one number.
+    """Mean, median and 5% and 95% quantile of the similarity per split.
+
+    The means are FMIYC's Figure 3 in one number.
 
     Columns: `split`, `images`, `similarity` (the mean), `median`, `low`, `high`, `elsewhere`
     (number of images whose similarity suggests another distance).
     """
     similarity = pl.col("similarity").cast(pl.Float64)
+    quantiles = {}
+    for name, share in QUANTILES.items():
+        quantile = similarity.quantile(share, "linear")
+        quantiles[name] = quantile.round(DECIMALS)
     return images.frame.group_by("split", maintain_order=True).agg(
         images=pl.len(),
         similarity=similarity.mean().round(DECIMALS),
-        **{
-            name: similarity.quantile(share, "linear").round(DECIMALS)
-            for name, share in QUANTILES.items()
-        },
+        **quantiles,
         elsewhere=ELSEWHERE.sum(),
     )
 
@@ -254,19 +277,18 @@ def separations(images: ImageSimilarity) -> dict[str, Any]:
         without images has none.
     """
     frame = images.frame.with_columns(pl.col("similarity").cast(pl.Float64))
-    of_distance = {
-        distance: part["similarity"].to_numpy() for (distance,), part in frame.group_by("distance")
+    by_distance = {
+        distance: rows["similarity"].to_numpy() for (distance,), rows in frame.group_by("distance")
     }
-    ood = frame.filter(pl.col("distance") != "ID").group_by("split", maintain_order=True)
-    from_id = {}
-    if "ID" in of_distance:
-        from_id = {
-            split: _auroc(of_distance["ID"], of["similarity"].to_numpy()) for (split,), of in ood
-        }
-    found: dict[str, Any] = {"auroc_from_id": from_id}
-    if {"near", "far"} <= set(of_distance):
-        found["auroc_of_near"] = _auroc(of_distance["near"], of_distance["far"])
-    return found
+    auroc_from_id = {}
+    if "ID" in by_distance:
+        ood = frame.filter(pl.col("distance") != "ID")
+        for (split,), rows in ood.group_by("split", maintain_order=True):
+            auroc_from_id[split] = _auroc(by_distance["ID"], rows["similarity"].to_numpy())
+    result: dict[str, Any] = {"auroc_from_id": auroc_from_id}
+    if "near" in by_distance and "far" in by_distance:
+        result["auroc_of_near"] = _auroc(by_distance["near"], by_distance["far"])
+    return result
 
 
 def _auroc(high: np.ndarray, low: np.ndarray) -> float:
@@ -298,37 +320,58 @@ def histogram(images: ImageSimilarity, bin_width: float) -> pl.DataFrame:
 
 
 def mean_similarities(images: ImageSimilarity) -> dict[str, float]:
-    """Mean similarity of all images of a distance, for those of ID, near, far and farther that occur."""
-    means = images.frame.group_by("distance").agg(
-        pl.col("similarity").cast(pl.Float64).mean().round(DECIMALS)
-    )
-    found = dict(means.iter_rows())
-    return {distance: found[distance] for distance in get_args(Distance) if distance in found}
+    """Mean similarity of all images of a distance, for the distances that occur.
+
+    Returns:
+        Distance → mean, in the order ID, near, far, farther.
+    """
+    similarity = pl.col("similarity").cast(pl.Float64)
+    means = images.frame.group_by("distance").agg(similarity.mean().round(DECIMALS))
+    mean_by_distance = dict(means.iter_rows())
+    return {
+        distance: mean_by_distance[distance]
+        for distance in get_args(SplitDistance)
+        if distance in mean_by_distance
+    }
 
 
 def _rows(
     split: EmbeddedSplit,
-    found: Nearest,
+    nearest_reference: Nearest,
     neighbours: np.ndarray,
     cuts: Cuts,
     prototypes: Prototypes | None,
 ) -> ImageSimilarity:
-    count, source = len(split), split.source
-    suggested, margin = np.full(count, "", dtype=object), np.zeros(count)
+    """The rows of one split's images.
+
+    Args:
+        split: The split.
+        nearest_reference: The reference image nearest to each of its images.
+        neighbours: Names of the reference images.
+        cuts: Similarities that separate the distances.
+        prototypes: Of the ID classes.
+    """
+    count = len(split)
+    source = split.source
+    similarity = nearest_reference.cosine
+    suggested = np.full(count, "", dtype=object)
+    margin = np.zeros(count)
     if source.distance != "ID":
-        suggested, margin = cuts.suggest(found.cosine), cuts.margin(found.cosine, source.distance)
-    classes, cosines = np.full(count, "", dtype=object), np.zeros(count, np.float32)
+        suggested = cuts.suggest(similarity)
+        margin = cuts.margin(similarity, source.distance)
+    id_class = np.full(count, "", dtype=object)
+    class_similarity = np.zeros(count, np.float32)
     if prototypes is not None and len(prototypes):
-        classes, cosines = prototypes.nearest(split.vectors)
+        id_class, class_similarity = prototypes.nearest(split.vectors)
     return ImageSimilarity(
         image_id=split.image_id,
         dataset=[source.dataset] * count,
         split=[source.name] * count,
         distance=[source.distance] * count,
-        similarity=found.cosine,
-        neighbour=neighbours[found.row],
-        id_class=classes,
-        class_similarity=cosines,
+        similarity=similarity,
+        neighbour=neighbours[nearest_reference.row],
+        id_class=id_class,
+        class_similarity=class_similarity,
         suggested=suggested,
         margin=margin,
     )

@@ -10,7 +10,7 @@ Tables, charts, intervals, `farther explain` and `farther compare` read this cat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -59,61 +59,99 @@ class Metric:
     @property
     def arrow(self) -> str:
         """↑ where higher is better, ↓ where lower is, "" where neither is."""
-        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+        if self.higher_is_better is None:
+            return ""
+        return "↑" if self.higher_is_better else "↓"
 
     @property
     def latex_header(self) -> str:
         """Symbol and arrow for the header of a LaTeX table."""
-        return (
-            self.latex
-            + {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}[self.higher_is_better]
-        )
+        if self.higher_is_better is None:
+            return self.latex
+        arrow = r"$\uparrow$" if self.higher_is_better else r"$\downarrow$"
+        return self.latex + arrow
 
     def best(self, values: Sequence[float | None]) -> float | None:
         """The best of some values; None where there is none."""
         defined = [value for value in values if value is not None]
-        return (min if self.higher_is_better is False else max)(defined) if defined else None
+        if not defined:
+            return None
+        if self.higher_is_better is False:
+            return min(defined)
+        return max(defined)
 
 
-def _read() -> Iterator[Metric]:
-    for group, metrics in _CONTENT.items():
-        alike = {name: of for name, of in _GROUPS.items() if of.get("like") == group}
-        for name, of_group in {group: _GROUPS.get(group, {}), **alike}.items():
-            yield from (
-                _metric(metric, name, of_group, fields) for metric, fields in metrics.items()
-            )
+def _read(content: Mapping[str, Any]) -> dict[str, Metric]:
+    """Every metric of metrics.yaml by its name.
+
+    A group's metrics are followed by the same metrics of the groups that are like it, over other
+    regions.
+
+    Args:
+        content: Content of the file.
+    """
+    groups = content["groups"]
+    metrics = {}
+    for group, metrics_of_group in content.items():
+        if group in ("sources", "groups"):
+            continue
+        alike = {
+            name: settings for name, settings in groups.items() if settings.get("like") == group
+        }
+        settings_by_group = {group: groups.get(group, {}), **alike}
+        for name_of_group, settings in settings_by_group.items():
+            for name, fields in metrics_of_group.items():
+                metric = _metric(name, name_of_group, settings, fields, content["sources"])
+                metrics[metric.name] = metric
+    return metrics
 
 
 def _metric(
-    name: str, group: str, of_group: Mapping[str, Any], fields: Mapping[str, Any]
+    name: str,
+    group: str,
+    settings: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    sources: Mapping[str, str],
 ) -> Metric:
-    """A metric of metrics.yaml, or the same one of another group, over other regions."""
+    """One metric of metrics.yaml.
+
+    Args:
+        name: Its key.
+        group: Its group, or one that is like that.
+        settings: Those of the group.
+        fields: Of the metric.
+        sources: Publications by their short names.
+    """
     metric = Metric(name=name, group=group, **fields)
-    source, formula = (
-        metric.source.format_map(_SOURCES),
-        metric.formula.replace("<over>", of_group.get("over", "")),
+    metric = replace(
+        metric,
+        source=metric.source.format_map(sources),
+        formula=metric.formula.replace("<over>", settings.get("over", "")),
     )
-    metric = replace(metric, source=source, formula=formula)
-    if "like" not in of_group:
+    if "like" not in settings:
         return metric
     return replace(
         metric,
-        name=f"{of_group['prefix']}{name}",
-        title=f"{metric.title} {of_group['title']}",
-        latex=f"{metric.latex} {of_group['title']}",
-        meaning=f"{metric.meaning} {of_group['meaning']}",
-        averaged=of_group.get("averaged", False),
+        name=f"{settings['prefix']}{name}",
+        title=f"{metric.title} {settings['title']}",
+        latex=f"{metric.latex} {settings['title']}",
+        meaning=f"{metric.meaning} {settings['meaning']}",
+        averaged=settings.get("averaged", False),
     )
 
 
-_CONTENT = parse_yaml(files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8"))
-_SOURCES, _GROUPS = _CONTENT.pop("sources"), _CONTENT.pop("groups")
+def _prefixes(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Group → what the names of its metrics begin with, for groups that have such a prefix."""
+    return {group: settings["prefix"] for group, settings in groups.items() if "prefix" in settings}
 
-#: What names begin with in groups whose sections name the same metrics as other sections.
-PREFIXES: dict[str, str] = {group: of["prefix"] for group, of in _GROUPS.items() if "prefix" in of}
+
+_CONTENT = parse_yaml(files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8"))
+
+#: Prefixes of the names in groups whose sections name the same metrics as other sections.
+PREFIXES: dict[str, str] = _prefixes(_CONTENT["groups"])
 
 #: Every metric by its name.
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
+METRICS: dict[str, Metric] = _read(_CONTENT)
 
 #: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then
 #: unknown objects.

@@ -10,7 +10,7 @@ Section 4.2.1, doi:10.1007/s11263-009-0275-4); any number of detections are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,9 @@ from farther.tables import Objects, Regions
 COCO_IOUS = np.linspace(0.5, 0.95, 10)
 
 ALL_AREAS = (0.0, 1e10)
+
+#: pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
+LARGEST_IOU = 1 - 1e-10
 
 
 def evaluate(
@@ -67,24 +70,26 @@ def evaluate(
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a"],
-    ...     region_id=[0],
-    ...     box=[[0, 0, 10, 8]],
-    ...     score=[0.9],
-    ...     label=[0],
-    ...     logits=[[2.0]],
-    ...     classes=("cat",),
+    ...     image_id=["a"], region_id=[0], box=[[0, 0, 10, 8]], score=[0.9], label=[0],
+    ...     logits=[[2.0]], classes=("cat",),
     ... )
-    >>> found = evaluate(objects, regions)  # an IoU of 0.8 is enough at 7 of the 10 thresholds
-    >>> found["ap50"], round(found["ap"], 6)
+    >>> metrics = evaluate(objects, regions)  # an IoU of 0.8 is enough at 7 of the 10 thresholds
+    >>> metrics["ap50"], round(metrics["ap"], 6)
     (1.0, 0.7)
     """
-    return Matches.of(ClosedSet.of(objects, regions, classes, max_detections)).evaluate()
+    known = ClosedSet.of(objects, regions, classes, max_detections)
+    return Matches.of(known).evaluate()
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Detections and objects matched at `COCO_IOUS`: of all areas, and of each of `AREA_RANGES`; `of` matches them."""
+    """Detections and objects matched at `COCO_IOUS`; `Matches.of` matches them.
+
+    Args:
+        known: Objects and detections whose overlaps are known.
+        whole: Matches of objects of all areas.
+        by_area: Matches of the objects of each of `AREA_RANGES`.
+    """
 
     known: ClosedSet
     whole: MatchedDetections
@@ -98,19 +103,17 @@ class Matches:
 
     def evaluate(self) -> dict[str, Any]:
         """The metrics of `farther.metrics.closed_set.evaluate`."""
-        matched = self.whole
-        ap, ar = matched.average_precision()[..., 0], matched.recall()[..., 0]
-        return self.metrics() | {
-            "per_class": {
-                name: {
-                    "ap": value(mean_of_defined(ap[:, k])),
-                    "ap50": value(ap[0, k]),
-                    "ar": value(mean_of_defined(ar[:, k])),
-                    "objects": int(matched.positives[k]),
-                }
-                for k, name in enumerate(self.known.classes)
+        ap = self.whole.average_precision()[..., 0]
+        recall = self.whole.recall()[..., 0]
+        per_class = {}
+        for k, name in enumerate(self.known.classes):
+            per_class[name] = {
+                "ap": value(mean_of_defined(ap[:, k])),
+                "ap50": value(ap[0, k]),
+                "ar": value(mean_of_defined(recall[:, k])),
+                "objects": int(self.whole.positives[k]),
             }
-        }
+        return self.metrics() | {"per_class": per_class}
 
     def metrics(self, weights: ImageWeights | None = None) -> dict[str, Any]:
         """The twelve metrics of `evaluate`.
@@ -121,34 +124,40 @@ class Matches:
 
         Returns:
             With weights ndarrays of shape (B,): means over the classes that have an object in the
-                replicate, NaN where
-            none has.
+            replicate, NaN where none has.
         """
-        whole, by_area = self.whole, self.by_area
-        ap = whole.average_precision(weights)
-        found = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
-        found |= {
-            f"ap_{name}": _mean(matched.average_precision(weights))
-            for name, matched in by_area.items()
-        }
-        found |= {"ar": _mean(whole.recall(weights))}
-        found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
-        found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
-        return plain(found) if weights is None else found
+        ap = self.whole.average_precision(weights)
+        values = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
+        for name, matched in self.by_area.items():
+            values[f"ap_{name}"] = _mean(matched.average_precision(weights))
+        values["ar"] = _mean(self.whole.recall(weights))
+        for max_detections in (1, 10):
+            recall = self.whole.recall(weights, max_detections)
+            values[f"ar_{max_detections}"] = _mean(recall)
+        for name, matched in self.by_area.items():
+            values[f"ar_{name}"] = _mean(matched.recall(weights))
+        return plain(values) if weights is None else values
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Mean over IoU thresholds and the classes that have a value, ndarray of shape (B,); NaN where none has."""
+    """Mean over IoU thresholds and the classes that have a value; NaN where none has.
+
+    Args:
+        values: ndarray of shape (T, K, B).
+
+    Returns:
+        ndarray of shape (B,).
+    """
     return mean_of_defined(values, axis=(0, 1))
 
 
 @dataclass(frozen=True)
 class KnownDetections:
-    """Detections of known classes, sorted by class, then falling score, then image, then `region_id`.
+    """Detections of known classes, sorted by class, then falling score, then image and number.
 
     Args:
         row: Their rows in the table of regions.
-        image: Place of each one's image in `ClosedSet.images`.
+        image: Index of each one's image in `ClosedSet.images`.
         place: Number of better-scored detections of the same image and class.
         score: The detector's confidence, float32.
     """
@@ -161,7 +170,10 @@ class KnownDetections:
     def __getitem__(self, rows: np.ndarray) -> KnownDetections:
         """The detections that a mask or an index array selects."""
         return KnownDetections(
-            **{field.name: getattr(self, field.name)[rows] for field in fields(self)}
+            row=self.row[rows],
+            image=self.image[rows],
+            place=self.place[rows],
+            score=self.score[rows],
         )
 
 
@@ -176,10 +188,11 @@ class ClosedSet:
         bounds: Class k has detections bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
         boxes: Of all regions of the table, ndarray of shape (N, 4).
         object_row, object_class, object_image, object_box, object_id: Of the objects of known
-        classes. is_crowd: Objects that stand for several, whose overlap is the share of a detection
-        in them. is_ignored: Objects that are not counted (crowds, difficult ones). least: The
-        smallest overlap of `pairs`. pairs: Detections and objects of one class and image that
-        overlap by `least` or more.
+            classes.
+        is_crowd: Objects that stand for several, whose overlap is the share of a detection in them.
+        is_ignored: Objects that are not counted (crowds, difficult ones).
+        smallest_overlap: The smallest overlap of `pairs`.
+        pairs: Detections and objects of one class and image that overlap by that much or more.
     """
 
     classes: tuple[str, ...]
@@ -194,7 +207,7 @@ class ClosedSet:
     object_id: np.ndarray
     is_crowd: np.ndarray
     is_ignored: np.ndarray
-    least: float
+    smallest_overlap: float
     pairs: OverlapPairs
 
     @classmethod
@@ -204,13 +217,17 @@ class ClosedSet:
         regions: Regions,
         classes: Sequence[str] | None = None,
         max_detections: int = 100,
-        least: float = COCO_IOUS[0],
+        smallest_overlap: float = COCO_IOUS[0],
     ) -> ClosedSet:
-        """The closed set of two tables; other arguments and errors as for `evaluate`.
+        """The closed set of two tables.
 
         Args:
-            least: The smallest overlap of `pairs`; detections are matched at smaller ones too, but
-                in more time.
+            objects, regions, classes, max_detections: see `evaluate`.
+            smallest_overlap: The smallest overlap of `pairs`; detections are matched at smaller
+                ones too, but in more time.
+
+        Raises:
+            DataError: `classes` is empty or names a class twice.
         """
         names = tuple(regions.header.known_classes if classes is None else classes)
         if not names or len(set(names)) != len(names):
@@ -218,15 +235,22 @@ class ClosedSet:
                 f"expected different names of classes, found {list(names)}", field="classes"
             )
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-        region_class = places_among(np.array(regions.classes, dtype=object), names)[regions.label]
-        object_class = places_among(objects.category, names)
-        object_row = np.flatnonzero(object_class >= 0).astype(np.int32)
-
-        columns = regions.score, region_class, region_image, regions.region_id
-        row, place = best_of_each_class(*columns, len(names), max_detections)
+        class_of_label = places_among(np.array(regions.classes, dtype=object), names)
+        region_class = class_of_label[regions.label]
+        row, place = best_of_each_class(
+            regions.score,
+            region_class,
+            region_image,
+            regions.region_id,
+            len(names),
+            max_detections,
+        )
         detections = KnownDetections(
             row=row, image=region_image[row], place=place, score=regions.score[row]
         )
+
+        object_class = places_among(objects.category, names)
+        object_row = np.flatnonzero(object_class >= 0).astype(np.int32)
         unpaired = cls(
             classes=names,
             images=images,
@@ -240,73 +264,83 @@ class ClosedSet:
             object_id=objects.object_id[object_row],
             is_crowd=objects.is_crowd[object_row],
             is_ignored=(objects.is_crowd | objects.is_difficult)[object_row],
-            least=least,
+            smallest_overlap=smallest_overlap,
             pairs=OverlapPairs.none(),
         )
-        return replace(unpaired, pairs=unpaired.pairs_over(least))
+        return replace(unpaired, pairs=unpaired.pairs_over(smallest_overlap))
+
+    @property
+    def detected_class(self) -> np.ndarray:
+        """Index of the class of each detection, ndarray of shape (n,), int32."""
+        return np.repeat(np.arange(len(self.classes), dtype=np.int32), np.diff(self.bounds))
 
     def pairs_over(self, iou: float) -> OverlapPairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
         count = len(self.classes)
-        region_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))
-        region_key = self.detections.image.astype(np.int64) * count + region_class
+        region_key = self.detections.image.astype(np.int64) * count + self.detected_class
         object_key = self.object_image.astype(np.int64) * count + self.object_class
-        # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does
-        # this.
-        least = min(iou, 1 - 1e-10)
-        of_objects = self.object_box, object_key, self.is_crowd
-        return pairs(self.boxes, region_key, *of_objects, least, self.detections.row)
+        return pairs(
+            self.boxes,
+            region_key,
+            self.object_box,
+            object_key,
+            self.is_crowd,
+            min(iou, LARGEST_IOU),
+            self.detections.row,
+        )
 
-    def keeping(self, kept: np.ndarray) -> ClosedSet:
+    def keeping(self, mask: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.
 
         Args:
-            kept: ndarray of shape (N,), bool: one per region of the table. Which detections are the
+            mask: ndarray of shape (N,), bool: one per region of the table. Which detections are the
                 best-scored of their image and class was decided before.
         """
-        rows = kept[self.detections.row]
-        if rows.all():
+        is_kept = mask[self.detections.row]
+        if is_kept.all():
             return self
+        kept_so_far = np.append(0, np.cumsum(is_kept))
         return replace(
             self,
-            detections=self.detections[rows],
-            bounds=np.append(0, np.cumsum(rows))[self.bounds],
-            pairs=self.pairs.keeping(rows),
+            detections=self.detections[is_kept],
+            bounds=kept_so_far[self.bounds],
+            pairs=self.pairs.keeping(is_kept),
         )
 
     def ranked_by(
         self,
         score: np.ndarray,
-        kept: np.ndarray,
+        mask: np.ndarray,
         number: np.ndarray,
-        least: float,
+        smallest_overlap: float,
         max_detections: int = 100,
     ) -> ClosedSet:
         """The same with other confidences, of a set that was made without a limit of detections.
 
         Args:
-            score, number: Confidence (float32) and `region_id` of each region of the table,
-                ndarrays of shape (N,).
-            kept: The detections that stay, ndarray of shape (n,), bool.
-            least: The smallest overlap of its pairs, which are not computed again.
+            score: Confidence of each region of the table, ndarray of shape (N,), float32.
+            mask: The detections that stay, ndarray of shape (n,), bool.
+            number: `region_id` of each region of the table, ndarray of shape (N,).
+            smallest_overlap: The smallest overlap of its pairs, which are not computed again.
             max_detections: As for `evaluate`.
         """
-        stay = np.flatnonzero(kept)
-        count = len(self.classes)
-        of_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))[stay]
-        row, image = self.detections.row[stay], self.detections.image[stay]
+        old_rows = np.flatnonzero(mask)
+        detected_class = self.detected_class[old_rows]
+        row = self.detections.row[old_rows]
+        image = self.detections.image[old_rows]
         order, place = best_of_each_class(
-            score[row], of_class, image, number[row], count, max_detections
+            score[row], detected_class, image, number[row], len(self.classes), max_detections
         )
-        left = self.pairs[self.pairs.overlap >= min(least, 1 - 1e-10)]
+        detections = KnownDetections(
+            row=row[order], image=image[order], place=place, score=score[row[order]]
+        )
+        overlaps_enough = self.pairs.overlap >= min(smallest_overlap, LARGEST_IOU)
         return replace(
             self,
-            detections=KnownDetections(
-                row=row[order], image=image[order], place=place, score=score[row[order]]
-            ),
-            bounds=np.searchsorted(of_class[order], np.arange(count + 1)),
-            least=least,
-            pairs=left.moved(stay[order], len(kept)),
+            detections=detections,
+            bounds=np.searchsorted(detected_class[order], np.arange(len(self.classes) + 1)),
+            smallest_overlap=smallest_overlap,
+            pairs=self.pairs[overlaps_enough].moved(old_rows[order], len(mask)),
         )
 
     def joined(
@@ -317,67 +351,93 @@ class ClosedSet:
         first_row: int,
         first_object: int,
     ) -> ClosedSet:
-        """This set and one of the same classes in other images as one, matched at overlaps of `least` or more; the
-        boxes of regions, which take much memory, are left out unless some may be too large to
-        count.
+        """This set and one of the same classes in other images as one.
+
+        It is matched at overlaps of `smallest_overlap` or more. The boxes of regions, which take
+        much memory, are left out unless some may be too large to count.
 
         Args:
-            other: The other one.
+            other: The other set.
             images: Names of the images of both, sorted.
-            places: Place among these of each of this one's images and, after them, of the other's.
+            places: Index in `images` of each of this set's images and, after them, of the other's.
             first_row, first_object: Rows that the other's tables begin at in those of both.
         """
-        count, parts = len(self.classes), (self.detections, other.detections)
-        image = np.concatenate([places[parts[0].image], places[len(self.images) :][parts[1].image]])
-        number = np.arange(count, dtype=np.int32)
-        of_class = np.concatenate([np.repeat(number, np.diff(one.bounds)) for one in (self, other)])
-        score = np.concatenate([part.score for part in parts])
-        order = falling_in_groups(score, of_class, image, np.arange(len(score)))
-        row = np.concatenate([parts[0].row, parts[1].row + np.int32(first_row)])
-        place = np.concatenate([part.place for part in parts])
-        both = self.pairs.joined(other.pairs, len(parts[0].row), len(self.object_row)).moved(order)
-        names = "object_class", "object_box", "object_id", "is_crowd", "is_ignored"
-        keep_boxes = any(_may_exceed(one.boxes, ALL_AREAS) for one in (self, other))
+        own_places = places[: len(self.images)]
+        other_places = places[len(self.images) :]
+
+        def both(name: str) -> np.ndarray:
+            return np.concatenate([getattr(self, name), getattr(other, name)])
+
+        image = np.concatenate(
+            [own_places[self.detections.image], other_places[other.detections.image]]
+        )
+        score = np.concatenate([self.detections.score, other.detections.score])
+        row = np.concatenate([self.detections.row, other.detections.row + np.int32(first_row)])
+        place = np.concatenate([self.detections.place, other.detections.place])
+        detected_class = np.concatenate([self.detected_class, other.detected_class])
+        order = falling_in_groups(score, detected_class, image, np.arange(len(score)))
+        detections = KnownDetections(
+            row=row[order], image=image[order], place=place[order], score=score[order]
+        )
+
+        boxes = self.boxes[:0].copy()
+        if _may_exceed(self.boxes, ALL_AREAS) or _may_exceed(other.boxes, ALL_AREAS):
+            boxes = both("boxes")
+        joined_pairs = self.pairs.joined(
+            other.pairs, len(self.detections.row), len(self.object_row)
+        )
+        object_row = [self.object_row, other.object_row + np.int32(first_object)]
+        object_image = [own_places[self.object_image], other_places[other.object_image]]
         return ClosedSet(
             classes=self.classes,
             images=images,
-            detections=KnownDetections(row[order], image[order], place[order], score[order]),
+            detections=detections,
             bounds=self.bounds + other.bounds,
-            boxes=np.concatenate([self.boxes, other.boxes])
-            if keep_boxes
-            else self.boxes[:0].copy(),
-            object_row=np.concatenate([self.object_row, other.object_row + np.int32(first_object)]),
-            object_image=np.concatenate(
-                [places[self.object_image], places[len(self.images) :][other.object_image]]
-            ),
-            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names},
-            least=max(self.least, other.least),
-            pairs=both,
+            boxes=boxes,
+            object_row=np.concatenate(object_row),
+            object_class=both("object_class"),
+            object_image=np.concatenate(object_image),
+            object_box=both("object_box"),
+            object_id=both("object_id"),
+            is_crowd=both("is_crowd"),
+            is_ignored=both("is_ignored"),
+            smallest_overlap=max(self.smallest_overlap, other.smallest_overlap),
+            pairs=joined_pairs.moved(order),
         )
 
     def assigned(
         self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """The object of each detection at each IoU threshold: rows of `object_row`, or −1, ndarrays of shape (n,).
+        """The object of each detection at each IoU threshold.
 
         Args:
+            ious: IoU thresholds.
             last_choice: Objects that are chosen only when there is no other, one bool per object.
+
+        Yields:
+            Rows of `object_row`, or −1, ndarray of shape (n,).
         """
-        candidates = self.pairs if min(ious) >= self.least else self.pairs_over(min(ious))
+        candidates = self.pairs
+        if min(ious) < self.smallest_overlap:
+            candidates = self.pairs_over(min(ious))
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score), dtype=np.int32)
-        return (
-            assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_ignored)
-            for i in ious
-        )
+        for iou in ious:
+            overlaps_enough = candidates.overlap >= min(iou, LARGEST_IOU)
+            yield assign(candidates[overlaps_enough], rank, self.is_ignored)
 
     def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
         """Objects of `object_row` that are counted, ndarray of bool."""
         return ~self.is_ignored & ~_outside(areas(self.object_box), area_range)
 
     def match_once(self, iou: float) -> tuple[MatchedDetections, np.ndarray]:
-        """As `match`, at one IoU threshold; and the object of each detection: rows of `object_row`, or −1."""
+        """As `match`, at one IoU threshold.
+
+        Returns:
+            The matched detections; and the object of each: a row of `object_row`, or −1, ndarray of
+            shape (n,).
+        """
         target = next(self.assigned([iou], ~self.counted()))
         return self._matched([target], 1, ALL_AREAS), target
 
@@ -391,34 +451,48 @@ class ClosedSet:
         when there is no other, and the detection is then ignored; so is an unmatched detection
         whose own area lies outside.
         """
-        return self._matched(self.assigned(ious, ~self.counted(area_range)), len(ious), area_range)
+        targets = self.assigned(ious, ~self.counted(area_range))
+        return self._matched(targets, len(ious), area_range)
 
     def _matched(
         self, targets: Iterable[np.ndarray], thresholds: int, area_range: tuple[float, float]
     ) -> MatchedDetections:
-        counted = self.counted(area_range)
-        ignored_region = np.zeros(len(self.detections.row), dtype=bool)
-        if area_range != ALL_AREAS or _may_exceed(self.boxes, ALL_AREAS):
-            batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
-            ignored_region = np.concatenate(
-                [_outside(areas(self.boxes[rows]), area_range) for rows in batches]
-            )
+        """Detections whose objects at each IoU threshold are known.
+
+        Args:
+            targets: See `assigned`, one array per threshold.
+            thresholds: Number of thresholds, T.
+            area_range: See `match`.
+        """
+        is_counted = self.counted(area_range)
+        has_ignored_area = self._ignored_by_area(area_range)
         kind = np.empty((thresholds, len(self.detections.score)), dtype=np.int8)
-        for row, target in zip(kind, targets, strict=True):
-            found = target >= 0
-            row[:] = FALSE
-            row[ignored_region] = IGNORED
-            row[found] = np.where(counted[target[found]], TRUE, IGNORED)
+        for kind_at_iou, target in zip(kind, targets, strict=True):
+            is_matched = target >= 0
+            kind_at_iou[:] = FALSE
+            kind_at_iou[has_ignored_area] = IGNORED
+            kind_at_iou[is_matched] = np.where(is_counted[target[is_matched]], TRUE, IGNORED)
         return MatchedDetections(
             kind=kind,
             place=self.detections.place,
             score=self.detections.score,
             image=self.detections.image,
             bounds=self.bounds,
-            object_class=self.object_class[counted],
-            object_image=self.object_image[counted],
+            object_class=self.object_class[is_counted],
+            object_image=self.object_image[is_counted],
             images=len(self.images),
         )
+
+    def _ignored_by_area(self, area_range: tuple[float, float]) -> np.ndarray:
+        """Detections whose own area lies outside a range, ndarray of shape (n,), bool."""
+        rows = self.detections.row
+        if area_range == ALL_AREAS and not _may_exceed(self.boxes, ALL_AREAS):
+            return np.zeros(len(rows), dtype=bool)
+        is_outside = []
+        for batch in np.array_split(rows, 1 + len(rows) // ROWS):
+            area = areas(self.boxes[batch])
+            is_outside.append(_outside(area, area_range))
+        return np.concatenate(is_outside)
 
 
 def _outside(area: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
@@ -426,5 +500,8 @@ def _outside(area: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
 
 
 def _may_exceed(boxes: np.ndarray, limits: tuple[float, float]) -> bool:
-    """Whether a box may be larger than the upper limit, by the largest difference of two coordinates."""
+    """Whether a box may be larger than the upper limit.
+
+    Judged by the largest difference of two coordinates.
+    """
     return len(boxes) > 0 and float(np.ptp(boxes)) ** 2 > limits[1]

@@ -22,7 +22,7 @@ class MatchedDetections:
         place: ndarray of shape (n,): number of better-scored detections of the same image and
             class.
         score: ndarray of shape (n,): the detector's confidence.
-        image: ndarray of shape (n,): place of the detection's image.
+        image: ndarray of shape (n,): index of the detection's image.
         bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling
             score.
         object_class, object_image: Class and image of each object that is counted.
@@ -48,14 +48,19 @@ class MatchedDetections:
         return slice(self.bounds[k], self.bounds[k + 1])
 
     def curve(self, threshold: int, k: int) -> PrecisionRecallCurve:
-        """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
+        """Precision and recall of a class, ignored detections left out.
+
+        Args:
+            threshold: Index of the IoU threshold.
+            k: Index of the class.
+        """
         return PrecisionRecallCurve.of(self.is_true(threshold, k), self.positives[k])
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
-        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(
-            np.float64
-        )
+        rows = self.rows(k)
+        is_ranked = self.kind[threshold, rows] != IGNORED
+        return self.score[rows][is_ranked].astype(np.float64)
 
     def is_true(self, threshold: int, k: int) -> np.ndarray:
         """True positives among the detections on that curve, ndarray of bool."""
@@ -85,32 +90,48 @@ class MatchedDetections:
             weights: see `metrics`.
             points: see `farther.metrics.precision_recall.average_precision`; 101 as COCO does.
         """
-        objects, rows = self.objects(weights), self.detections(weights)
+        objects = self.objects(weights)
+        detections = self.detections(weights)
         result = np.full((len(self.kind), *objects.shape), np.nan)
         for k in np.flatnonzero(self.positives).tolist():
-            of_class = self.rows(k)
+            rows = self.rows(k)
             result[:, k] = average_precision(
-                self.kind[:, of_class], objects[k], points, rows[of_class]
+                self.kind[:, rows], objects[k], points, detections[rows]
             )
         return result
 
-    def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:
+    def recall(
+        self, weights: ImageWeights | None = None, max_detections: int | None = None
+    ) -> np.ndarray:
         """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:
             weights: see `metrics`.
-            most: Best-scored detections per image and class that count; all when None.
+            max_detections: Best-scored detections per image and class that count; all when None.
         """
-        objects, rows = self.objects(weights), self.detections(weights)
-        of_class = self.of_class
-        found = (self.kind == TRUE) & (True if most is None else self.place < most)
-        each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
-        return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))
+        objects = self.objects(weights)
+        detections = self.detections(weights)
+        detected_class = self.of_class
+        is_true = self.kind == TRUE
+        if max_detections is not None:
+            is_true &= self.place < max_detections
+        true_positives = np.empty((len(self.kind), *objects.shape))
+        for threshold, rows in enumerate(is_true):
+            true_positives[threshold] = detections[rows].total_by_group(
+                detected_class[rows], len(objects)
+            )
+        return ratio(true_positives, np.broadcast_to(objects, true_positives.shape))
 
     def above(self, score: float) -> MatchedDetections:
         """The same without the detections whose confidence is below `score`."""
         # Confidences are stored as float32, and compared as such wherever a threshold is applied.
-        kept = self.score >= np.float32(score)
-        bounds = np.append(0, np.cumsum(kept))[self.bounds]
-        columns = {name: getattr(self, name)[kept] for name in ("place", "score", "image")}
-        return replace(self, kind=self.kind[:, kept], bounds=bounds, **columns)
+        is_above = self.score >= np.float32(score)
+        above_so_far = np.append(0, np.cumsum(is_above))
+        return replace(
+            self,
+            kind=self.kind[:, is_above],
+            place=self.place[is_above],
+            score=self.score[is_above],
+            image=self.image[is_above],
+            bounds=above_so_far[self.bounds],
+        )

@@ -1,4 +1,7 @@
-"""Why no detection matches an object: names of images, coordinates or classes do not fit, and what they look like."""
+"""Explanation of why no detection matches an object.
+
+Names of images, coordinates or classes do not fit; known mistakes in writing boxes are recognised.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,14 @@ from farther.tables import Images, Objects, Regions
 
 #: Smallest IoU of a match.
 IOU = 0.5
-#: Share of the objects that detections must overlap before their boxes, read in some way, are said
-#: to fit.
-FITTING = 0.3
-#: How much larger the mean overlap with the objects must be than that of the boxes as they were
-#: read.
-BETTER = 1.25
-#: Detections of each image that are compared, those of the highest confidence.
-MOST = 20
-#: Objects that are looked at.
-OBJECTS = 5_000
+#: Share of the objects that detections must overlap before their boxes, read in some way, fit.
+MIN_OVERLAPPED = 0.3
+#: Smallest ratio of the mean overlap with the objects to that of the boxes as they were read.
+MIN_IMPROVEMENT = 1.25
+#: Largest number of detections of each image that are compared, those of the highest confidence.
+MAX_DETECTIONS = 20
+#: Largest number of objects that are compared.
+MAX_OBJECTS = 5_000
 #: Examples in a message.
 EXAMPLES = 3
 #: Sides to which networks resize their images.
@@ -39,7 +40,8 @@ class Compared:
     """The objects and the most confident detections of the images that have both.
 
     Args:
-        objects, regions: They.
+        objects: The objects.
+        regions: The N detections.
         object_image, region_image: Number of the image of each.
         sizes: Width, height, width and height of each detection's image, ndarray of shape (N, 4);
             NaN where they are not known.
@@ -53,20 +55,21 @@ class Compared:
 
     @classmethod
     def of(cls, objects: Objects, regions: Regions, images: Images | None) -> Compared:
-        """Those of two tables.
+        """The objects and the most confident detections of two tables.
 
         Args:
             objects, regions: The tables.
             images: Their images, with sizes; None where these are not known.
         """
         counted = objects[~(objects.is_crowd | objects.is_unlabelled)]
-        counted = counted[:OBJECTS]
-        with_both = np.isin(regions.image_id.astype(str), counted.image_id.astype(str))
-        detections = regions[np.flatnonzero(with_both)]
+        counted = counted[:MAX_OBJECTS]
+        has_objects = np.isin(regions.image_id.astype(str), counted.image_id.astype(str))
+        detections = regions[np.flatnonzero(has_objects)]
         _, (region_image, object_image) = image_numbers(detections.image_id, counted.image_id)
         order = np.lexsort((-detections.score, region_image))
-        rank = np.arange(len(order)) - np.searchsorted(region_image[order], region_image[order])
-        best = np.sort(order[rank < MOST])
+        ranked_image = region_image[order]
+        rank_in_image = np.arange(len(order)) - np.searchsorted(ranked_image, ranked_image)
+        best = np.sort(order[rank_in_image < MAX_DETECTIONS])
         detections = detections[best]
         sizes = np.full((len(detections), 4), np.nan)
         if images is not None:
@@ -85,19 +88,26 @@ class Compared:
         Args:
             boxes: Boxes of the detections, shape (N, 4).
         """
-        never = np.zeros(len(self.objects), bool)
-        return pairs(boxes, self.region_image, self.objects.box, self.object_image, never, IOU)
+        no_crowds = np.zeros(len(self.objects), bool)
+        return pairs(boxes, self.region_image, self.objects.box, self.object_image, no_crowds, IOU)
 
     def best_overlaps(self, boxes: np.ndarray) -> np.ndarray:
-        """The largest IoU of each object with a detection, 0 where it is below `IOU`, ndarray of shape (M,)."""
-        near = self.matches(boxes)
+        """The largest IoU of each object with a detection, ndarray of shape (M,).
+
+        Args:
+            boxes: Boxes of the detections, shape (N, 4).
+
+        Returns:
+            0 where the largest IoU is below `IOU`.
+        """
+        matching = self.matches(boxes)
         best = np.zeros(len(self.objects))
-        np.maximum.at(best, near.target, near.overlap)
+        np.maximum.at(best, matching.target, matching.overlap)
         return best
 
 
 def explain(objects: Objects, regions: Regions, images: Images | None = None) -> str:
-    """Why no detection matches an object of its class: which of images, boxes and classes do not fit.
+    """Explains why no detection matches an object of its class.
 
     Args:
         objects: Objects of at least one known class.
@@ -105,16 +115,13 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
         images: Their images, whose sizes tell more about boxes.
 
     Returns:
-        One sentence or two, with three examples of each side.
+        One sentence or two that say which of images, boxes and classes do not fit, with three
+        examples of each side.
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["b"],
-    ...     region_id=[0],
-    ...     box=[[0, 0, 10, 10]],
-    ...     score=[0.9],
-    ...     label=[0],
+    ...     image_id=["b"], region_id=[0], box=[[0, 0, 10, 10]], score=[0.9], label=[0],
     ...     classes=("cat",),
     ... )
     >>> explain(objects, regions)
@@ -127,7 +134,7 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
             f"{_names(objects.image_id)}; detections in {_names(regions.image_id)}"
         )
     overlap = float(compared.best_overlaps(compared.regions.box).mean())
-    words = _reading_that_fits(compared, least=BETTER * overlap)
+    words = _reading_that_fits(compared, smallest_mean=MIN_IMPROVEMENT * overlap)
     if overlap > 0 and not words:
         return _other_classes(compared)
     return _other_boxes(compared, words)
@@ -135,62 +142,85 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
 
 def _other_classes(compared: Compared) -> str:
     """A sentence for boxes that fit, but whose classes do not."""
-    near = compared.matches(compared.regions.box)
-    region, target = near.region, near.target
+    matching = compared.matches(compared.regions.box)
+    label = compared.regions.label[matching.region]
+    category = compared.objects.category[matching.target]
     classes = compared.regions.classes
-    names = np.array(classes, dtype=object)[compared.regions.label[region]]
-    seen = Counter(zip(compared.objects.category[target], names, strict=True))
-    shown = [
-        f"{category} is detected as {name} ({count})"
-        for (category, name), count in seen.most_common(EXAMPLES)
-    ]
-    text = (
-        f"boxes fit, classes do not: detections overlap {len(np.unique(target))} of {len(compared.objects)} objects, "
-        f"but none has the object's class ({', '.join(shown)})"
+    detected_names = np.array(classes, dtype=object)[label]
+    confusions = Counter(zip(category, detected_names, strict=True))
+    examples = ", ".join(
+        f"{object_category} is detected as {name} ({count})"
+        for (object_category, name), count in confusions.most_common(EXAMPLES)
     )
-    unknown = sorted(set(compared.objects.category) - set(classes))
-    place = places_among(compared.objects.category[target], classes)
-    of_known = place >= 0
-    if not of_known.any():
-        return f"{text}. Objects are of {_names(np.array(unknown, dtype=object))}; the detector has {_names(classes)}"
-    steps = Counter((compared.regions.label[region] - place)[of_known].tolist())
-    step, count = steps.most_common(1)[0]
-    if count > len(np.flatnonzero(of_known)) / 2:
+    text = (
+        "boxes fit, classes do not: detections overlap "
+        f"{len(np.unique(matching.target))} of {len(compared.objects)} objects, "
+        f"but none has the object's class ({examples})"
+    )
+
+    class_of_object = places_among(category, classes)
+    is_known = class_of_object >= 0
+    if not is_known.any():
+        unknown = sorted(set(compared.objects.category) - set(classes))
+        return (
+            f"{text}. Objects are of {_names(np.array(unknown, dtype=object))}; "
+            f"the detector has {_names(classes)}"
+        )
+
+    known_count = np.count_nonzero(is_known)
+    step, count = _most_common((label - class_of_object)[is_known])
+    if count > known_count / 2:
         side = "larger" if step > 0 else "smaller"
-        return f"{text}: they look shifted, each number {side} by {abs(step)} than the class's. Correct their numbers"
-    sums = Counter((compared.regions.label[region] + place)[of_known].tolist())
-    if sums.most_common(1)[0][1] > len(np.flatnonzero(of_known)) / 2:
+        return (
+            f"{text}: they look shifted, each number {side} by {abs(step)} than the class's. "
+            "Correct their numbers"
+        )
+    _, count = _most_common((label + class_of_object)[is_known])
+    if count > known_count / 2:
         return f"{text}: they look numbered in reversed order. Correct their numbers"
     return f"{text}: they look numbered in another order. Correct their numbers"
+
+
+def _most_common(numbers: np.ndarray) -> tuple[int, int]:
+    """The most common of some numbers, and its count."""
+    return Counter(numbers.tolist()).most_common(1)[0]
 
 
 def _other_boxes(compared: Compared, words: str) -> str:
     """A sentence for boxes that overlap no object, or hardly any.
 
     Args:
-        words: What the boxes look like; empty where that is not known.
+        words: Description of what the boxes look like; empty where that is not known.
     """
-    found = np.count_nonzero(compared.best_overlaps(compared.regions.box))
-    text = f"detections of any class overlap {found} of {len(compared.objects)} objects by an IoU of {IOU:g}"
-    examples = f"{_boxes(compared.objects)}; detections have {_boxes(compared.regions)} (xmin, ymin, xmax, ymax)"
+    overlapped = np.count_nonzero(compared.best_overlaps(compared.regions.box))
+    text = (
+        f"detections of any class overlap {overlapped} of {len(compared.objects)} objects "
+        f"by an IoU of {IOU:g}"
+    )
+    examples = (
+        f"{_boxes(compared.objects)}; detections have {_boxes(compared.regions)} "
+        "(xmin, ymin, xmax, ymax)"
+    )
     if words:
         return f"{text}: boxes look like {words}. Objects have {examples}"
     return f"{text}: boxes are in other coordinates, or of other images. Objects have {examples}"
 
 
-def _reading_that_fits(compared: Compared, least: float) -> str:
-    """What the boxes look like, in words; empty where none of the known mistakes makes them fit.
+def _reading_that_fits(compared: Compared, smallest_mean: float) -> str:
+    """Description of the mistake that makes the boxes fit; empty where none of the known ones does.
 
     Args:
-        least: Mean of the objects' best overlaps that it must exceed.
+        smallest_mean: Mean of the objects' best overlaps that it must exceed.
     """
     boxes = compared.regions.box.astype(np.float64)
-    best, words = least, ""
+    best_mean = smallest_mean
+    best_description = ""
     for description, reading in _readings(compared).items():
         overlap = compared.best_overlaps(_valid(reading(boxes, compared.sizes)))
-        if np.mean(overlap > 0) > FITTING and overlap.mean() > best:
-            best, words = float(overlap.mean()), description
-    return words
+        if np.mean(overlap > 0) > MIN_OVERLAPPED and overlap.mean() > best_mean:
+            best_mean = float(overlap.mean())
+            best_description = description
+    return best_description
 
 
 def _readings(compared: Compared) -> dict[str, Reading]:
@@ -200,12 +230,12 @@ def _readings(compared: Compared) -> dict[str, Reading]:
         "corners that were read as x, y, width, height": _corner_as_size,
         "centres that were read as upper left corners": _centre_as_corner,
         "upper left corners that were read as centres": _corner_as_centre,
-        "y, x, y, x instead of x, y, x, y": lambda boxes, _: boxes[:, [1, 0, 3, 2]],
+        "y, x, y, x instead of x, y, x, y": _swapped_axes,
     }
     if not np.isfinite(compared.sizes).all():
         return readings
-    readings["fractions of width and height"] = lambda boxes, sizes: boxes * sizes
-    readings["percentages of width and height"] = lambda boxes, sizes: boxes * sizes / 100
+    readings["fractions of width and height"] = _fractions
+    readings["percentages of width and height"] = _percentages
     for side in SIDES:
         readings[f"pixels of a picture of {side} x {side}"] = _stretched_to(side)
         readings[f"pixels of a picture whose longer side is {side}"] = _scaled_to(
@@ -236,6 +266,18 @@ def _corner_as_centre(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return boxes + np.tile(half, 2)
 
 
+def _swapped_axes(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return boxes[:, [1, 0, 3, 2]]
+
+
+def _fractions(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return boxes * sizes
+
+
+def _percentages(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return boxes * sizes / 100
+
+
 def _stretched_to(side: int) -> Reading:
     """Reading of boxes in images that were resized to a square."""
 
@@ -246,7 +288,12 @@ def _stretched_to(side: int) -> Reading:
 
 
 def _scaled_to(side: int, *, padded: bool) -> Reading:
-    """Reading of boxes in images that were resized by their longer side, and padded on both sides of the shorter."""
+    """Reading of boxes in images that were resized by their longer side.
+
+    Args:
+        side: Length of the longer side after resizing.
+        padded: Whether both ends of the shorter side were padded, to a square.
+    """
 
     def read(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         scale = side / sizes.max(axis=1, keepdims=True)
@@ -266,7 +313,7 @@ def _scaled_by_shorter(side: int) -> Reading:
 
 
 def _valid(boxes: np.ndarray) -> np.ndarray:
-    """Boxes, those of a negative size without an area."""
+    """Boxes whose negative widths and heights are 0."""
     return np.concatenate([boxes[:, :2], np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
 
 
@@ -280,10 +327,10 @@ def _names(names: Sequence[str] | np.ndarray) -> str:
 
 def _boxes(table: Objects | Regions) -> str:
     """The boxes of the first different images, as a message shows them."""
-    shown: dict[str, str] = {}
+    text_by_image: dict[str, str] = {}
     for image_id, box in zip(table.image_id, table.box, strict=True):
-        if len(shown) == EXAMPLES:
+        if len(text_by_image) == EXAMPLES:
             break
         edges = ", ".join(f"{edge:.4g}" for edge in box.tolist())
-        shown.setdefault(image_id, f"[{edges}] in {shorten(image_id)}")
-    return ", ".join(shown.values())
+        text_by_image.setdefault(image_id, f"[{edges}] in {shorten(image_id)}")
+    return ", ".join(text_by_image.values())

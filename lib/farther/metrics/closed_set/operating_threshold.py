@@ -57,13 +57,8 @@ def choose(
     >>> from farther.tables import Images, Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a", "a"],
-    ...     region_id=[0, 1],
-    ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
-    ...     score=[0.75, 0.25],
-    ...     label=[0, 0],
-    ...     logits=[[1.0], [1.0]],
-    ...     classes=("cat",),
+    ...     image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 10], [50, 0, 60, 10]],
+    ...     score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",),
     ... )
     >>> choose(objects, regions, "best_f1")["threshold"]
     0.75
@@ -71,32 +66,35 @@ def choose(
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
     per_class = {name: _best_f1(matched, k) for k, name in enumerate(known.classes)}
+    used_rule: str | float = rule
     if regions.header.whole_images:
         threshold = 0.0
+        used_rule = WHOLE_IMAGES
     elif isinstance(rule, (int, float)) and not isinstance(rule, bool):
         if not 0 <= rule <= 1:
             raise ParameterError(
                 f"operating threshold: expected a number from 0 to 1, found {rule}"
             )
         threshold = float(rule)
-    elif rule in ("best_f1", "best_map"):
+    elif rule == "best_f1":
         _refuse_without_matches(objects, regions, matched, images)
-        best = defined([of_class["threshold"] for of_class in per_class.values()])
-        best = best[~np.isnan(best)]
-        threshold = (
-            float(best.mean()) if rule == "best_f1" else _largest_harmless(matched, tolerance)
-        )
+        best_by_class = defined([best["threshold"] for best in per_class.values()])
+        threshold = float(best_by_class[~np.isnan(best_by_class)].mean())
+    elif rule == "best_map":
+        _refuse_without_matches(objects, regions, matched, images)
+        threshold = _largest_harmless(matched, tolerance)
     else:
         raise ParameterError(
             f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number"
         )
+
     kept = matched.above(threshold)
     for k, name in enumerate(known.classes):
         per_class[name] |= _last_point(kept, k)
-    has_objects = bool(matched.positives.any())
-    reached = float(np.nanmean(kept.average_precision())) if has_objects else None
-    used = WHOLE_IMAGES if regions.header.whole_images else rule
-    return {"threshold": threshold, "rule": used, "map": reached, "per_class": per_class}
+    mean_ap = None
+    if matched.positives.any():
+        mean_ap = float(np.nanmean(kept.average_precision()))
+    return {"threshold": threshold, "rule": used_rule, "map": mean_ap, "per_class": per_class}
 
 
 def _refuse_without_matches(
@@ -109,19 +107,17 @@ def _refuse_without_matches(
         matched: The detections of known classes, matched at IoU 0.5 first.
 
     Raises:
-        DataError: there is none; says why.
+        DataError: no detection is true; says why.
     """
-    if not matched.positives.any():
-        if len(objects):
-            known = ", ".join(map(shorten, regions.header.known_classes[:3]))
-            labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
-            problem = (
-                f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
-            )
-            raise DataError(f"no operating threshold can be chosen: {problem}")
+    if not len(objects):
         raise DataError(
             "no operating threshold can be chosen without objects; give a number instead"
         )
+    if not matched.positives.any():
+        known = ", ".join(map(shorten, regions.header.known_classes[:3]))
+        labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
+        problem = f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
+        raise DataError(f"no operating threshold can be chosen: {problem}")
     if not len(matched.score):
         problem = f"{int(matched.positives.sum())} objects, but no detection of a known class"
         lowest = f"those with a confidence below {regions.header.score_threshold:g} were not stored"
@@ -136,11 +132,11 @@ def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:
     """Confidence with the best F1 of class k at IoU 0.5; of equal ones the largest."""
     if not matched.positives[k]:
         return {"threshold": None, "f1": None}
-    curve, scores = matched.curve(0, k), matched.scores(0, k)
+    curve = matched.curve(0, k)
+    scores = matched.scores(0, k)
     total = curve.precision + curve.recall
-    f1 = np.divide(
-        2 * curve.precision * curve.recall, total, out=np.zeros_like(total), where=total > 0
-    )
+    product = 2 * curve.precision * curve.recall
+    f1 = np.divide(product, total, out=np.zeros_like(total), where=total > 0)
     # A threshold keeps all detections of equal confidence: only the last of them is a point that a
     # threshold reaches.
     f1[:-1][scores[:-1] == scores[1:]] = 0
@@ -151,19 +147,27 @@ def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:
 
 
 def _largest_harmless(matched: MatchedDetections, tolerance: float) -> float:
-    """The largest confidence that cuts off at most `tolerance` of mAP; mAP only falls as it rises: bisection."""
+    """The largest confidence that cuts off at most `tolerance` of mAP.
+
+    mAP only falls as the confidence rises, so bisection finds it.
+    """
     levels = np.unique(matched.score)
     # Sums of the same numbers in another order may differ in the last digits.
-    least = np.nanmean(matched.average_precision()) - tolerance - 1e-12
-    low, high = 0, len(levels)
+    smallest_map = np.nanmean(matched.average_precision()) - tolerance - 1e-12
+    low = 0
+    high = len(levels)
     while high - low > 1:
         middle = (low + high) // 2
-        enough = np.nanmean(matched.above(levels[middle]).average_precision()) >= least
-        low, high = (middle, high) if enough else (low, middle)
+        mean_ap = np.nanmean(matched.above(levels[middle]).average_precision())
+        if mean_ap >= smallest_map:
+            low = middle
+        else:
+            high = middle
     return float(levels[low])
 
 
 def _last_point(matched: MatchedDetections, k: int) -> dict[str, float | None]:
+    """Precision and recall of all detections of class k at IoU 0.5."""
     if not matched.positives[k]:
         return {"precision": None, "recall": None}
     curve = matched.curve(0, k)

@@ -1,1 +1,1 @@
-"""Errors of a detector: the cause of each wrong detection, and what correcting all errors of a kind would be worth."""
+"""Errors of a detector: their causes, and the gain from correcting all errors of a kind."""

@@ -1,6 +1,7 @@
-"""Causes of wrong detections, and their shares at each recall (Hoiem et al., Diagnosing Error in Object Detectors, ECCV
-2012; with unknown objects as in Section 4.1 of Dhamija et al., WACV 2020,
-doi:10.1109/WACV45572.2020.9093355).
+"""Causes of wrong detections, and their shares at each recall.
+
+Source: Hoiem et al., Diagnosing Error in Object Detectors, ECCV 2012; with unknown objects as in
+Section 4.1 of Dhamija et al., WACV 2020, doi:10.1109/WACV45572.2020.9093355.
 """
 
 from __future__ import annotations
@@ -87,47 +88,61 @@ def diagnose(
         A detection's cause depends on more confident ones of its image only: those above a higher
         operating point keep their causes.
     """
-    settings = settings or Diagnosis()
+    if settings is None:
+        settings = Diagnosis()
+    is_above = above_of_class(regions, points)
+    is_wild = is_among(regions.image_id, settings.wild_images)
     cause = np.full(len(regions), "", dtype=object)
-    above = above_of_class(regions, points)
-    wild = is_among(regions.image_id, settings.wild_images)
-    cause[above & wild], cause[above & ~wild] = "mixed_unknown", "background"
+    cause[is_above & is_wild] = "mixed_unknown"
+    cause[is_above & ~is_wild] = "background"
 
-    near, is_ignored = _touching(objects, regions, above, settings.touch)
-    groups: dict[str, set[int]] = {}
-    for number, members in enumerate(settings.similar):
-        for member in members:
-            groups.setdefault(member, set()).add(number)
-    detected_as = regions.label[near.region]
-    known = is_among(objects.category, points.keys())[near.target]
-    alike = np.zeros(len(near), dtype=bool)
-    if groups:
-        both = zip(
-            np.array(regions.classes, dtype=object)[detected_as],
-            objects.category[near.target],
-            strict=True,
-        )
-        alike[:] = [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in both]
-    on_ignored = is_ignored[near.target]
+    near, is_ignored = _touching(objects, regions, is_above, settings.touch)
+    region_class = regions.label[near.region]
+    object_class = places_among(objects.category, regions.classes)[near.target]
+    is_known = is_among(objects.category, points.keys())[near.target]
+    is_counted = ~is_ignored[near.target]
+    is_similar = _are_similar(
+        np.array(regions.classes, dtype=object)[region_class],
+        objects.category[near.target],
+        settings.similar,
+    )
     # From the weakest claim to the strongest: a later one overwrites.
-    for claim, fits in (
-        ("ignored", on_ignored),
-        ("unknown_unknown", ~known & ~on_ignored),
-        ("other_class", known & ~on_ignored),
-        ("similar", known & alike & ~on_ignored),
-        (
-            "localisation",
-            (detected_as == places_among(objects.category, regions.classes)[near.target])
-            & ~on_ignored,
-        ),
-    ):
-        cause[near.region[fits]] = claim
+    cause[near.region[~is_counted]] = "ignored"
+    cause[near.region[is_counted & ~is_known]] = "unknown_unknown"
+    cause[near.region[is_counted & is_known]] = "other_class"
+    cause[near.region[is_counted & is_known & is_similar]] = "similar"
+    cause[near.region[is_counted & (region_class == object_class)]] = "localisation"
 
-    rows = np.flatnonzero(above)
-    of_known = ClosedSet.of(objects, regions[above], tuple(points), max_detections=len(rows))
-    is_true = of_known.match([settings.iou]).kind[0] == TRUE
-    cause[rows[of_known.detections.row[is_true]]] = "correct"
+    rows = np.flatnonzero(is_above)
+    known = ClosedSet.of(objects, regions[is_above], tuple(points), max_detections=len(rows))
+    is_true = known.match([settings.iou]).kind[0] == TRUE
+    cause[rows[known.detections.row[is_true]]] = "correct"
     return cause
+
+
+def _are_similar(
+    detected: np.ndarray, category: np.ndarray, similar: Sequence[Collection[str]]
+) -> np.ndarray:
+    """Whether the two classes of each pair are easily confused, ndarray of shape (P,), bool.
+
+    Args:
+        detected, category: Class of the detection and of the object, object arrays of shape (P,).
+        similar: Groups of classes that are easily confused.
+    """
+    if not similar:
+        return np.zeros(len(detected), dtype=bool)
+    groups_by_class: dict[str, set[int]] = {}
+    for number, members in enumerate(similar):
+        for member in members:
+            groups_by_class.setdefault(member, set()).add(number)
+
+    is_similar = np.zeros(len(detected), dtype=bool)
+    no_groups: set[int] = set()
+    for row, (first, second) in enumerate(zip(detected, category, strict=True)):
+        first_groups = groups_by_class.get(first, no_groups)
+        second_groups = groups_by_class.get(second, no_groups)
+        is_similar[row] = not first_groups.isdisjoint(second_groups)
+    return is_similar
 
 
 def counts_at_recalls(
@@ -136,14 +151,15 @@ def counts_at_recalls(
     recalls: Sequence[float],
     weights: ImageWeights | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Detections of each cause from the operating points on, summed over the classes that reach the recall.
+    """Detections of each cause from the operating points on, and classes that reach each recall.
 
-    A class's operating point at recall r is the highest confidence at which at least that share of
-    its objects is found; all detections of equal confidence count.
+    Detections are summed over the classes that reach the recall. A class's operating point at
+    recall r is the highest confidence at which at least that share of its objects is found; all
+    detections of equal confidence count.
 
     Args:
         matched: Detections of known classes at one IoU threshold.
-        cause: Place in `CAUSES` of the cause of each of them, or −1, in their order, ndarray of
+        cause: Index in `CAUSES` of the cause of each of them, or −1, in their order, ndarray of
             shape (n,).
         recalls: R recalls, above 0 and at most 1.
         weights: How often each image counts in each of B replicates, see
@@ -156,70 +172,105 @@ def counts_at_recalls(
     Raises:
         ParameterError: a recall is not above 0 and at most 1.
     """
-    if wrong := [recall for recall in recalls if not 0 < recall <= 1]:
-        raise ParameterError(f"expected a recall above 0 and at most 1, found {wrong[0]}")
-    objects, rows = matched.objects(weights), matched.detections(weights)
+    for recall in recalls:
+        if not 0 < recall <= 1:
+            raise ParameterError(f"expected a recall above 0 and at most 1, found {recall}")
+    objects = matched.objects(weights)
+    detections = matched.detections(weights)
     replicates = objects.shape[1]
     counts = np.zeros((len(CAUSES), len(recalls), replicates))
     classes = np.zeros((len(recalls), replicates), dtype=np.int64)
     for k in np.flatnonzero(matched.positives).tolist():
-        of_class = matched.rows(k)
-        score = matched.score[of_class]
-        last = np.searchsorted(-score, -score, side="right") - 1
-        true = np.flatnonzero(matched.kind[0, of_class] == TRUE)
-        by_cause = [np.flatnonzero(cause[of_class] == number) for number in range(len(CAUSES))]
+        rows = matched.rows(k)
+        true = np.flatnonzero(matched.kind[0, rows] == TRUE)
         if not len(true):
             continue
-        if rows.grouped:
-            needed = np.multiply.outer(np.asarray(recalls), objects[k]) - 1e-9
-            found, reached = _counts_of_groups(rows[of_class], last, true, by_cause, needed)
-            reached &= objects[k] > 0
-            classes += reached
-            counts += found * reached
-            continue
-        for block in blocks(replicates, len(score)):
-            each = rows[of_class].in_block(block)
-            found = np.cumsum(each[:, true], axis=1)
-            needed = np.multiply.outer(np.asarray(recalls), objects[k, block]) - 1e-9
-            reached = (found[:, -1] >= needed) & (objects[k, block] > 0)
-            point = last[
-                true[np.stack([np.argmax(found >= least[:, None], axis=1) for least in needed])]
-            ]
-            classes[:, block] += reached
-            at = np.arange(len(each))
-            for total, of_cause in zip(counts, by_cause, strict=True):
-                so_far = accumulated(each[:, of_cause])
-                total[:, block] += (
-                    so_far[at, np.searchsorted(of_cause, point, side="right")] * reached
-                )
+        score = matched.score[rows]
+        ranked = _RankedClass(
+            weights=detections[rows],
+            last_of_equal=np.searchsorted(-score, -score, side="right") - 1,
+            true=true,
+            by_cause=[np.flatnonzero(cause[rows] == number) for number in range(len(CAUSES))],
+        )
+        needed = np.multiply.outer(np.asarray(recalls), objects[k]) - 1e-9
+        if ranked.weights.grouped:
+            class_counts, is_reached = ranked.counts_of_groups(needed)
+        else:
+            class_counts, is_reached = ranked.counts(needed)
+        is_reached &= objects[k] > 0
+        classes += is_reached
+        counts += class_counts * is_reached
     return counts, classes
 
 
-def _counts_of_groups(
-    rows: RowWeights,
-    last: np.ndarray,
-    true: np.ndarray,
-    by_cause: Sequence[np.ndarray],
-    needed: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Counts of each cause (8, R, B) of a class, and the recalls that it reaches (R, B), at levels of the confidence.
+@dataclass(frozen=True)
+class _RankedClass:
+    """Detections of one class, the most confident first.
 
     Args:
-        rows: Weights of the detections, the most confident first.
-        last: The last detection of the same confidence as each.
-        true: The correct ones.
-        by_cause: Those of each cause.
-        needed: Number of correct detections at each recall, ndarray of shape (R, B).
+        weights: Weights of the detections.
+        last_of_equal: The last detection of the same confidence as each, ndarray of shape (n,).
+        true: The correct ones, ascending.
+        by_cause: Those of each cause, ascending, in the order of `CAUSES`.
     """
-    ends = np.unique(last[np.linspace(0, len(last) - 1, LEVELS).astype(np.int64)])
-    level = np.searchsorted(ends, np.arange(len(last)))
-    found = rows[true].up_to_level(level[true], len(ends))
-    point = np.stack([np.argmax(found >= least[:, None], axis=1) for least in needed])
-    at = np.arange(found.shape[0])
-    each = [
-        rows[of_cause].up_to_level(level[of_cause], len(ends))[at, point] for of_cause in by_cause
-    ]
-    return np.stack(each), found[:, -1] >= needed
+
+    weights: RowWeights
+    last_of_equal: np.ndarray
+    true: np.ndarray
+    by_cause: Sequence[np.ndarray]
+
+    def counts(self, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts of each cause down to the operating points, and the recalls that are reached.
+
+        Args:
+            needed: Number of correct detections at each recall, ndarray of shape (R, B).
+
+        Returns:
+            ndarrays of shape (8, R, B) and (R, B); counts mean nothing where a recall is not
+            reached.
+        """
+        counts = np.zeros((len(self.by_cause), *needed.shape))
+        is_reached = np.zeros(needed.shape, dtype=bool)
+        for block in blocks(needed.shape[1], len(self.weights)):
+            weight = self.weights.in_block(block)
+            true_so_far = np.cumsum(weight[:, self.true], axis=1)
+            is_reached[:, block] = true_so_far[:, -1] >= needed[:, block]
+            first_true = _first_reaching(true_so_far, needed[:, block])
+            point = self.last_of_equal[self.true[first_true]]
+            replicate = np.arange(len(weight))
+            for cause, rows in enumerate(self.by_cause):
+                so_far = accumulated(weight[:, rows])
+                count_at_point = np.searchsorted(rows, point, side="right")
+                counts[cause, :, block] = so_far[replicate, count_at_point]
+        return counts, is_reached
+
+    def counts_of_groups(self, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `counts`, at some levels of the confidence."""
+        level_rows = np.linspace(0, len(self.last_of_equal) - 1, LEVELS).astype(np.int64)
+        level_ends = np.unique(self.last_of_equal[level_rows])
+        level = np.searchsorted(level_ends, np.arange(len(self.last_of_equal)))
+        true_so_far = self.weights[self.true].up_to_level(level[self.true], len(level_ends))
+        point = _first_reaching(true_so_far, needed)
+        replicate = np.arange(len(true_so_far))
+        counts = []
+        for rows in self.by_cause:
+            so_far = self.weights[rows].up_to_level(level[rows], len(level_ends))
+            counts.append(so_far[replicate, point])
+        return np.stack(counts), true_so_far[:, -1] >= needed
+
+
+def _first_reaching(so_far: np.ndarray, needed: np.ndarray) -> np.ndarray:
+    """The first column at which a growing count reaches each number that is needed.
+
+    Args:
+        so_far: ndarray of shape (B, n).
+        needed: ndarray of shape (R, B).
+
+    Returns:
+        ndarray of shape (R, B); 0 where the number is not reached.
+    """
+    first = [np.argmax(so_far >= at_recall[:, None], axis=1) for at_recall in needed]
+    return np.stack(first)
 
 
 def shares(counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -231,11 +282,10 @@ def shares(counts: np.ndarray) -> dict[str, np.ndarray]:
     Returns:
         {cause: ndarray of shape (R, B)}, without "ignored".
     """
-    kept = {
-        name: of_cause for name, of_cause in zip(CAUSES, counts, strict=True) if name != "ignored"
-    }
-    whole = np.sum(list(kept.values()), axis=0)
-    return {name: ratio(part, whole) for name, part in kept.items()}
+    count_by_cause = dict(zip(CAUSES, counts, strict=True))
+    del count_by_cause["ignored"]
+    total = np.sum(list(count_by_cause.values()), axis=0)
+    return {cause: ratio(count, total) for cause, count in count_by_cause.items()}
 
 
 def confusion(
@@ -262,9 +312,15 @@ def confusion(
 
 
 def _touching(
-    objects: Objects, regions: Regions, above: np.ndarray, touch: float
+    objects: Objects, regions: Regions, is_chosen: np.ndarray, touch: float
 ) -> tuple[OverlapPairs, np.ndarray]:
-    """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
+    """Pairs of a chosen detection and an object that overlap, and the objects that do not count.
+
+    Args:
+        objects, regions: see `diagnose`.
+        is_chosen: Detections, ndarray of shape (N,), bool.
+        touch: Smallest overlap.
+    """
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     near = pairs(regions.box, region_image, objects.box, object_image, objects.is_crowd, touch)
-    return near[above[near.region]], objects.is_crowd | objects.is_difficult
+    return near[is_chosen[near.region]], objects.is_crowd | objects.is_difficult

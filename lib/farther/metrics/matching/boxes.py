@@ -21,7 +21,7 @@ BLOCK = 1 << 16
 ROWS = 1 << 20
 
 #: Fewer names than this are numbered one by one.
-FEW = 1024
+FEW_NAMES = 1024
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class OverlapPairs:
     @classmethod
     def none(cls) -> OverlapPairs:
         """No pair at all."""
-        nothing = np.zeros(0, dtype=np.int32)
-        return cls(nothing, nothing, np.zeros(0))
+        no_rows = np.zeros(0, dtype=np.int32)
+        return cls(no_rows, no_rows, np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.region)
@@ -52,7 +52,12 @@ class OverlapPairs:
         return OverlapPairs(self.region[rows], self.target[rows], self.overlap[rows])
 
     def joined(self, other: OverlapPairs, first_region: int, first_target: int) -> OverlapPairs:
-        """These, and pairs of other tables whose rows follow from `first_region` and `first_target` on."""
+        """These pairs, and pairs of other tables whose rows follow.
+
+        Args:
+            other: Pairs of the other tables.
+            first_region, first_target: Number of the first row of the other tables.
+        """
         return OverlapPairs(
             np.concatenate([self.region, other.region + np.int32(first_region)]),
             np.concatenate([self.target, other.target + np.int32(first_target)]),
@@ -61,27 +66,29 @@ class OverlapPairs:
 
     def keeping(self, kept: np.ndarray) -> OverlapPairs:
         """The pairs of the regions that a mask selects, whose rows close up."""
-        left = self[kept[self.region]]
-        return OverlapPairs(
-            (np.cumsum(kept, dtype=np.int32) - 1)[left.region], left.target, left.overlap
-        )
+        remaining = self[kept[self.region]]
+        new_row = np.cumsum(kept, dtype=np.int32) - 1
+        return OverlapPairs(new_row[remaining.region], remaining.target, remaining.overlap)
 
     def moved(self, rows: np.ndarray, regions: int | None = None) -> OverlapPairs:
         """The pairs of some regions in their new order, sorted by it.
 
         Args:
             rows: The rows of the regions in their new order.
-            regions: Number of regions that there were; as many as there are now when None.
+            regions: Number of regions before; as many as now when None.
         """
-        place = np.full(len(rows) if regions is None else regions, -1, dtype=np.int32)
-        place[rows] = np.arange(len(rows), dtype=np.int32)
-        region = place[self.region]
+        new_row = np.full(len(rows) if regions is None else regions, -1, dtype=np.int32)
+        new_row[rows] = np.arange(len(rows), dtype=np.int32)
+        region = new_row[self.region]
         order = np.argsort(region, kind="stable")
-        order = order[np.searchsorted(region[order], 0) :]  # −1 is a region that is left out
+        # −1 is a region that is left out.
+        order = order[np.searchsorted(region[order], 0) :]
         return OverlapPairs(region[order], self.target[order], self.overlap[order])
 
     def preferred_first(self, last_choice: np.ndarray, number: np.ndarray) -> OverlapPairs:
-        """Sorted by preference within each region, the largest overlap first; pairs must be sorted by region.
+        """Sorted by preference within each region, the largest overlap first.
+
+        The pairs must be sorted by region.
 
         Args:
             last_choice: ndarray of shape (M,), bool: objects that are taken only when there is no
@@ -89,13 +96,15 @@ class OverlapPairs:
             number: ndarray of shape (M,), int64: each object's number. Among equal overlaps the
                 object with the larger one comes first, as in pycocotools the later.
         """
-        same = self.region[1:] == self.region[:-1]
-        rows = np.flatnonzero(np.append(same, False) | np.append(False, same)[: len(self)])
+        same_as_next = self.region[1:] == self.region[:-1]
+        has_choice = np.append(same_as_next, False) | np.append(False, same_as_next)[: len(self)]
+        rows = np.flatnonzero(has_choice)
         if not len(rows):
             return self
-        region, target, overlap = self.region[rows], self.target[rows], self.overlap[rows]
+        region = self.region[rows]
+        target = self.target[rows]
         # The complement falls as the number rises, and cannot overflow.
-        preferred = np.lexsort((~number[target], -overlap, last_choice[target], region))
+        preferred = np.lexsort((~number[target], -self.overlap[rows], last_choice[target], region))
         order = np.arange(len(self))
         order[rows] = rows[preferred]
         return self[order]
@@ -107,29 +116,35 @@ class OverlapPairs:
 
 def areas(boxes: np.ndarray) -> np.ndarray:
     """Areas in square pixels, ndarray of shape (N,), float64."""
-    left, top, right, bottom = (side.astype(np.float64) for side in np.asarray(boxes).T)
-    area: np.ndarray = (right - left) * (bottom - top)
+    boxes = np.asarray(boxes)
+    width = boxes[:, 2].astype(np.float64) - boxes[:, 0].astype(np.float64)
+    height = boxes[:, 3].astype(np.float64) - boxes[:, 1].astype(np.float64)
+    area: np.ndarray = width * height
     return area
 
 
 def overlaps(
     first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None = None
 ) -> np.ndarray:
-    """IoU of each row of `first` with the same row of `second`, ndarray of shape (N,); 0 where both are empty.
+    """IoU of each row of `first` with the same row of `second`; 0 where both are empty.
 
     Args:
+        first, second: Boxes, ndarrays of shape (N, 4).
         is_crowd: ndarray of shape (N,), bool: rows whose second box holds several objects. There
             the intersection is divided by the area of the first box alone (COCO's rule).
+
+    Returns:
+        ndarray of shape (N,).
     """
     first = np.asarray(first, dtype=np.float64)
     second = np.asarray(second, dtype=np.float64)
     width = np.minimum(first[:, 2], second[:, 2]) - np.maximum(first[:, 0], second[:, 0])
     height = np.minimum(first[:, 3], second[:, 3]) - np.maximum(first[:, 1], second[:, 1])
     intersection = np.maximum(width, 0) * np.maximum(height, 0)
-    whole = areas(first) + areas(second) - intersection
+    union = areas(first) + areas(second) - intersection
     if is_crowd is not None:
-        whole = np.where(is_crowd, areas(first), whole)
-    return np.divide(intersection, whole, out=np.zeros_like(intersection), where=whole > 0)
+        union = np.where(is_crowd, areas(first), union)
+    return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
 
 
 def pairs(
@@ -144,32 +159,33 @@ def pairs(
     """All pairs of a region and an object with the same key whose overlap is `at_least` or more.
 
     Args:
+        region_box, target_box: Boxes of the regions and the objects, ndarrays of shape (N, 4) and
+            (M, 4).
         region_key, target_key: int64 arrays, one number per row, 0 or more: rows with equal keys
             are compared (the image, or the image and the class).
         is_crowd: bool array, one per object: see `overlaps`.
+        at_least: Smallest overlap.
         region_row: The row of `region_box` that each region has; its own when None.
 
     Returns:
         Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs
         that are kept.
     """
-    found = []
+    regions = []
+    targets = []
+    pair_overlaps = []
     for region, target in _blocks(region_key, target_key):
-        of_region = region_box[region if region_row is None else region_row[region]]
-        overlap = overlaps(of_region, target_box[target], is_crowd[target])
-        kept = (overlap >= at_least) & (overlap > 0)
-        found.append(
-            OverlapPairs(
-                region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]
-            )
-        )
-    if not found:
+        box_row = region if region_row is None else region_row[region]
+        overlap = overlaps(region_box[box_row], target_box[target], is_crowd[target])
+        is_pair = (overlap >= at_least) & (overlap > 0)
+        regions.append(region[is_pair].astype(np.int32))
+        targets.append(target[is_pair].astype(np.int32))
+        pair_overlaps.append(overlap[is_pair])
+    if not regions:
         return OverlapPairs.none()
-    joined = [
-        np.concatenate([getattr(p, name) for p in found])
-        for name in ("region", "target", "overlap")
-    ]
-    return OverlapPairs(*joined)
+    return OverlapPairs(
+        np.concatenate(regions), np.concatenate(targets), np.concatenate(pair_overlaps)
+    )
 
 
 def _blocks(left_key: np.ndarray, right_key: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -198,47 +214,79 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         columns: Object arrays of `str`.
 
     Returns:
-        The distinct names, sorted, and for each column its rows' places among them (int32).
+        The distinct names, sorted, and for each column the index of each row's name among them
+        (int32).
     """
-    if sum(map(len, columns)) < FEW:  # Polars starts its threads even for one name
-        sorted_names = sorted({name for column in columns for name in column.tolist()})
-        place = {name: number for number, name in enumerate(sorted_names)}
-        found = [
-            np.fromiter((place[name] for name in c.tolist()), np.int32, len(c)) for c in columns
-        ]
-        return np.array(sorted_names, dtype=object), found
-    runs = [_runs(column) for column in columns]  # rows of an image are mostly neighbours
-    firsts = [column[is_first] for column, is_first in zip(columns, runs, strict=True)]
-    names = pl.concat(
-        [pl.Series(c.tolist(), dtype=pl.String) for c in firsts]
-    )  # Arrow's arrays would import pandas
-    words = names.unique().sort()
-    numbers = words.search_sorted(names).to_numpy().astype(np.int32)
-    each = np.split(numbers, np.cumsum([len(first) for first in firsts])[:-1])
-    found = [number[_run(is_first)] for number, is_first in zip(each, runs, strict=True)]
-    distinct = np.empty(len(words), dtype=object)
-    for first, number in zip(firsts, each, strict=True):
-        distinct[number] = (
-            first  # the columns' own texts: copies of a million names take much memory
-        )
-    return distinct, found
+    # Polars starts its threads even for one name.
+    if sum(map(len, columns)) < FEW_NAMES:
+        return _numbers_of_few(columns)
+    return _numbers_of_runs(columns)
+
+
+def _numbers_of_few(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """`image_numbers`, one name after the other."""
+    distinct: set[str] = set()
+    for column in columns:
+        distinct.update(column.tolist())
+    names = sorted(distinct)
+    number_by_name = {name: number for number, name in enumerate(names)}
+
+    numbers = []
+    for column in columns:
+        column_numbers = [number_by_name[name] for name in column.tolist()]
+        numbers.append(np.array(column_numbers, dtype=np.int32))
+    return np.array(names, dtype=object), numbers
+
+
+def _numbers_of_runs(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """`image_numbers` of the first row of each run: rows of an image are mostly neighbours."""
+    run_starts = [_run_starts(column) for column in columns]
+    run_names = [column[is_first] for column, is_first in zip(columns, run_starts, strict=True)]
+
+    # From lists, as Arrow's arrays would import pandas.
+    all_names = pl.concat([pl.Series(names.tolist(), dtype=pl.String) for names in run_names])
+    sorted_names = all_names.unique().sort()
+    all_numbers = sorted_names.search_sorted(all_names).to_numpy().astype(np.int32)
+    ends = np.cumsum([len(names) for names in run_names])
+    run_numbers = np.split(all_numbers, ends[:-1])
+
+    numbers = []
+    # The columns' own texts: copies of a million names take much memory.
+    distinct = np.empty(len(sorted_names), dtype=object)
+    for is_first, names, number in zip(run_starts, run_names, run_numbers, strict=True):
+        distinct[number] = names
+        numbers.append(number[_run_of_row(is_first)])
+    return distinct, numbers
 
 
 def sorted_together(*names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different names of several arrays, sorted, and the place among them of each name of one array after the other
-    (int32).
+    """Different names of several arrays, sorted, and their places.
+
+    Returns:
+        The sorted names; and the index among them of each name of the first array, then of the
+        second, … (int32).
     """
-    each = np.concatenate(names)
-    order, places = np.argsort(each), np.empty(len(each), dtype=np.int32)
-    places[order] = np.arange(len(each), dtype=np.int32)
-    return each[order], places
+    all_names = np.concatenate(names)
+    order = np.argsort(all_names)
+    place = np.empty(len(all_names), dtype=np.int32)
+    place[order] = np.arange(len(all_names), dtype=np.int32)
+    return all_names[order], place
 
 
 def places(names: np.ndarray, image_id: np.ndarray) -> np.ndarray:
-    """Place of each row's image among sorted names that hold it, as `numpy.searchsorted`, shape (N,), int64."""
-    is_first = _runs(image_id)
-    found: np.ndarray = np.searchsorted(names, image_id[is_first])[_run(is_first)]
-    return found
+    """Index of each row's image among sorted names that contain it, as `numpy.searchsorted`.
+
+    Args:
+        names: Sorted names, object array of `str`.
+        image_id: Object array of `str`, shape (N,).
+
+    Returns:
+        ndarray of shape (N,), int64.
+    """
+    is_first = _run_starts(image_id)
+    run_place = np.searchsorted(names, image_id[is_first])
+    place: np.ndarray = run_place[_run_of_row(is_first)]
+    return place
 
 
 def is_among(values: np.ndarray, names: Collection[str]) -> np.ndarray:
@@ -246,33 +294,38 @@ def is_among(values: np.ndarray, names: Collection[str]) -> np.ndarray:
 
     Args:
         values: Object array of `str`, shape (N,).
+        names: The names.
     """
-    is_first, chosen = _runs(values), frozenset(names)
-    found = np.fromiter((value in chosen for value in values[is_first]), bool, int(is_first.sum()))
-    return found[_run(is_first)]
+    chosen = frozenset(names)
+    is_first = _run_starts(values)
+    run_is_chosen = np.array([name in chosen for name in values[is_first]], dtype=bool)
+    return run_is_chosen[_run_of_row(is_first)]
 
 
 def places_among(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The place of each row's text in a list of different names, −1 for others, ndarray of shape (N,), int32.
+    """The index of each row's text in a list of different names, −1 for others.
 
     Args:
         values: Object array of `str`, shape (N,).
+        names: The names.
+
+    Returns:
+        ndarray of shape (N,), int32.
     """
-    is_first, number = _runs(values), {name: k for k, name in enumerate(names)}
-    found = np.fromiter(
-        (number.get(value, -1) for value in values[is_first]), np.int32, int(is_first.sum())
-    )
-    return found[_run(is_first)]
+    index_by_name = {name: index for index, name in enumerate(names)}
+    is_first = _run_starts(values)
+    run_index = np.array([index_by_name.get(name, -1) for name in values[is_first]], dtype=np.int32)
+    return run_index[_run_of_row(is_first)]
 
 
-def _runs(column: np.ndarray) -> np.ndarray:
+def _run_starts(column: np.ndarray) -> np.ndarray:
     """The first row of each run of equal values, bool."""
     is_first = np.ones(len(column), dtype=bool)
     is_first[1:] = column[1:] != column[:-1]
     return is_first
 
 
-def _run(is_first: np.ndarray) -> np.ndarray:
+def _run_of_row(is_first: np.ndarray) -> np.ndarray:
     """The number of each row's run, int32."""
     number: np.ndarray = np.cumsum(is_first, dtype=np.int32)
     number -= 1

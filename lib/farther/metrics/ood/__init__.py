@@ -1,8 +1,8 @@
-"""Separation of in-distribution regions from others by a score, whatever the ground truth boxes are.
+"""Separation of in-distribution regions from others by a score.
 
-In-distribution (ID) is the positive class and has the higher scores: at threshold τ a region counts
-as ID iff its score is at least τ. Equal scores are handled exactly: no metric depends on the order
-of the rows.
+Ground truth boxes play no part. In-distribution (ID) is the positive class and has the higher
+scores: at threshold τ a region counts as ID iff its score is at least τ. Equal scores are handled
+exactly: no metric depends on the order of the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from farther.metrics.ood.two_sides import Reached, SeparationMetric, checked, me
 from farther.metrics.statistics.bootstrap import ImageDraws, interval
 from farther.metrics.weighting import RowWeights
 
-#: How the area under a precision–recall curve is taken; see `evaluate`.
+#: Area under a precision–recall curve: by steps or by straight lines; see `evaluate`.
 Aupr = Literal["step", "trapezoid"]
+
+_NAMES = ("id_scores", "ood_scores")
 
 
 def evaluate(
@@ -67,8 +69,7 @@ def evaluate(
     if aupr not in get_args(Aupr):
         raise ParameterError(f"unknown aupr {aupr!r}. Known: {', '.join(get_args(Aupr))}")
     formulas = METRICS if aupr == "step" else METRICS | TRAPEZOIDS
-    sides = ((id_scores, id_weights), (ood_scores, ood_weights))
-    return measure(formulas, *sides, names=("id_scores", "ood_scores"))
+    return measure(formulas, (id_scores, id_weights), (ood_scores, ood_weights), names=_NAMES)
 
 
 def with_intervals(
@@ -97,20 +98,28 @@ def with_intervals(
     >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
     (0.8125, 0.7..., 0.8...)
     """
+    id_weights = _drawn_weights(len(id_scores), id_images, replicates, seed)
+    ood_weights = _drawn_weights(len(ood_scores), ood_images, replicates, seed + 1)
+    values = evaluate(id_scores, ood_scores)
+    values_by_replicate = evaluate(id_scores, ood_scores, id_weights, ood_weights)
+    values_with_interval = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        bounds = interval(values_by_replicate[name])
+        if bounds is not None:
+            values_with_interval[name] = (value, *bounds)
+    return values_with_interval
 
-    def weights(count: int, images: Sequence[str] | None, seed: int) -> RowWeights:
-        names = np.array(
-            [str(name) for name in (range(count) if images is None else images)], dtype=object
-        )
-        return ImageDraws(set(names), replicates, seed).rows(names)
 
-    of_id, of_ood = (
-        weights(len(id_scores), id_images, seed),
-        weights(len(ood_scores), ood_images, seed + 1),
-    )
-    values, drawn = evaluate(id_scores, ood_scores), evaluate(id_scores, ood_scores, of_id, of_ood)
-    ends = {name: interval(drawn[name]) for name, value in values.items() if value is not None}
-    return {name: (values[name], *found) for name, found in ends.items() if found is not None}
+def _drawn_weights(
+    regions: int, images: Sequence[str] | None, replicates: int, seed: int
+) -> RowWeights:
+    """Weights of regions by a bootstrap over their images; see `with_intervals`."""
+    if images is None:
+        images = [str(index) for index in range(regions)]
+    names = np.array([str(name) for name in images], dtype=object)
+    return ImageDraws(set(names), replicates, seed).rows(names)
 
 
 def auroc(
@@ -119,7 +128,9 @@ def auroc(
     id_weights: RowWeights | None = None,
     ood_weights: RowWeights | None = None,
 ) -> Any:
-    """Area under the receiver operating characteristic alone; arguments, errors and result as of `evaluate`.
+    """Area under the receiver operating characteristic alone.
+
+    Arguments, errors and result are as of `evaluate`.
 
     Args:
         id_scores, ood_scores, id_weights, ood_weights: see `evaluate`.
@@ -127,8 +138,9 @@ def auroc(
     >>> auroc([3, 2], [2, 1])
     0.875
     """
-    sides = ((id_scores, id_weights), (ood_scores, ood_weights))
-    return measure({"auroc": METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
+    metrics = {"auroc": METRICS["auroc"]}
+    values = measure(metrics, (id_scores, id_weights), (ood_scores, ood_weights), names=_NAMES)
+    return values["auroc"]
 
 
 def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,22 +160,29 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
     >>> fpr.tolist(), tpr.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    id_scores, ood_scores = checked(id_scores, "id_scores"), checked(ood_scores, "ood_scores")
+    id_scores = checked(id_scores, "id_scores")
+    ood_scores = checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
         raise DataError(
             "a curve needs scores of both sides",
             field="id_scores" if len(ood_scores) else "ood_scores",
         )
-    levels = np.append(np.inf, np.unique(np.concatenate([id_scores, ood_scores]))[::-1])
-    fpr, tpr = (
-        (len(s) - np.searchsorted(np.sort(s), levels, side="left")) / len(s)
-        for s in (ood_scores, id_scores)
-    )
-    return fpr, tpr
+    falling_scores = np.unique(np.concatenate([id_scores, ood_scores]))[::-1]
+    thresholds = np.append(np.inf, falling_scores)
+    return _share_from(ood_scores, thresholds), _share_from(id_scores, thresholds)
+
+
+def _share_from(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Share of the scores at or above each threshold, ndarray of the thresholds' shape."""
+    below = np.searchsorted(np.sort(scores), thresholds, side="left")
+    return (len(scores) - below) / len(scores)
 
 
 def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> float | None:
-    """The smallest share of OOD regions accepted as ID among the thresholds that keep at least `tpr` of the ID regions.
+    """The smallest false positive rate at a true positive rate.
+
+    That is the smallest share of OOD regions accepted as ID among the thresholds that keep at least
+    `tpr` of the ID regions.
 
     Args:
         id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
@@ -182,11 +201,9 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
     """
     threshold = threshold_at(id_scores, tpr)
     ood_scores = checked(ood_scores, "ood_scores")
-    return (
-        None
-        if threshold is None or not len(ood_scores)
-        else float(np.mean(ood_scores >= threshold))
-    )
+    if threshold is None or not len(ood_scores):
+        return None
+    return float(np.mean(ood_scores >= threshold))
 
 
 def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
@@ -208,8 +225,9 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     id_scores = checked(id_scores, "id_scores")
     if not len(id_scores):
         return None
-    kept = np.arange(1, len(id_scores) + 1) / len(id_scores)
-    return float(np.sort(id_scores)[::-1][np.searchsorted(kept, tpr)])
+    share_of_first = np.arange(1, len(id_scores) + 1) / len(id_scores)
+    falling_scores = np.sort(id_scores)[::-1]
+    return float(falling_scores[np.searchsorted(share_of_first, tpr)])
 
 
 def per_image(
@@ -236,46 +254,65 @@ def per_image(
     if reduce not in ("min", "max"):
         raise ValueError(f"expected reduce 'min' or 'max', found {shorten(reduce)}")
     names, (number,) = image_numbers(image_id)
-    least = reduce == "min"
-    result = np.full(len(names), np.inf if least else -np.inf)
-    (np.minimum if least else np.maximum).at(result, number, np.asarray(scores, dtype=np.float64))
-    return names, result
+    scores = np.asarray(scores, dtype=np.float64)
+    if reduce == "min":
+        score_per_image = np.full(len(names), np.inf)
+        np.minimum.at(score_per_image, number, scores)
+    else:
+        score_per_image = np.full(len(names), -np.inf)
+        np.maximum.at(score_per_image, number, scores)
+    return names, score_per_image
 
 
 def _auroc(at: Reached) -> np.ndarray:
+    """Area under the receiver operating characteristic."""
     # Products of small integers may be too large for their type.
-    beaten = 2 * at.other_total[..., None] - at.other - at.other_before
-    twice = np.einsum("...k,...k->...", at.step, beaten, dtype=np.float64)
-    return twice / (2.0 * at.total * at.other_total)
+    twice_beaten = 2 * at.other_total[..., None] - at.other - at.other_before
+    twice_area = np.einsum("...k,...k->...", at.step, twice_beaten, dtype=np.float64)
+    return twice_area / (2.0 * at.total * at.other_total)
 
 
 def _fpr95(at: Reached) -> np.ndarray:
-    first = _first(at.own, at.total, 0.95)
-    return np.take_along_axis(at.other, first[..., None], axis=-1)[..., 0] / at.other_total
+    """Share of the other side at the first score that reaches 95% of the own side."""
+    first = _first_reaching(at.own, at.total, 0.95)
+    return _at_column(at.other, first) / at.other_total
 
 
 def _detection_error95(at: Reached) -> np.ndarray:
-    first = _first(at.own, at.total, 0.95)[..., None]
-    tpr = np.take_along_axis(at.own, first, axis=-1)[..., 0] / at.total
-    fpr = np.take_along_axis(at.other, first, axis=-1)[..., 0] / at.other_total
+    """Mean of both error rates at the first score that reaches 95% of the own side."""
+    first = _first_reaching(at.own, at.total, 0.95)
+    tpr = _at_column(at.own, first) / at.total
+    fpr = _at_column(at.other, first) / at.other_total
     return (1 - tpr + fpr) / 2
 
 
-def _first(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
-    """The first place where `own`, which never falls, is at least a share of `total`."""
-    found = np.empty(total.shape, dtype=np.int64)
+def _at_column(values: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """One value of each row: ndarray of shape (…), from ndarrays of shape (…, K) and (…)."""
+    return np.take_along_axis(values, column[..., None], axis=-1)[..., 0]
+
+
+def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
+    """The first column where `own`, which never falls, is at least a share of `total`.
+
+    Args:
+        own: ndarray of shape (…, K).
+        total: ndarray of shape (…).
+        share: A fraction.
+    """
+    first = np.empty(total.shape, dtype=np.int64)
     for row in np.ndindex(total.shape):
-        place = np.searchsorted(own[row], share * total[row])
+        column = np.searchsorted(own[row], share * total[row])
         # The quotient decides: the product may be rounded to either side.
-        if place and own[row][place - 1] / total[row] >= share:
-            place = np.searchsorted(own[row], own[row][place - 1])
-        elif own[row][place] / total[row] < share:
-            place = np.searchsorted(own[row], own[row][place], side="right")
-        found[row] = place
-    return found
+        if column and own[row][column - 1] / total[row] >= share:
+            column = np.searchsorted(own[row], own[row][column - 1])
+        elif own[row][column] / total[row] < share:
+            column = np.searchsorted(own[row], own[row][column], side="right")
+        first[row] = column
+    return first
 
 
 def _precision(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Share of the own side in all that is reached; 1 where nothing is."""
     both = own + other
     if np.all(both[..., 0] > 0):  # they never fall
         return own / both
@@ -284,21 +321,25 @@ def _precision(own: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _step_area(at: Reached) -> np.ndarray:
-    return (
-        np.einsum("...k,...k->...", at.step, _precision(at.own, at.other), dtype=np.float64)
-        / at.total
-    )
+    """Area under the precision–recall curve by steps."""
+    precision = _precision(at.own, at.other)
+    area = np.einsum("...k,...k->...", at.step, precision, dtype=np.float64)
+    return area / at.total
 
 
 def _trapezoid_area(at: Reached) -> np.ndarray:
-    before = at.own - at.step
-    precision = _precision(at.own, at.other) + _precision(before, at.other_before)
-    return np.einsum("...k,...k->...", at.step, precision, dtype=np.float64) / (2 * at.total)
+    """Area under the precision–recall curve by straight lines."""
+    own_before = at.own - at.step
+    twice_precision = _precision(at.own, at.other) + _precision(own_before, at.other_before)
+    twice_area = np.einsum("...k,...k->...", at.step, twice_precision, dtype=np.float64)
+    return twice_area / (2 * at.total)
 
 
 def _detection_error(at: Reached) -> np.ndarray:
-    errors = (1 - at.own / at.total[..., None] + at.other / at.other_total[..., None]) / 2
-    return np.min(errors, axis=-1)
+    """The smallest mean of both error rates."""
+    tpr = at.own / at.total[..., None]
+    fpr = at.other / at.other_total[..., None]
+    return np.min((1 - tpr + fpr) / 2, axis=-1)
 
 
 #: Each metric of ID regions, the positive side, and OOD regions.

@@ -31,7 +31,7 @@ GUESSES = 5
 
 @dataclass(frozen=True)
 class Classified:
-    """Images with a label of a known class, and a classifier's predictions for them; columns of one length N.
+    """Images with a label of a known class, and a classifier's predictions; columns of length N.
 
     Args:
         images: Names. Object array of `str`.
@@ -61,44 +61,19 @@ class Classified:
         Raises:
             DataError: an image has two regions, or a labelled image has none.
         """
-        place = {
-            name: column
-            for column, name in enumerate(regions.classes)
-            if column != regions.background_index
-        }
-        labels = pl.DataFrame(
-            {
-                "image_id": objects.image_id.astype(str),
-                "of": [place.get(name) for name in objects.category],
-            },
-            schema_overrides={"of": pl.Int64},
-        ).drop_nulls()
-        rows = pl.DataFrame({"image_id": regions.image_id.astype(str)}).with_row_index("row")
-        if len(rows) != rows["image_id"].n_unique():
-            raise DataError(
-                "a classifier has one region per image, found two of one", field="image_id"
-            )
-        found = labels.join(rows, on="image_id", how="left", maintain_order="left")
-        if found["row"].null_count():
-            absent = found.filter(pl.col("row").is_null())["image_id"][0]
-            raise DataError(f"the labelled image {absent!r} has no region", field="image_id")
-        row = found["row"].to_numpy()
+        labels = _labelled_rows(objects, regions)
+        row = labels["row"].to_numpy()
+        label = labels["label"].to_numpy()
         logits = regions.logits[row].astype(np.float64)
+        nll = np.full(len(row), np.nan)
         if regions.activation == "softmax":
-            highest = logits.max(axis=1, keepdims=True)
-            total = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
-            nll = total - logits[np.arange(len(row)), found["of"].to_numpy()]
-        else:
-            nll = np.full(len(row), np.nan)
-        in_top5 = _is_in_top5(
-            logits[:, sorted(place.values())], _positions(found["of"].to_numpy(), place)
-        )
+            nll = _negative_log_likelihood(logits, label)
         by_image = (
-            found.with_columns(
-                in_top5=pl.Series(in_top5),
-                correct=pl.Series(regions.label[row] == found["of"].to_numpy()),
+            labels.with_columns(
+                correct=pl.Series(regions.label[row] == label),
                 confidence=pl.Series(regions.score[row].astype(np.float64)),
                 nll=pl.Series(nll),
+                in_top5=pl.Series(_is_in_top5(logits, label, _class_columns(regions))),
             )
             .group_by("image_id")
             .agg(
@@ -110,33 +85,89 @@ class Classified:
             .sort("image_id")
         )
         return cls(
-            by_image["image_id"].to_numpy().astype(object),
-            *(by_image[name].to_numpy() for name in ("correct", "confidence", "nll", "in_top5")),
+            images=by_image["image_id"].to_numpy().astype(object),
+            is_correct=by_image["correct"].to_numpy(),
+            confidence=by_image["confidence"].to_numpy(),
+            nll=by_image["nll"].to_numpy(),
+            is_in_top5=by_image["in_top5"].to_numpy(),
         )
 
 
-def _positions(columns_of_labels: np.ndarray, column_by_class: Mapping[str, int]) -> np.ndarray:
-    """Positions of columns of logits among those of the classes, which leave out a background column."""
-    return np.searchsorted(sorted(column_by_class.values()), columns_of_labels)
+def _class_columns(regions: Regions) -> Mapping[str, int]:
+    """Class → its column of the logits, without the background."""
+    return {
+        name: column
+        for column, name in enumerate(regions.classes)
+        if column != regions.background_index
+    }
 
 
-def _is_in_top5(logits: np.ndarray, true_class: np.ndarray) -> np.ndarray:
-    """Whether each row's true class is among the five highest logits; of equal logits the first is the higher one.
+def _labelled_rows(objects: Objects, regions: Regions) -> pl.DataFrame:
+    """One row per image label that is a class of the classifier.
 
     Args:
-        logits: Of the classes, ndarray of shape (N, K).
-        true_class: Column of each row's true class, ndarray of shape (N,).
+        objects, regions: See `Classified.of`.
+
+    Returns:
+        Columns `image_id`, `label` (column of the logits), `row` (of the image's region).
+
+    Raises:
+        DataError: an image has two regions, or a labelled image has none.
+    """
+    column_by_class = _class_columns(regions)
+    labels = pl.DataFrame(
+        {
+            "image_id": objects.image_id.astype(str),
+            "label": [column_by_class.get(name) for name in objects.category],
+        },
+        schema_overrides={"label": pl.Int64},
+    ).drop_nulls()
+    rows = pl.DataFrame({"image_id": regions.image_id.astype(str)}).with_row_index("row")
+    if len(rows) != rows["image_id"].n_unique():
+        raise DataError("a classifier has one region per image, found two of one", field="image_id")
+    labelled = labels.join(rows, on="image_id", how="left", maintain_order="left")
+    if labelled["row"].null_count():
+        image = labelled.filter(pl.col("row").is_null())["image_id"][0]
+        raise DataError(f"the labelled image {image!r} has no region", field="image_id")
+    return labelled
+
+
+def _negative_log_likelihood(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """−ln of the softmax probability of each row's label, ndarray of shape (N,).
+
+    Args:
+        logits: ndarray of shape (N, C).
+        label: Column of each row's label, ndarray of shape (N,).
+    """
+    highest = logits.max(axis=1, keepdims=True)
+    log_sum = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
+    return log_sum - logits[np.arange(len(logits)), label]
+
+
+def _is_in_top5(
+    logits: np.ndarray, label: np.ndarray, column_by_class: Mapping[str, int]
+) -> np.ndarray:
+    """Whether each row's label is among the five classes of the highest logits.
+
+    Of equal logits the first is the higher one.
+
+    Args:
+        logits: ndarray of shape (N, C).
+        label: Column of each row's label, ndarray of shape (N,).
+        column_by_class: Columns of the K classes, which leave out a background column.
 
     Returns:
         ndarray of shape (N,): 1 or 0; NaN where K is at most five.
     """
-    count, classes = logits.shape
-    if classes <= GUESSES:
-        return np.full(count, np.nan)
-    own = logits[np.arange(count), true_class][:, None]
-    is_higher = logits > own
-    is_first_of_equals = (logits == own) & (np.arange(classes) < true_class[:, None])
-    rank = (is_higher | is_first_of_equals).sum(axis=1)
+    class_columns = sorted(column_by_class.values())
+    if len(class_columns) <= GUESSES:
+        return np.full(len(logits), np.nan)
+    class_logits = logits[:, class_columns]
+    position = np.searchsorted(class_columns, label)
+    own = class_logits[np.arange(len(class_logits)), position][:, None]
+    is_higher = class_logits > own
+    is_earlier = np.arange(len(class_columns)) < position[:, None]
+    rank = (is_higher | ((class_logits == own) & is_earlier)).sum(axis=1)
     return (rank < GUESSES).astype(np.float64)
 
 
@@ -161,37 +192,38 @@ def metrics(
         ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the
             image's bin (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 
-    >>> found = metrics(
-    ...     Classified(
-    ...         np.array(["a", "b"], dtype=object),
-    ...         np.array([True, False]),
-    ...         np.array([0.9, 0.6]),
-    ...         np.array([0.1, 1.0]),
-    ...         np.array([1.0, 1.0]),
-    ...     )
+    >>> classified = Classified(
+    ...     images=np.array(["a", "b"], dtype=object), is_correct=np.array([True, False]),
+    ...     confidence=np.array([0.9, 0.6]), nll=np.array([0.1, 1.0]),
+    ...     is_in_top5=np.array([1.0, 1.0]),
     ... )
-    >>> found["accuracy"].item(), round(found["nll"].item(), 3), round(found["ece"].item(), 3)
+    >>> values = metrics(classified)
+    >>> values["accuracy"].item(), round(values["nll"].item(), 3), round(values["ece"].item(), 3)
     (0.5, 0.55, 0.35)
-    >>> found["accuracy_top5"].item()
+    >>> values["accuracy_top5"].item()
     1.0
     """
     count = len(classified.images)
-    of_images, column = columns(weights, count)
-    of_images = of_images.astype(np.float64)
+    image_weights, column = columns(weights, count)
+    image_weights = image_weights.astype(np.float64)
 
     def summed(values: np.ndarray) -> np.ndarray:
-        return of_images @ np.bincount(column, values, minlength=of_images.shape[1])
+        per_column = np.bincount(column, values, minlength=image_weights.shape[1])
+        return image_weights @ per_column
+
+    # Bins are open below and closed above, as in Guo et al.
+    bin_index = np.ceil(classified.confidence * bins).astype(np.int64) - 1
+    bin_index = np.clip(bin_index, 0, bins - 1)
+    gap_per_bin = np.zeros((image_weights.shape[1], bins))
+    np.add.at(gap_per_bin, (column, bin_index), classified.is_correct - classified.confidence)
+    total_gap = np.abs(image_weights @ gap_per_bin).sum(axis=1)
 
     total = summed(np.ones(count))
-    # Bins are open below and closed above, as in Guo et al.
-    number = np.clip(np.ceil(classified.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.zeros((of_images.shape[1], bins))
-    np.add.at(gaps, (column, number), classified.is_correct - classified.confidence)
     return {
         "accuracy": ratio(summed(classified.is_correct.astype(np.float64)), total),
         "accuracy_top5": ratio(summed(classified.is_in_top5), total),
         "nll": ratio(summed(classified.nll), total),
-        "ece": ratio(np.abs(of_images @ gaps).sum(axis=1), total),
+        "ece": ratio(total_gap, total),
     }
 
 
@@ -208,7 +240,9 @@ def oscr(accuracy: Any, correct_auroc: Any) -> Any:
         correct_auroc: Of the correctly classified ones against OOD images, of the same shape; None
             gives None.
     """
-    return None if accuracy is None or correct_auroc is None else accuracy * correct_auroc
+    if accuracy is None or correct_auroc is None:
+        return None
+    return accuracy * correct_auroc
 
 
 def macro_auroc(
@@ -235,22 +269,15 @@ def macro_auroc(
     Raises:
         DataError: a score is NaN.
 
-    >>> macro_auroc(
-    ...     np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), np.array(["fox", "fox", "owl"])
-    ... )
+    >>> category = np.array(["fox", "fox", "owl"])
+    >>> macro_auroc(np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), category)
     0.75
     """
-    each = []
+    aurocs = []
     for name in np.unique(category):
         rows = category == name
-        each.append(
-            ood.auroc(
-                id_scores,
-                ood_scores[rows],
-                id_weights,
-                None if ood_weights is None else ood_weights[rows],
-            )
-        )
+        class_weights = None if ood_weights is None else ood_weights[rows]
+        aurocs.append(ood.auroc(id_scores, ood_scores[rows], id_weights, class_weights))
     if id_weights is None:
-        return value(mean_of_defined(defined(each)))
-    return mean_of_defined(np.array(each).reshape(len(each), len(id_weights.of_images)))
+        return value(mean_of_defined(defined(aurocs)))
+    return mean_of_defined(np.array(aurocs).reshape(len(aurocs), len(id_weights.of_images)))

@@ -13,25 +13,24 @@ import numpy as np
 
 from farther.metrics import ood
 from farther.metrics.matching import true_classes
-from farther.metrics.ood.two_sides import Reached, SeparationMetric, measure
+from farther.metrics.ood.two_sides import Reached, SeparationMetric, Side, measure
 from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
 
 
 def is_correct(objects: Objects, regions: Regions, iou: float = 0.5) -> np.ndarray:
-    """Regions whose class is that of the object that they overlap most, ndarray of shape (N,), bool.
+    """Regions of the class of the object that they overlap most, ndarray of shape (N,), bool.
 
     Args:
         objects: Ground truth of ID images.
         regions: Regions in them; for a classifier one per image.
         iou: Smallest overlap that counts.
     """
-    found = true_classes(objects, regions, iou).category.astype(str)
-    return (
-        found == np.array(regions.classes, dtype=str)[regions.label]
-        if len(regions)
-        else np.zeros(0, dtype=bool)
-    )
+    if not len(regions):
+        return np.zeros(0, dtype=bool)
+    true_class = true_classes(objects, regions, iou).category.astype(str)
+    detected_class = np.array(regions.classes, dtype=str)[regions.label]
+    return true_class == detected_class
 
 
 def evaluate(
@@ -60,19 +59,20 @@ def evaluate(
     Raises:
         DataError: a score is NaN.
 
-    >>> found = evaluate(np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, False, True, True]))
-    >>> (
-    ...     round(found["aurc"], 4),
-    ...     round(found["e_aurc"], 4),
-    ... )  # (0 + 1/2 + 1/3 + 1/4) / 4, less (1/4) / 4
-    (0.2708, 0.2083)
+    >>> metrics = evaluate(np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, False, True, True]))
+    >>> round(metrics["aurc"], 4)  # (0 + 1/2 + 1/3 + 1/4) / 4
+    0.2708
+    >>> round(metrics["e_aurc"], 4)  # less (1/4) / 4
+    0.2083
     """
     correct = np.asarray(correct, dtype=bool)
     scores = np.asarray(scores, dtype=np.float64)
-    right, wrong = (
-        (scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct)
-    )
-    return measure(METRICS, right, wrong, names=("scores of correct regions", "scores of errors"))
+
+    def side(rows: np.ndarray) -> Side:
+        return scores[rows], None if weights is None else weights[rows]
+
+    names = ("scores of correct regions", "scores of errors")
+    return measure(METRICS, side(correct), side(~correct), names=names)
 
 
 def _harmonic(numbers: np.ndarray) -> np.ndarray:
@@ -84,32 +84,39 @@ def _harmonic(numbers: np.ndarray) -> np.ndarray:
 
 
 def _aurc(at: Reached) -> np.ndarray:
-    """The mean risk. At a score of errors: e of them and n regions in all lie above, m at it, f of these wrong.
+    """The mean risk.
 
-    At the score the risks are Σ (e + f j / m) / (n + j) for j = 1 … m; below it (e + f) / j for
-    each further region j. Errors come as the negative side, from the lowest score up: what is
-    reached lies at or below.
+    At a score of errors: e of them and n regions in all lie above, m at it, f of these wrong. At
+    the score the risks are Σ (e + f j / m) / (n + j) for j = 1 … m; below it (e + f) / j for each
+    further region j. Errors are the negative side, from the lowest score up: what is reached lies
+    at or below.
     """
-    wrong, rows = at.total[..., None], (at.total + at.other_total)[..., None]
-    errors, equal = wrong - at.own, at.step
-    above = errors + at.other_total[..., None] - at.other
-    upto = rows - (at.own - equal) - at.other_before
-    share = np.nan_to_num(ratio(equal, upto - above))
+    error_count = at.total[..., None]
+    region_count = error_count + at.other_total[..., None]
+    errors_above = error_count - at.own
+    errors_equal = at.step
+    regions_above = errors_above + at.other_total[..., None] - at.other
+    regions_up_to = region_count - (at.own - errors_equal) - at.other_before
     # From each score down to the next score of an error.
-    following = np.concatenate(
-        [np.broadcast_to(rows, above[..., :1].shape), above[..., :-1]], axis=-1
-    )
-    at_above, at_upto, at_following = (_harmonic(count) for count in (above, upto, following))
+    last = np.broadcast_to(region_count, regions_above[..., :1].shape)
+    regions_up_to_next = np.concatenate([last, regions_above[..., :-1]], axis=-1)
+
+    harmonic_above = _harmonic(regions_above)
+    harmonic_up_to = _harmonic(regions_up_to)
+    harmonic_up_to_next = _harmonic(regions_up_to_next)
+    error_share = np.nan_to_num(ratio(errors_equal, regions_up_to - regions_above))
     risks = (
-        equal
-        + (errors - share * above) * (at_upto - at_above)
-        + (errors + equal) * (at_following - at_upto)
+        errors_equal
+        + (errors_above - error_share * regions_above) * (harmonic_up_to - harmonic_above)
+        + (errors_above + errors_equal) * (harmonic_up_to_next - harmonic_up_to)
     )
-    return np.sum(risks, axis=-1) / rows[..., 0]
+    return np.sum(risks, axis=-1) / region_count[..., 0]
 
 
 def _e_aurc(at: Reached) -> np.ndarray:
-    correct, errors = at.other_total, at.total
+    """`_aurc` less that of the best score."""
+    correct = at.other_total
+    errors = at.total
     count = correct + errors
     best = (errors - correct * (_harmonic(count) - _harmonic(correct))) / count
     return _aurc(at) - best
@@ -117,10 +124,10 @@ def _e_aurc(at: Reached) -> np.ndarray:
 
 #: Each metric of correct regions, the positive side, and errors.
 METRICS: dict[str, SeparationMetric] = {
-    **{
-        name: ood.METRICS[name]
-        for name in ("auroc", "fpr95", "detection_error", "detection_error95")
-    },
+    "auroc": ood.METRICS["auroc"],
+    "fpr95": ood.METRICS["fpr95"],
+    "detection_error": ood.METRICS["detection_error"],
+    "detection_error95": ood.METRICS["detection_error95"],
     "aurc": SeparationMetric(_aurc, "negative"),
     "e_aurc": SeparationMetric(_e_aurc, "negative"),
 }

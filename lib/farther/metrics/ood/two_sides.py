@@ -1,4 +1,6 @@
-"""Two sides of rows ranked by a score: metrics of how much weight of either is accepted at each score.
+"""Metrics of two sides of rows that are ranked by a score.
+
+They depend on how much weight of either side is accepted at each score.
 
 A metric looks at the scores of one side only, of which there are often far fewer than of both:
 between two of them nothing changes that it depends on.
@@ -6,7 +8,7 @@ between two of them nothing changes that it depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -21,12 +23,12 @@ EDGES_FROM = 100_000
 
 #: Scores of a side, higher where more positive, and weights; each row counts once when None.
 Side = tuple[np.ndarray, RowWeights | None]
-Scores = tuple[np.ndarray, np.ndarray]
-Weights = tuple[RowWeights, RowWeights]
 
 
 class Reached:
-    """Weight of two sides that a falling (or rising) threshold has reached at each different score of the first.
+    """Weight of two sides that a falling (or rising) threshold has reached.
+
+    That is at each different score of the first side.
 
     Args:
         own: Of the first side, ndarray of shape (…, K).
@@ -44,13 +46,16 @@ class Reached:
         total: Any,
         other_total: Any,
     ):
-        self.own, self.other, self._before = own, other, other_before
-        self.total, self.other_total = np.asarray(total), np.asarray(other_total)
+        self.own = own
+        self.other = other
+        self.total = np.asarray(total)
+        self.other_total = np.asarray(other_total)
+        self._compute_other_before = other_before
 
     @cached_property
     def other_before(self) -> np.ndarray:
-        """Weight of the second side just before its rows of the same score, ndarray of shape (…, K)."""
-        return self._before()
+        """Weight of the second side just before its rows of the same score, shape (…, K)."""
+        return self._compute_other_before()
 
     @cached_property
     def step(self) -> np.ndarray:
@@ -98,29 +103,29 @@ def measure(
         DataError: a score is NaN.
         ParameterError: the sides have different numbers of replicates.
     """
-    scores = (checked(positive[0], names[0]), checked(negative[0], names[1]))
-    if positive[1] is None and negative[1] is None:
-        if not min(map(len, scores)):
+    positive_scores, positive_weights = positive
+    negative_scores, negative_weights = negative
+    positive_scores = checked(positive_scores, names[0])
+    negative_scores = checked(negative_scores, names[1])
+    is_empty = not len(positive_scores) or not len(negative_scores)
+    if positive_weights is None and negative_weights is None:
+        if is_empty:
             return dict.fromkeys(metrics)
-        found: dict[str, Any] = {}
-        for _, ranks, of_side in _ranked(metrics, (np.sort(scores[0]), np.sort(scores[1]))):
-            reached = ranks.counted()
-            found |= {name: value(metric.of(reached)) for name, metric in of_side.items()}
-            del ranks, reached  # of some 10⁷ rows everything counts
-        return {name: found[name] for name in metrics}
-    sides = tuple(
-        each_once(len(of_side)) if weights is None else weights
-        for of_side, weights in zip(scores, (positive[1], negative[1]), strict=True)
-    )
-    replicates = len(sides[0].of_images)
-    if len(sides[1].of_images) != replicates:
+        return _values(metrics, positive_scores, negative_scores)
+
+    if positive_weights is None:
+        positive_weights = each_once(len(positive_scores))
+    if negative_weights is None:
+        negative_weights = each_once(len(negative_scores))
+    replicates = len(positive_weights.of_images)
+    if len(negative_weights.of_images) != replicates:
         raise ParameterError(f"{names[0]} and {names[1]} need the same number of replicates")
-    result = {name: np.full(replicates, np.nan) for name in metrics}
-    if not min(map(len, scores)):
-        return result
-    replicate = _of_groups if any(weights.grouped for weights in sides) else _of_rows
-    replicate(metrics, scores, (sides[0], sides[1]), result)
-    return result
+    if is_empty:
+        return {name: np.full(replicates, np.nan) for name in metrics}
+    sides = _WeightedSides(positive_scores, negative_scores, positive_weights, negative_weights)
+    if positive_weights.grouped or negative_weights.grouped:
+        return _replicates_of_groups(metrics, sides)
+    return _replicates_of_rows(metrics, sides)
 
 
 def checked(scores: np.ndarray, name: str) -> np.ndarray:
@@ -137,25 +142,46 @@ def checked(scores: np.ndarray, name: str) -> np.ndarray:
     return scores
 
 
+@dataclass(frozen=True)
+class _WeightedSides:
+    """Scores of N positive and M negative rows, and their weights in B replicates."""
+
+    positive: np.ndarray
+    negative: np.ndarray
+    positive_weights: RowWeights
+    negative_weights: RowWeights
+
+    @property
+    def replicates(self) -> int:
+        """Number of replicates, B."""
+        return len(self.positive_weights.of_images)
+
+
 class _Ranks:
-    """The different scores of the first side among the rows of both, in the direction in which the threshold moves.
+    """The different scores of the first side among the rows of both sides.
 
     Args:
-        first, second: Scores of the sides, ascending in that direction.
+        first, second: Scores of the sides, ascending in the direction in which the threshold moves.
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray):
-        self._rows, self._other_rows, self._second = len(first), len(second), second
-        last = np.flatnonzero(np.append(first[1:] != first[:-1], True)).astype(np.int32)
-        self._own, self._different = last + np.int32(1), first[last]
-        self._other = self._places("right")
+        self._rows = len(first)
+        self._other_rows = len(second)
+        self._second = second
+        is_last = np.append(first[1:] != first[:-1], True)
+        last = np.flatnonzero(is_last).astype(np.int32)
+        self._distinct = first[last]
+        # Rows of either side up to each different score.
+        self._own = last + np.int32(1)
+        self._other = self._rows_of_second("right")
 
-    def _places(self, side: Literal["left", "right"]) -> np.ndarray:
-        return np.searchsorted(self._second, self._different, side=side).astype(np.int32)
+    def _rows_of_second(self, side: Literal["left", "right"]) -> np.ndarray:
+        """Rows of the second side before ("left") or up to ("right") each different score."""
+        return np.searchsorted(self._second, self._distinct, side=side).astype(np.int32)
 
     @cached_property
     def _other_before(self) -> np.ndarray:
-        return self._places("left")
+        return self._rows_of_second("left")
 
     def counted(self) -> Reached:
         """Numbers of rows."""
@@ -164,100 +190,172 @@ class _Ranks:
         )
 
     def weighted(self, first: np.ndarray, second: np.ndarray) -> Reached:
-        """Weights, from those of the first 0, 1, 2, … rows of a side: of the second side in the opposite direction."""
+        """Weights in b replicates.
+
+        Args:
+            first: Weight of the first 0, 1, 2, … rows of the first side, ndarray of shape (b,
+                N + 1).
+            second: The same of the second side, whose rows are in the opposite direction.
+        """
         total = second[:, -1:]
 
-        def of_other(place: np.ndarray) -> np.ndarray:
-            return total - np.take(second, self._other_rows - place, axis=1)
+        def weight_of_other(rows: np.ndarray) -> np.ndarray:
+            return total - np.take(second, self._other_rows - rows, axis=1)
 
-        own = first[:, 1:] if len(self._own) == self._rows else np.take(first, self._own, axis=1)
-        before = partial(of_other, self._other_before)
-        return Reached(own, of_other(self._other), before, first[:, -1], total[:, 0])
+        own = first[:, 1:]
+        if len(self._own) < self._rows:
+            own = np.take(first, self._own, axis=1)
+        other_before = partial(weight_of_other, self._other_before)
+        return Reached(own, weight_of_other(self._other), other_before, first[:, -1], total[:, 0])
 
 
-def _ranked(metrics: Metrics, scores: Scores) -> Iterator[tuple[bool, _Ranks, Metrics]]:
-    """The metrics of each side that any looks at: whether it is the positive one, its scores, and the metrics.
+def _split_by_side(
+    metrics: Metrics, positives: int, negatives: int
+) -> tuple[dict[str, SeparationMetric], dict[str, SeparationMetric]]:
+    """Metrics that look at the scores of the positive side, and those of the negative side.
+
+    Metrics of either side look at the smaller one.
 
     Args:
-        scores: Sorted scores of the positive and the negative side.
+        metrics: Each metric by its name.
+        positives, negatives: Numbers of rows.
     """
-    positive, negative = scores
-    either = "positive" if len(positive) < len(negative) else "negative"
-    for side in ("positive", "negative"):
-        of_side = {
-            name: metric
-            for name, metric in metrics.items()
-            if side == (either if metric.at == "either" else metric.at)
-        }
-        if of_side:
-            falls = side == "positive"
-            yield (
-                falls,
-                _Ranks(-positive[::-1], -negative[::-1]) if falls else _Ranks(negative, positive),
-                of_side,
-            )
+    smaller = "positive" if positives < negatives else "negative"
+    at_positive = {}
+    at_negative = {}
+    for name, metric in metrics.items():
+        side = smaller if metric.at == "either" else metric.at
+        if side == "positive":
+            at_positive[name] = metric
+        else:
+            at_negative[name] = metric
+    return at_positive, at_negative
 
 
-def _of_rows(
-    metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]
-) -> None:
-    """Replicates from the weight of each row."""
-    order = (np.argsort(-scores[0], kind="stable"), np.argsort(scores[1], kind="stable"))
-    ranked = list(_ranked(metrics, (scores[0][order[0]][::-1], scores[1][order[1]])))
-    rows = [weights[place] for weights, place in zip(sides, order, strict=True)]
-    for block in blocks(len(sides[0].of_images), max(map(len, scores))):
-        positive, negative = (accumulated(weights.in_block(block)) for weights in rows)
-        usable = (positive[:, -1] > 0) & (negative[:, -1] > 0)
+def _values(metrics: Metrics, positive: np.ndarray, negative: np.ndarray) -> dict[str, Any]:
+    """Metrics in which each row counts once.
+
+    Args:
+        metrics: Each metric by its name.
+        positive, negative: Scores of either side, neither empty.
+    """
+    positive = np.sort(positive)
+    negative = np.sort(negative)
+    at_positive, at_negative = _split_by_side(metrics, len(positive), len(negative))
+    values: dict[str, Any] = {}
+    # One side after the other: of some 10⁷ rows everything counts.
+    if at_positive:
+        reached = _Ranks(-positive[::-1], -negative[::-1]).counted()
+        for name, metric in at_positive.items():
+            values[name] = value(metric.of(reached))
+        del reached
+    if at_negative:
+        reached = _Ranks(negative, positive).counted()
+        for name, metric in at_negative.items():
+            values[name] = value(metric.of(reached))
+    return {name: values[name] for name in metrics}
+
+
+def _replicates_of_rows(metrics: Metrics, sides: _WeightedSides) -> dict[str, np.ndarray]:
+    """Replicates from the weight of each row, ndarrays of shape (B,)."""
+    # Positive rows fall, negative rows rise: as the thresholds move.
+    positive_order = np.argsort(-sides.positive, kind="stable")
+    negative_order = np.argsort(sides.negative, kind="stable")
+    positive = sides.positive[positive_order]
+    negative = sides.negative[negative_order]
+    positive_rows = sides.positive_weights[positive_order]
+    negative_rows = sides.negative_weights[negative_order]
+
+    at_positive, at_negative = _split_by_side(metrics, len(positive), len(negative))
+    positive_ranks = _Ranks(-positive, -negative[::-1]) if at_positive else None
+    negative_ranks = _Ranks(negative, positive[::-1]) if at_negative else None
+    result = {name: np.full(sides.replicates, np.nan) for name in metrics}
+    for block in blocks(sides.replicates, max(len(positive), len(negative))):
+        positive_so_far = accumulated(positive_rows.in_block(block))
+        negative_so_far = accumulated(negative_rows.in_block(block))
+        usable = (positive_so_far[:, -1] > 0) & (negative_so_far[:, -1] > 0)
         if not usable.all():
-            positive, negative = positive[usable], negative[usable]
-        for falls, ranks, of_side in ranked:
-            reached = ranks.weighted(*((positive, negative) if falls else (negative, positive)))
-            for name, metric in of_side.items():
+            positive_so_far = positive_so_far[usable]
+            negative_so_far = negative_so_far[usable]
+        if positive_ranks is not None:
+            reached = positive_ranks.weighted(positive_so_far, negative_so_far)
+            for name, metric in at_positive.items():
                 result[name][block][usable] = metric.of(reached)
+        if negative_ranks is not None:
+            reached = negative_ranks.weighted(negative_so_far, positive_so_far)
+            for name, metric in at_negative.items():
+                result[name][block][usable] = metric.of(reached)
+    return result
 
 
-def _of_groups(
-    metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]
-) -> None:
-    """Replicates from counts at some levels; those of each metric are moved by what the levels change of its value."""
-    edges = np.unique(np.concatenate([_edges(of_side) for of_side in scores]))
-    level = [
-        (len(edges) - np.searchsorted(edges, of_side, side="right")).astype(np.int32)
-        for of_side in scores
-    ]
-    exact = measure(metrics, (scores[0], None), (scores[1], None))
-    once = [np.cumsum(np.bincount(of_side, minlength=len(edges) + 1))[None] for of_side in level]
-    counts = [
-        rows.up_to_level(of_side, len(edges) + 1)
-        for rows, of_side in zip(sides, level, strict=True)
-    ]
-    for block in blocks(len(counts[0]), len(edges)):
-        positive, negative = (of_side[block] for of_side in counts)
+def _replicates_of_groups(metrics: Metrics, sides: _WeightedSides) -> dict[str, np.ndarray]:
+    """Replicates from counts at some levels, ndarrays of shape (B,).
+
+    Those of each metric are moved by the change that the levels cause in its value.
+    """
+    edges = np.unique(np.concatenate([_edges(sides.positive), _edges(sides.negative)]))
+    levels = len(edges) + 1
+    positive_level = _levels(sides.positive, edges)
+    negative_level = _levels(sides.negative, edges)
+    positive_rows = np.cumsum(np.bincount(positive_level, minlength=levels))[None]
+    negative_rows = np.cumsum(np.bincount(negative_level, minlength=levels))[None]
+    positive_weight = sides.positive_weights.up_to_level(positive_level, levels)
+    negative_weight = sides.negative_weights.up_to_level(negative_level, levels)
+
+    exact = measure(metrics, (sides.positive, None), (sides.negative, None))
+    shift_by_metric = {}
+    for name, metric in metrics.items():
+        at_levels = metric.of(_at_levels(metric, positive_rows, negative_rows))
+        shift_by_metric[name] = exact[name] - at_levels
+
+    result = {name: np.full(sides.replicates, np.nan) for name in metrics}
+    for block in blocks(sides.replicates, len(edges)):
+        positive = positive_weight[block]
+        negative = negative_weight[block]
         usable = (positive[:, -1] > 0) & (negative[:, -1] > 0)
         for name, metric in metrics.items():
-            moved = exact[name] - metric.of(_at_levels(metric, *once))
-            found = metric.of(_at_levels(metric, positive[usable], negative[usable]))
-            result[name][block][usable] = np.clip(found + moved, 0, 1)
+            replicates = metric.of(_at_levels(metric, positive[usable], negative[usable]))
+            moved = replicates + shift_by_metric[name]
+            result[name][block][usable] = np.clip(moved, 0, 1)
+    return result
 
 
 def _at_levels(metric: SeparationMetric, positive: np.ndarray, negative: np.ndarray) -> Reached:
-    """Weights from those at or above each level that both sides share, from the highest down."""
-    above = [
-        np.concatenate([np.zeros_like(side[:, :1]), side[:, :-1]], axis=1)
-        for side in (positive, negative)
-    ]
-    total, other_total = positive[:, -1], negative[:, -1]
+    """Weights at levels that both sides share, in the direction of a metric.
+
+    Args:
+        metric: The metric.
+        positive, negative: Weight of either side at or above each level, from the highest down,
+            ndarrays of shape (b, levels).
+    """
+    total = positive[:, -1]
+    other_total = negative[:, -1]
+    negative_above = _shifted(negative)
     if metric.at == "positive":
-        return Reached(positive, negative, lambda: above[1], total, other_total)
-    own, other, before = (
-        of[:, -1:] - of_above
-        for of, of_above in ((negative, above[1]), (positive, above[0]), (positive, positive))
-    )
+        return Reached(positive, negative, lambda: negative_above, total, other_total)
+    # From the lowest up: the weight at or below a level is what is not above it.
+    own = negative[:, -1:] - negative_above
+    other = positive[:, -1:] - _shifted(positive)
+    before = positive[:, -1:] - positive
     return Reached(own[:, ::-1], other[:, ::-1], lambda: before[:, ::-1], other_total, total)
 
 
+def _shifted(so_far: np.ndarray) -> np.ndarray:
+    """Weight above each level, from the weight at or above it, ndarray of shape (b, levels)."""
+    return np.concatenate([np.zeros_like(so_far[:, :1]), so_far[:, :-1]], axis=1)
+
+
+def _levels(scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Level of each score, 0 for those from the highest edge on, ndarray of shape (N,), int32."""
+    edges_below = np.searchsorted(edges, scores, side="right")
+    return (len(edges) - edges_below).astype(np.int32)
+
+
 def _edges(scores: np.ndarray) -> np.ndarray:
-    """Quantiles of a side's scores, most of them about those shares that the metrics look at."""
+    """Quantiles of a side's scores, denser about the shares that the metrics look at."""
     sample = scores[:: max(1, len(scores) // EDGES_FROM)]
-    near = [np.linspace(share - 0.01, share + 0.01, LEVELS // 2) for share in (0.05, 0.95)]
-    return np.quantile(sample, np.concatenate([np.linspace(0, 1, LEVELS), *near]))
+    evenly_spread = np.linspace(0, 1, LEVELS)
+    about_5_percent = np.linspace(0.05 - 0.01, 0.05 + 0.01, LEVELS // 2)
+    about_95_percent = np.linspace(0.95 - 0.01, 0.95 + 0.01, LEVELS // 2)
+    shares = np.concatenate([evenly_spread, about_5_percent, about_95_percent])
+    return np.quantile(sample, shares)

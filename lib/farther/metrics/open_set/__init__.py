@@ -1,8 +1,9 @@
-"""Open-set metrics: unknown objects are found (flagged as unknown), misclassified (detected as known) or missed.
+"""Open-set metrics: unknown objects are found, misclassified or missed.
 
-A method flags each region as unknown (its score is below τ) or keeps it as the known class it was
-detected as. Ground truth boxes tell which regions lie on an unknown object. Formulas: FMIYC
-(arXiv:2506.14008), Section 4.2 and Appendix D.
+An unknown object is found if a region flagged as unknown matches it, misclassified if it is
+detected as known, else missed. A method flags each region as unknown (its score is below τ) or
+keeps it as the known class it was detected as. Ground truth boxes tell which regions lie on an
+unknown object. Formulas: FMIYC (arXiv:2506.14008), Section 4.2 and Appendix D.
 
 `farther.metrics.open_set.outcomes` says how regions are matched to objects, and what the protocol
 "published-code" changes.
@@ -26,7 +27,6 @@ from farther.metrics.open_set.outcomes import (
     MatchingRules,
     OpenSetSplit,
     Outcome,
-    Protocol,
 )
 from farther.metrics.precision_recall import (
     FALSE,
@@ -36,6 +36,7 @@ from farther.metrics.precision_recall import (
     ranked_areas,
 )
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
+from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 
 #: Metrics whose mean over IoU thresholds is taken.
@@ -77,15 +78,15 @@ def evaluate(
     >>> regions = Regions.from_dicts(
     ...     [{"boxes": [fox, bear], "scores": [0.9, 0.8], "labels": ["cat", "cat"]}]
     ... )
-    >>> found = evaluate(objects, regions, is_unknown=[True, False])
-    >>> found["r_u"], found["nose"], found["fn_missed"]
+    >>> metrics = evaluate(objects, regions, is_unknown=[True, False])
+    >>> metrics["r_u"], metrics["nose"], metrics["fn_missed"]
     (0.5, 0.5, 0)
     """
-    settings = MatchingRules(iou, protocol, known_classes)
-    ranked_by = None if unknown_score is None else np.asarray(unknown_score)
-    return metrics(
-        OpenSetSplit.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by
-    )
+    rules = MatchingRules(iou, protocol, known_classes)
+    outcome = OpenSetSplit.of(objects, regions, rules).match(np.asarray(is_unknown))
+    if unknown_score is None:
+        return metrics(outcome)
+    return metrics(outcome, np.asarray(unknown_score))
 
 
 def metrics(
@@ -105,8 +106,8 @@ def metrics(
     Raises:
         DataError: `unknown_score` is not one number per region.
     """
-    found = _at_each_iou([outcome], unknown_score, weights)[0]
-    return plain(found) if weights is None else found
+    values = _at_each_iou([outcome], unknown_score, weights)[0]
+    return plain(values) if weights is None else values
 
 
 def metrics_over(
@@ -116,53 +117,60 @@ def metrics_over(
     unknown_score: np.ndarray | None = None,
     weights: ImageWeights | None = None,
 ) -> dict[str, Any]:
-    """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds; None (NaN) where one threshold has no value.
+    """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds.
 
     Args:
         split: Regions and objects whose overlaps are known from the smallest threshold on.
         ious: IoU thresholds.
         is_unknown, unknown_score, weights: see `metrics`.
 
+    Returns:
+        {metric: mean}, None (NaN with weights) where one threshold has no value.
+
     Raises:
         DataError: see `evaluate`.
         ParameterError: see `OpenSetSplit.at`.
     """
     outcomes = (split.at(float(iou)).match(is_unknown) for iou in ious)
-    each = _at_each_iou(outcomes, unknown_score, weights)
-    means = {
-        name: mean_if_all_defined(np.array([found[name] for found in each])) for name in OVER_IOU
-    }
+    values_at_ious = _at_each_iou(outcomes, unknown_score, weights)
+    means = {}
+    for name in OVER_IOU:
+        at_ious = np.array([values[name] for values in values_at_ious])
+        means[name] = mean_if_all_defined(at_ious)
     return plain(means) if weights is None else means
 
 
 def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> PrecisionRecallCurve | None:
-    """Precision and recall of the class "unknown" along the ranking; None where there is no unknown object.
+    """Precision and recall of the class "unknown" along the ranking.
 
     Args:
         outcome: Outcomes of objects and regions.
         unknown_score: Order of the flagged regions, ndarray of shape (N,), higher first; their
             confidence when None.
 
+    Returns:
+        The curve; None where there is no unknown object.
+
     Raises:
         DataError: `unknown_score` is not one number per region.
     """
-    ranked = outcome.ranked(
-        (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN), unknown_score
-    )
-    unknown = int(np.sum(outcome.of_object != NOT_COUNTED))
-    return (
-        PrecisionRecallCurve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
-    )
+    is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
+    ranked = outcome.ranked(is_flagged, unknown_score)
+    unknown_objects = int(np.sum(outcome.of_object != NOT_COUNTED))
+    if not unknown_objects:
+        return None
+    return PrecisionRecallCurve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown_objects)
 
 
 def by_group(
     outcome: Outcome, group: np.ndarray, weights: ImageWeights | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Counts and rates of the unknown objects of each group: category, size (`OpenSetSplit.sizes`) or supercategory.
+    """Counts and rates of the unknown objects of each group.
 
     Args:
         outcome: Regions matched to M objects.
-        group: Object array of shape (M,): the name of each object's group.
+        group: Object array of shape (M,): the name of each object's group: its category, size
+            (`OpenSetSplit.sizes`) or supercategory.
         weights: see `metrics`.
 
     Returns:
@@ -170,63 +178,80 @@ def by_group(
         without an unknown object left out. There is no precision: a false positive belongs to no
         group. `nose` counts objects.
     """
-    counted = outcome.of_object != NOT_COUNTED
-    if not counted.any():
+    is_counted = outcome.of_object != NOT_COUNTED
+    if not is_counted.any():
         return {}
-    names, (number,) = image_numbers(group[counted])
-    of_object = outcome.of_object[counted]
-    rows = row_weights(weights, outcome.split.object_image[counted], len(outcome.split.images))
-    chosen = {
-        "unknown_objects": np.ones(len(of_object), dtype=bool),
-        "tp_u": of_object == FOUND,
-        "fn_missed": of_object == MISSED,
-        "fn_misclassified": of_object == MISCLASSIFIED,
+    split = outcome.split
+    group_names, (group_number,) = image_numbers(group[is_counted])
+    object_outcome = outcome.of_object[is_counted]
+    objects = row_weights(weights, split.object_image[is_counted], len(split.images))
+
+    def total(chosen: np.ndarray) -> np.ndarray:
+        return objects[chosen].total_by_group(group_number[chosen], len(group_names))
+
+    totals = {
+        "unknown_objects": total(np.ones(len(object_outcome), dtype=bool)),
+        "tp_u": total(object_outcome == FOUND),
+        "fn_missed": total(object_outcome == MISSED),
+        "fn_misclassified": total(object_outcome == MISCLASSIFIED),
     }
-    total = {
-        name: rows[mask].total_by_group(number[mask], len(names)) for name, mask in chosen.items()
-    }
-    total["r_u"] = ratio(total["tp_u"], total["unknown_objects"])
-    total["nose"] = ratio(total["fn_misclassified"], total["unknown_objects"])
-    each = {
-        str(name): {key: values[k] for key, values in total.items()} for k, name in enumerate(names)
-    }
-    return {name: plain(values) for name, values in each.items()} if weights is None else each
+    totals["r_u"] = ratio(totals["tp_u"], totals["unknown_objects"])
+    totals["nose"] = ratio(totals["fn_misclassified"], totals["unknown_objects"])
+
+    metrics_by_group: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(group_names):
+        of_group = {metric: values[number] for metric, values in totals.items()}
+        metrics_by_group[str(name)] = plain(of_group) if weights is None else of_group
+    return metrics_by_group
 
 
 def _at_each_iou(
     outcomes: Iterable[Outcome], unknown_score: np.ndarray | None, weights: ImageWeights | None
 ) -> list[dict[str, np.ndarray]]:
-    """The metrics of outcomes of one split and one choice of flagged regions at several IoU thresholds, shape (B,)."""
-    each, counts = [], []
+    """The metrics of one choice of flagged regions at several IoU thresholds, of shape (B,).
+
+    Args:
+        outcomes: The outcome at each threshold, of one split and the same flagged regions.
+        unknown_score, weights: see `metrics`.
+    """
+    kind_at_ious = []
+    counts_at_ious = []
     for outcome in outcomes:  # one at a time in memory
         kind = np.full(len(outcome.kind), IGNORED, dtype=np.int8)
         kind[outcome.kind == TRUE_UNKNOWN] = TRUE
         kind[outcome.kind == FALSE_UNKNOWN] = FALSE
-        each.append(kind)
-        counts.append(_counts(outcome, weights))
-    kinds, unknown = np.array(each), counts[0]["unknown_objects"]
+        kind_at_ious.append(kind)
+        counts_at_ious.append(_counts(outcome, weights))
+    kinds = np.array(kind_at_ious)
+
+    # Neither the objects nor the ranking depends on the threshold.
+    split = outcome.split
+    unknown_objects = counts_at_ious[0]["unknown_objects"]
     ranked = outcome.ranked((kinds != IGNORED).any(axis=0), unknown_score)
-    rows = row_weights(weights, outcome.split.detections.image[ranked], len(outcome.split.images))
-    every, sampled = ranked_areas(kinds[:, ranked], unknown, (None, 11), rows)
-    return [
-        {
-            **count,
-            "nose": ratio(count["aose"], unknown),
-            "p_u": ratio(count["tp_u"], count["tp_u"] + count["fp_u"]),
-            "r_u": ratio(count["tp_u"], unknown),
-            "missed": ratio(count["fn_missed"], unknown),
+    rows = row_weights(weights, split.detections.image[ranked], len(split.images))
+    ap_at_ious, ap_11_at_ious = ranked_areas(kinds[:, ranked], unknown_objects, (None, 11), rows)
+
+    metrics_at_ious = []
+    for counts, ap, ap_11 in zip(counts_at_ious, ap_at_ious, ap_11_at_ious, strict=True):
+        values = {
+            **counts,
+            "nose": ratio(counts["aose"], unknown_objects),
+            "p_u": ratio(counts["tp_u"], counts["tp_u"] + counts["fp_u"]),
+            "r_u": ratio(counts["tp_u"], unknown_objects),
+            "missed": ratio(counts["fn_missed"], unknown_objects),
             "ap_u": ap,
             "ap_u_11": ap_11,
         }
-        for count, ap, ap_11 in zip(counts, every, sampled, strict=True)
-    ]
+        metrics_at_ious.append(values)
+    return metrics_at_ious
 
 
 def _counts(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    """Numbers of objects and regions by their outcomes, each an ndarray of shape (B,)."""
     split = outcome.split
     objects = row_weights(weights, split.object_image, len(split.images))
     regions = row_weights(weights, split.detections.image, len(split.images))
-    count = {
+    counts = {
         "unknown_objects": objects[outcome.of_object != NOT_COUNTED].total(),
         "tp_u": objects[outcome.of_object == FOUND].total(),
         "fn_missed": objects[outcome.of_object == MISSED].total(),
@@ -234,8 +259,8 @@ def _counts(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndar
         "fp_u": regions[outcome.kind == FALSE_UNKNOWN].total(),
     }
     # The published code counts regions, the paper objects.
-    is_paper = split.settings.protocol == "paper"
-    return {
-        **count,
-        "aose": count["fn_misclassified"] if is_paper else regions[outcome.misclassifies].total(),
-    }
+    if split.settings.protocol == "paper":
+        counts["aose"] = counts["fn_misclassified"]
+    else:
+        counts["aose"] = regions[outcome.misclassifies].total()
+    return counts

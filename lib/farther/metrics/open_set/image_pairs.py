@@ -23,34 +23,42 @@ from farther.tables import Regions
 def base_images(
     images: Mapping[str, str], bases: Mapping[str, str], name: str = "(.*)"
 ) -> dict[str, str]:
-    """The image without the unknown object of each image that has one; images without such a partner are left out.
+    """The image without the unknown object of each image that has one.
 
     Args:
         images: Images with the object, each with its name or file.
         bases: Images without it, likewise; several images may have the same partner.
         name: Regular expression with one group: the part of a name or file that both have.
 
+    Returns:
+        Image with the object → image without it; images without such a partner are left out.
+
     Raises:
         DataError: two images without the object have the same part.
 
-    >>> base_images(
-    ...     {"1": "b1c6-dog.png", "2": "b1c6-boar.png", "3": "77aa-dog.png"},
-    ...     {"x": "b1c6"},
-    ...     "^([0-9a-f]{4})",
-    ... )
+    >>> images = {"1": "b1c6-dog.png", "2": "b1c6-boar.png", "3": "77aa-dog.png"}
+    >>> base_images(images, {"x": "b1c6"}, "^([0-9a-f]{4})")
     {'1': 'x', '2': 'x'}
     """
-    pattern, by_part = re.compile(name), dict[str, str]()
+    pattern = re.compile(name)
+    base_by_part: dict[str, str] = {}
     for base, text in sorted(bases.items()):
-        if (found := pattern.search(text)) and by_part.setdefault(found[1], base) != base:
-            other = by_part[found[1]]
+        match = pattern.search(text)
+        if match is None:
+            continue
+        first_base = base_by_part.setdefault(match[1], base)
+        if first_base != base:
             raise DataError(
-                f"{other!r} and {base!r} have the same part {found[1]!r} by the pattern {name!r}"
+                f"{first_base!r} and {base!r} have the same part {match[1]!r} "
+                f"by the pattern {name!r}"
             )
-    parts = {
-        image: found[1] for image, text in sorted(images.items()) if (found := pattern.search(text))
-    }
-    return {image: by_part[part] for image, part in parts.items() if part in by_part}
+
+    base_by_image = {}
+    for image, text in sorted(images.items()):
+        match = pattern.search(text)
+        if match is not None and match[1] in base_by_part:
+            base_by_image[image] = base_by_part[match[1]]
+    return base_by_image
 
 
 def of_partners(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, np.ndarray]:
@@ -58,16 +66,15 @@ def of_partners(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, 
 
     Args:
         regions: Of the images without the object.
-        base_of: See `base_images`.
+        base_of: Image with the object → image without it; see `base_images`.
 
     Returns:
         For each image of `base_of` a copy of the regions of its partner, and the row of `regions`
         that each copies.
     """
     partners = pl.DataFrame({"image": list(base_of), "image_id": list(base_of.values())})
-    rows = pl.DataFrame({"image_id": pl.Series(regions.image_id, dtype=pl.String)}).with_row_index(
-        "row"
-    )
+    image_ids = pl.DataFrame({"image_id": pl.Series(regions.image_id, dtype=pl.String)})
+    rows = image_ids.with_row_index("row")
     copied = rows.join(partners, on="image_id").sort("image", "row")
     row = copied["row"].to_numpy().astype(np.int64)
     return regions[row].with_columns(image_id=copied["image"].to_list()), row
@@ -76,7 +83,7 @@ def of_partners(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, 
 def metrics(
     with_object: Outcome, without: Outcome, weights: ImageWeights | None = None
 ) -> dict[str, Any]:
-    """What an unknown object changes in its image, as shares of objects.
+    """Changes that an unknown object causes in its image, as shares of objects.
 
     Args:
         with_object: Regions of the images with the unknown objects, matched to M objects under
@@ -94,37 +101,40 @@ def metrics(
             without the object.
         misclassified: The same of a known class that is detected there.
         known: Share of the known objects with a kept detection of their class, minus that share
-            without the unknown object: what the unknown object costs the others.
+            without the unknown object: what the unknown object costs the known classes.
         with, without: The two shares of each.
     """
-    sides = {"with": _shares(with_object, weights), "without": _shares(without, weights)}
-    changes = {name: share - sides["without"][name] for name, share in sides["with"].items()}
-    return (
-        changes
-        if weights is not None
-        else {**plain(changes), **{side: plain(of) for side, of in sides.items()}}
-    )
+    shares_with = _shares(with_object, weights)
+    shares_without = _shares(without, weights)
+    changes = {name: share - shares_without[name] for name, share in shares_with.items()}
+    if weights is not None:
+        return changes
+    return {**plain(changes), "with": plain(shares_with), "without": plain(shares_without)}
 
 
 def _shares(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    """Shares of unknown and of known objects, each an ndarray of shape (B,); see `metrics`."""
     split = outcome.split
-    known = split.is_known & ~split.is_ignored
-    rows = row_weights(weights, np.arange(len(known)), len(known))
-    parts = {
-        "found": (outcome.of_object == FOUND, split.is_counted),
-        "misclassified": (outcome.of_object == MISCLASSIFIED, split.is_counted),
-        "known": (_detected(outcome), known),
-    }
+    is_known = split.is_known & ~split.is_ignored
+    objects = row_weights(weights, np.arange(len(is_known)), len(is_known))
+
+    def share(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+        selected = objects[numerator & denominator].total()
+        return ratio(selected, objects[denominator].total())
+
     return {
-        name: ratio(rows[part & of].total(), rows[of].total()) for name, (part, of) in parts.items()
+        "found": share(outcome.of_object == FOUND, split.is_counted),
+        "misclassified": share(outcome.of_object == MISCLASSIFIED, split.is_counted),
+        "known": share(_detected(outcome), is_known),
     }
 
 
 def _detected(outcome: Outcome) -> np.ndarray:
-    """Known objects with a kept detection of their class, bool."""
+    """Known objects with a kept detection of their class, ndarray of shape (M,), bool."""
     split = outcome.split
     pair = split.candidates
-    right = split.detections.label[pair.region] == split.object_class[pair.target]
+    has_own_class = split.detections.label[pair.region] == split.object_class[pair.target]
+    is_kept = (outcome.kind == KEPT)[pair.region]
     detected = np.zeros(len(split.objects), dtype=bool)
-    detected[pair.target[right & (outcome.kind == KEPT)[pair.region]]] = True
+    detected[pair.target[has_own_class & is_kept]] = True
     return detected & split.is_known

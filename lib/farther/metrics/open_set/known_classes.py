@@ -1,10 +1,12 @@
-"""Metrics of known classes that share the images with unknown objects (Joseph et al., 2021, arXiv:2103.02603).
+"""Metrics of known classes that share the images with unknown objects.
 
-They measure what flagging detections as unknown costs the known classes.
+They measure what flagging detections as unknown costs the known classes (Joseph et al., 2021,
+arXiv:2103.02603).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,18 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.matching.boxes import places
 from farther.metrics.open_set.outcomes import KEPT, OpenSetSplit, Outcome
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, ratio
 from farther.tables import Regions
+
+#: Causes of detections for the wilderness impact, as numbers.
+_CORRECT = error_diagnosis.CAUSES.index("correct")
+_ON_UNKNOWN = error_diagnosis.CAUSES.index("unknown_unknown")
+_NOT_COUNTED = error_diagnosis.CAUSES.index("ignored")
 
 
 def metrics(
@@ -61,29 +69,23 @@ def metrics(
     ...     image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
     ... )
     >>> regions = Regions(
-    ...     image_id=["a", "a"],
-    ...     region_id=[0, 1],
-    ...     box=[cat, fox],
-    ...     score=[0.8, 0.9],
-    ...     label=[0, 0],
-    ...     logits=[[1.0], [1.0]],
-    ...     classes=("cat",),
+    ...     image_id=["a", "a"], region_id=[0, 1], box=[cat, fox], score=[0.8, 0.9], label=[0, 0],
+    ...     logits=[[1.0], [1.0]], classes=("cat",),
     ... )
     >>> split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=["cat"]))
-    >>> found = metrics(
-    ...     split.match(np.array([False, False])), regions
-    ... )  # the fox is detected as a cat
-    >>> found["ap_k"], found["p_k"], found["wi"]
+    >>> outcome = split.match(np.array([False, False]))  # the fox is detected as a cat
+    >>> values = metrics(outcome, regions)
+    >>> values["ap_k"], values["p_k"], values["wi"]
     (0.5, 0.5, 1.0)
     """
     known = closed_set(outcome.split, regions)
-    found, each_ap = _of_kept(outcome, known, recall, weights)
+    of_known = _of_kept(outcome, known, recall, weights)
+    unknown_metrics = open_set.metrics(outcome, unknown_score, weights)
     # None where it is not defined becomes NaN.
-    ap_unknown = np.atleast_1d(
-        np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64)
-    )
-    result = found | {"map": mean_of_defined(np.concatenate([each_ap, ap_unknown[None]]))}
-    return plain(result) if weights is None else result
+    ap_u = np.atleast_1d(np.asarray(unknown_metrics["ap_u"], dtype=np.float64))
+    ap_of_all_classes = np.concatenate([of_known.ap_by_class, ap_u[None]])
+    values = of_known.values | {"map": mean_of_defined(ap_of_all_classes)}
+    return plain(values) if weights is None else values
 
 
 def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
@@ -99,8 +101,13 @@ def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
     classes = tuple(split.settings.known_classes)
     if not classes:
         raise DataError("expected names of known classes, found none", field="known_classes")
-    least = split.settings.iou
-    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions), least=least)
+    return ClosedSet.of(
+        split.objects,
+        regions,
+        classes,
+        max_detections=len(regions),
+        smallest_overlap=split.settings.iou,
+    )
 
 
 def of_kept(
@@ -115,47 +122,73 @@ def of_kept(
     Raises:
         ParameterError: the recall is not above 0 and at most 1.
     """
-    found, _ = _of_kept(outcome, known, recall, weights)
-    return plain(found) if weights is None else found
+    values = _of_kept(outcome, known, recall, weights).values
+    return plain(values) if weights is None else values
+
+
+@dataclass(frozen=True)
+class _KnownMetrics:
+    """Metrics of the regions that are kept.
+
+    Args:
+        values: See `of_kept`; ndarrays of shape (B,).
+        ap_by_class: Average precision of each known class with objects, ndarray of shape (K, B).
+    """
+
+    values: dict[str, np.ndarray]
+    ap_by_class: np.ndarray
 
 
 def _of_kept(
     outcome: Outcome, known: ClosedSet, recall: float, weights: ImageWeights | None
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """See `of_kept`; and the average precision of each known class with objects, ndarray of shape (K, B)."""
+) -> _KnownMetrics:
+    """See `of_kept`."""
     kept = known.keeping(outcome.kind == KEPT)
     matched = kept.match([outcome.split.settings.iou])
-    of_known = None if weights is None else weights[:, places(outcome.split.images, known.images)]
-    correct, unknown, ignored = (
-        error_diagnosis.CAUSES.index(n) for n in ("correct", "unknown_unknown", "ignored")
-    )
-    cause = np.where(outcome.misclassifies[kept.detections.row], np.int8(unknown), np.int8(correct))
-    near = outcome.split.candidates
-    is_ignored = outcome.split.is_ignored
-    on_ignored, on_object = np.zeros((2, len(outcome.kind)), dtype=bool)
-    on_ignored[near.region[is_ignored[near.target]]] = True
-    on_object[near.region[~is_ignored[near.target]]] = True
-    on_ignored = on_ignored[kept.detections.row]
-    on_object = on_object[kept.detections.row]
-    cause[(matched.kind[0] == IGNORED) | (on_ignored & ~on_object & (matched.kind[0] != TRUE))] = (
-        ignored
-    )
-    counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], of_known)
-    at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
-    each_ap = matched.average_precision(of_known, points=None)[0]
-    positives, objects, rows = (
-        matched.positives > 0,
-        matched.objects(of_known),
-        matched.detections(of_known),
-    )
-    true, ranked = (
-        rows[chosen].total_by_group(matched.of_class[chosen], len(objects))
-        for chosen in (matched.kind[0] == TRUE, matched.kind[0] != IGNORED)
-    )
-    result = {
-        "ap_k": mean_of_defined(each_ap[positives]),
-        "p_k": mean_of_defined(np.where(objects > 0, ratio(true, ranked), np.nan)[positives]),
-        "r_k": mean_of_defined(ratio(true, objects)[positives]),
-        "wi": ratio(at["unknown_unknown"], at["correct"]),
+    if weights is not None:
+        weights = weights[:, places(outcome.split.images, known.images)]
+
+    cause = _causes(outcome, kept, matched)
+    counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], weights)
+    correct = counts[_CORRECT, 0]
+    on_unknown = counts[_ON_UNKNOWN, 0]
+
+    has_objects = matched.positives > 0
+    objects = matched.objects(weights)
+    detections = matched.detections(weights)
+    is_true = matched.kind[0] == TRUE
+    is_ranked = matched.kind[0] != IGNORED
+    detected_class = matched.of_class
+    true = detections[is_true].total_by_group(detected_class[is_true], len(objects))
+    ranked = detections[is_ranked].total_by_group(detected_class[is_ranked], len(objects))
+    precision = np.where(objects > 0, ratio(true, ranked), np.nan)
+
+    ap_by_class = matched.average_precision(weights, points=None)[0][has_objects]
+    values = {
+        "ap_k": mean_of_defined(ap_by_class),
+        "p_k": mean_of_defined(precision[has_objects]),
+        "r_k": mean_of_defined(ratio(true, objects)[has_objects]),
+        "wi": ratio(on_unknown, correct),
     }
-    return result, each_ap[positives]
+    return _KnownMetrics(values, ap_by_class)
+
+
+def _causes(outcome: Outcome, kept: ClosedSet, matched: MatchedDetections) -> np.ndarray:
+    """Number of each kept detection's cause for the wilderness impact, ndarray of shape (n,).
+
+    A detection on an unknown object is such an error, a detection that is ignored or lies on
+    nothing but an object that is not counted has no part, and all others count as correct.
+    """
+    row = kept.detections.row
+    pair = outcome.split.candidates
+    is_on_ignored_object = outcome.split.is_ignored[pair.target]
+    on_ignored = np.zeros(len(outcome.kind), dtype=bool)
+    on_ignored[pair.region[is_on_ignored_object]] = True
+    on_counted = np.zeros(len(outcome.kind), dtype=bool)
+    on_counted[pair.region[~is_on_ignored_object]] = True
+
+    cause = np.where(outcome.misclassifies[row], np.int8(_ON_UNKNOWN), np.int8(_CORRECT))
+    is_true = matched.kind[0] == TRUE
+    is_excluded = on_ignored[row] & ~on_counted[row] & ~is_true
+    cause[(matched.kind[0] == IGNORED) | is_excluded] = _NOT_COUNTED
+    return cause

@@ -50,7 +50,9 @@ WI_RECALL = 0.8
 
 @dataclass(frozen=True)
 class MixedImages:
-    """ID images and images with unknown objects, with their overlaps, computed once for all methods; see `of`.
+    """ID images and images with unknown objects, with their overlaps.
+
+    `MixedImages.of` builds it, once for all methods.
 
     Args:
         rows: Regions of the table that count, ndarray of shape (N,), bool.
@@ -79,53 +81,67 @@ class MixedImages:
             iou: Smallest overlap of a detection and its object.
         """
         _, (image,) = image_numbers(regions.image_id)
-        rows = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
-        del image
-        counted = regions if rows.all() else regions[rows]
-        split = OpenSetSplit.of(
-            objects, counted, MatchingRules(iou=iou, known_classes=tuple(classes))
-        )
+        is_counted = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
+        del image  # of some 10⁷ rows everything counts
+        counted = regions
+        if not is_counted.all():
+            counted = regions[is_counted]
+        rules = MatchingRules(iou=iou, known_classes=tuple(classes))
+        split = OpenSetSplit.of(objects, counted, rules)
         known = known_classes.closed_set(split, counted)
-        return cls(rows, replace(split, objects=Objects.empty()), known, tuple(classes))
+        return cls(is_counted, replace(split, objects=Objects.empty()), known, tuple(classes))
 
     def joined(self, other: MixedImages, name: str) -> MixedImages:
         """These images and others as one set; overlaps are not computed again.
 
         Args:
             other: Images of the same classes and rules.
-            name: What is put in front of the names of the others, and a slash, as two sets may
-                share names.
+            name: Put in front of the names of the other images, with a slash, as two sets may share
+                names.
         """
-        of_other = np.array([f"{name}/{one}" for one in other.split.images], dtype=object)
-        images, places = sorted_together(self.split.images, of_other)
-        rows = len(self.split.detections.rank), len(self.split.is_ignored)
+        other_images = np.array([f"{name}/{image}" for image in other.split.images], dtype=object)
+        images, places = sorted_together(self.split.images, other_images)
+        known = self.known.joined(
+            other.known,
+            images,
+            places,
+            len(self.split.detections.rank),
+            len(self.split.is_ignored),
+        )
         return MixedImages(
             np.concatenate([self.rows, other.rows]),
             _joined(self.split, other.split, images, places),
-            self.known.joined(other.known, images, places, *rows),
+            known,
             self.classes,
         )
 
     @property
     def task(self) -> Literal["T1", "T2"]:
         """OpenDet's task: T1 where known and unknown objects share an image, else T2."""
-        unknown = self.split.object_image[self.split.is_counted]
-        return (
-            "T1" if np.isin(unknown, self.split.object_image[self.split.is_known]).any() else "T2"
-        )
+        images_with_unknown = self.split.object_image[self.split.is_counted]
+        images_with_known = self.split.object_image[self.split.is_known]
+        if np.isin(images_with_unknown, images_with_known).any():
+            return "T1"
+        return "T2"
 
     @cached_property
     def ap_before(self) -> float | None:
-        """See `metrics`."""
+        """Mean average precision of the known classes, before a method flags detections.
+
+        `ap_k_before` of `metrics`.
+        """
         detections = self.split.detections
-        label_is_unknown = ~np.isin(detections.classes, self.classes)[detections.label]
-        found: float | None = known_classes.of_kept(self.split.match(label_is_unknown), self.known)[
-            "ap_k"
-        ]
-        return found
+        is_unknown_class = ~np.isin(detections.classes, self.classes)
+        outcome = self.split.match(is_unknown_class[detections.label])
+        ap: float | None = known_classes.of_kept(outcome, self.known)["ap_k"]
+        return ap
 
     def match(self, is_unknown: np.ndarray) -> Outcome:
-        """The outcomes when these regions are flagged as unknown: ndarray of shape (N,), bool, of all regions."""
+        """The outcomes when some regions are flagged as unknown.
+
+        Args:
+            is_unknown: Of all regions, ndarray of shape (N,), bool.
+        """
         return self.split.match(is_unknown[self.rows])
 
     def metrics(self, outcome: Outcome, weights: ImageWeights | None = None) -> dict[str, Any]:
@@ -157,82 +173,115 @@ class MixedImages:
         ...     image_id=["id", "ood"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
         ... )
         >>> regions = Regions(
-        ...     image_id=["id", "ood"],
-        ...     region_id=[0, 0],
-        ...     box=[cat, fox],
-        ...     score=[0.8, 0.9],
-        ...     label=[0, 0],
-        ...     logits=[[1.0], [1.0]],
-        ...     classes=("cat",),
+        ...     image_id=["id", "ood"], region_id=[0, 0], box=[cat, fox], score=[0.8, 0.9],
+        ...     label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",),
         ... )
         >>> mixed = MixedImages.of(objects, regions, ["cat"])
-        >>> found = mixed.metrics(
-        ...     mixed.match(np.array([False, False]))
-        ... )  # the fox is detected as a cat
-        >>> found["a_ose"], found["wi"], found["ap_k"], found["task"]
+        >>> fox_as_cat = mixed.metrics(mixed.match(np.array([False, False])))
+        >>> fox_as_cat["a_ose"], fox_as_cat["wi"], fox_as_cat["ap_k"], fox_as_cat["task"]
         (1, 1.0, 0.5, 'T2')
-        >>> found = mixed.metrics(mixed.match(np.array([False, True])))
-        >>> found["u_recall"], found["a_ose"], found["ap_k_before"], found["ap_k"]
+        >>> flagged = mixed.metrics(mixed.match(np.array([False, True])))
+        >>> flagged["u_recall"], flagged["a_ose"], flagged["ap_k_before"], flagged["ap_k"]
         (1.0, 0, 0.5, 1.0)
         """
-        counted = self._counted(outcome, weights)
+        weighted = self._weighted_metrics(outcome, weights)
         if weights is not None:
-            return counted
+            return weighted
         kept = known_classes.of_kept(outcome, self.known, WI_RECALL)
-        detections = outcome.split.detections
-        counts = np.bincount(
-            detections.label[outcome.misclassifies], minlength=len(detections.classes)
-        ).tolist()
         return {
             "task": self.task,
             "unknown_objects": int(np.sum(outcome.of_object != NOT_COUNTED)),
-            **plain(counted),
+            **plain(weighted),
             "wi": kept["wi"],
             "ap_k_before": self.ap_before,
             "ap_k": kept["ap_k"],
-            "a_ose_by_class": {
-                name: n for name, n in sorted(zip(detections.classes, counts, strict=True)) if n
-            },
+            "a_ose_by_class": _errors_by_class(outcome),
         }
 
-    def _counted(self, outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    def _weighted_metrics(
+        self, outcome: Outcome, weights: ImageWeights | None
+    ) -> dict[str, np.ndarray]:
+        """The metrics that take weights, ndarrays of shape (B,)."""
         split = self.split
         objects = row_weights(weights, split.object_image, len(split.images))
         regions = row_weights(weights, split.detections.image, len(split.images))
-        unknown = objects[outcome.of_object != NOT_COUNTED].total()
-        found = objects[outcome.of_object == FOUND].total()
-        return {"u_recall": ratio(found, unknown), "a_ose": regions[outcome.misclassifies].total()}
+        unknown_objects = objects[outcome.of_object != NOT_COUNTED].total()
+        found_objects = objects[outcome.of_object == FOUND].total()
+        return {
+            "u_recall": ratio(found_objects, unknown_objects),
+            "a_ose": regions[outcome.misclassifies].total(),
+        }
+
+
+def _errors_by_class(outcome: Outcome) -> dict[str, int]:
+    """Number of detections of each known class that lie on an unknown object, sorted by class."""
+    detections = outcome.split.detections
+    label = detections.label[outcome.misclassifies]
+    counts = np.bincount(label, minlength=len(detections.classes)).tolist()
+    count_by_class = sorted(zip(detections.classes, counts, strict=True))
+    return {name: count for name, count in count_by_class if count}
 
 
 def _joined(
-    split: OpenSetSplit, other: OpenSetSplit, images: np.ndarray, places: np.ndarray
+    first: OpenSetSplit, second: OpenSetSplit, images: np.ndarray, places: np.ndarray
 ) -> OpenSetSplit:
-    """A split and one of the same rules in other images as one, without the table of objects.
+    """Two splits of the same rules in different images as one, without the table of objects.
 
     Args:
-        split, other: The two.
+        first, second: The two.
         images: Names of the images of both, sorted.
-        places: Place among these of each of the first one's images and, after them, of the other's.
+        places: Index in `images` of each of the first one's images and, after them, of the
+            second's.
     """
-    of_other, parts = places[len(split.images) :], (split.detections, other.detections)
-    confidence, counted, label, number = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("confidence", "counted", "label", "rank")
-    )
-    image = np.concatenate([places[parts[0].image], of_other[parts[1].image]])
-    rank = np.empty(len(image), dtype=np.int32)
-    # Of equal confidences in one image the old ranks decide.
-    order = falling_in_groups(confidence, np.zeros(len(image), dtype=np.int8), image, number)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    names = "object_class", "is_ignored", "is_known"
+    first_places = places[: len(first.images)]
+    second_places = places[len(first.images) :]
+
+    def both(name: str) -> np.ndarray:
+        return np.concatenate([getattr(first, name), getattr(second, name)])
+
+    object_image = [first_places[first.object_image], second_places[second.object_image]]
     return OpenSetSplit(
-        settings=split.settings,
+        settings=first.settings,
         objects=Objects.empty(),
         images=images,
-        object_image=np.concatenate([places[split.object_image], of_other[other.object_image]]),
-        **{name: np.concatenate([getattr(split, name), getattr(other, name)]) for name in names},
-        detections=RankedRegions(confidence, rank, image, counted, label, split.detections.classes),
-        candidates=split.candidates.joined(
-            other.candidates, len(parts[0].rank), len(split.is_ignored)
+        object_image=np.concatenate(object_image),
+        object_class=both("object_class"),
+        is_ignored=both("is_ignored"),
+        is_known=both("is_known"),
+        detections=_joined_regions(
+            first.detections, second.detections, first_places, second_places
         ),
+        candidates=first.candidates.joined(
+            second.candidates, len(first.detections.rank), len(first.is_ignored)
+        ),
+    )
+
+
+def _joined_regions(
+    first: RankedRegions,
+    second: RankedRegions,
+    first_places: np.ndarray,
+    second_places: np.ndarray,
+) -> RankedRegions:
+    """The regions of two splits, ranked together.
+
+    Args:
+        first, second: The regions of each.
+        first_places, second_places: New index of each of their images.
+    """
+    confidence = np.concatenate([first.confidence, second.confidence])
+    image = np.concatenate([first_places[first.image], second_places[second.image]])
+    old_rank = np.concatenate([first.rank, second.rank])
+    one_group = np.zeros(len(image), dtype=np.int8)
+    # Of equal confidences in one image the old ranks decide.
+    order = falling_in_groups(confidence, one_group, image, old_rank)
+    rank = np.empty(len(image), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return RankedRegions(
+        confidence=confidence,
+        rank=rank,
+        image=image,
+        counted=np.concatenate([first.counted, second.counted]),
+        label=np.concatenate([first.label, second.label]),
+        classes=first.classes,
     )

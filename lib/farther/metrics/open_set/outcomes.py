@@ -16,7 +16,8 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
   class misclassifies nothing, and a flagged region on a known object is a false positive.
 - Crowd and group boxes, and Pascal VOC's difficult objects, are not counted: a flagged region that
   gets no object is ignored if enough of its area lies in a crowd (COCO's rule), or if its IoU with
-  a difficult object is enough (VOC's). All regions of images that nobody annotated are ignored.
+  a difficult object is enough (VOC's). All regions of images that were not annotated
+  (`Objects.is_unlabelled`) are ignored.
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 
@@ -41,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -56,22 +57,18 @@ from farther.metrics.matching.boxes import (
     pairs,
     places_among,
 )
+from farther.protocols import Protocol
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
-
-Protocol = Literal["paper", "published-code"]
 
 #: Outcomes of an object.
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3
 #: Kinds of a region.
 TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
 
-_OBJECT = {
-    FOUND: "found",
-    MISCLASSIFIED: "misclassified",
-    MISSED: "missed",
-    NOT_COUNTED: "not_counted",
-}
-_REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known", IGNORED: "ignored"}
+#: Names of the outcomes of objects and of the kinds of regions in tables, in the order of their
+#: numbers.
+_OBJECT_NAMES = np.array(["found", "misclassified", "missed", "not_counted"], dtype=object)
+_REGION_NAMES = np.array(["found", "false_unknown", "known", "ignored"], dtype=object)
 
 
 @dataclass(frozen=True)
@@ -105,17 +102,19 @@ class MatchingRules:
     @property
     def smallest_overlap(self) -> float:
         """The smallest overlap that counts; the published code needs more than the threshold."""
-        return float(np.nextafter(self.iou, 2)) if self.protocol == "published-code" else self.iou
+        if self.protocol == "published-code":
+            return float(np.nextafter(self.iou, 2))
+        return self.iou
 
 
 @dataclass(frozen=True)
 class RankedRegions:
-    """The columns of a split's N regions that matching needs; each has one entry per region.
+    """The columns of a split's N regions that matching needs; one entry per region.
 
     Args:
         confidence: The score that regions are ranked by, float32 or float64.
-        rank: Place in that ranking, int32; equal confidences by image and `region_id`.
-        image: Place of the region's image in `OpenSetSplit.images`.
+        rank: Position in that ranking, int32; equal confidences by image and `region_id`.
+        image: Index of the region's image in `OpenSetSplit.images`.
         counted: False for regions that the protocol ignores.
         label: The class that the region was detected as, an index into `classes`.
         classes: Names of the classes.
@@ -130,24 +129,30 @@ class RankedRegions:
 
     def __getitem__(self, rows: np.ndarray) -> RankedRegions:
         """The regions that a mask selects; their ranks close up."""
-        names = [field.name for field in fields(self) if field.name != "classes"]
-        columns = {name: getattr(self, name)[rows] for name in names}
-        is_kept = np.zeros(len(self.rank), dtype=bool)
-        is_kept[columns["rank"]] = True
-        rank = (np.cumsum(is_kept, dtype=np.int32) - 1)[columns["rank"]]
-        return RankedRegions(**{**columns, "rank": rank}, classes=self.classes)
+        columns = {}
+        for field in fields(self):
+            if field.name != "classes":
+                columns[field.name] = getattr(self, field.name)[rows]
+
+        is_selected_rank = np.zeros(len(self.rank), dtype=bool)
+        is_selected_rank[columns["rank"]] = True
+        new_rank = np.cumsum(is_selected_rank, dtype=np.int32) - 1
+        columns["rank"] = new_rank[columns["rank"]]
+        return RankedRegions(**columns, classes=self.classes)
 
 
 @dataclass(frozen=True)
 class OpenSetSplit:
-    """A split's objects and regions with their overlaps, computed once for all methods; `OpenSetSplit.of` builds it.
+    """A split's objects and regions with their overlaps, computed once for all methods.
+
+    `OpenSetSplit.of` builds it.
 
     Args:
         settings: How regions are matched.
         objects: M objects of the split.
         images: Names of the images that have regions or objects, sorted.
-        object_image: Place of each object's image in `images`, ndarray of shape (M,).
-        object_class: Place of each object's category in `detections.classes`, −1 for others,
+        object_image: Index of each object's image in `images`, ndarray of shape (M,).
+        object_class: Index of each object's category in `detections.classes`, −1 for others,
             ndarray of shape (M,).
         is_ignored: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,),
             bool.
@@ -170,36 +175,42 @@ class OpenSetSplit:
     def of(
         cls, objects: Objects, regions: Regions, settings: MatchingRules | None = None
     ) -> OpenSetSplit:
-        """The split of two tables: ground truth, and the regions at or above the operating threshold.
+        """Builds the split from two tables: ground truth, and the regions from t* on.
 
         Args:
             objects: Ground truth of M objects.
-            regions: N regions in the same images.
+            regions: N regions in the same images, at or above the operating threshold t*.
             settings: IoU threshold, protocol and further rules of matching; those of the paper when
                 None.
         """
-        settings = settings or MatchingRules()
+        if settings is None:
+            settings = MatchingRules()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         is_ignored = objects.is_crowd | objects.is_difficult
-        region_box, object_box = regions.box, objects.box
-        if settings.protocol == "paper":
-            confidence = regions.score
-            counted = np.ones(len(regions), dtype=bool)
-        else:
-            region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(object_box)
+
+        region_box = regions.box
+        object_box = objects.box
+        confidence = regions.score
+        counted = np.ones(len(regions), dtype=bool)
+        if settings.protocol == "published-code":
+            region_box = _voc_boxes(region_box)
+            object_box = _plus_one_pixel(object_box)
             confidence = _softmax_confidence(regions)
-            counted = (np.bincount(object_image, minlength=len(images)) > 0)[region_image]
-        unlabelled = np.zeros(len(images), dtype=bool)
-        unlabelled[object_image[objects.is_unlabelled]] = True
-        counted &= ~unlabelled[region_image]
-        overlapping = pairs(
+            objects_per_image = np.bincount(object_image, minlength=len(images))
+            counted = (objects_per_image > 0)[region_image]
+
+        is_unlabelled = np.zeros(len(images), dtype=bool)
+        is_unlabelled[object_image[objects.is_unlabelled]] = True
+        counted &= ~is_unlabelled[region_image]
+
+        candidates = pairs(
             region_box,
             region_image,
             object_box,
             object_image,
             objects.is_crowd,
             settings.smallest_overlap,
-        ).preferred_first(is_ignored, objects.object_id)
+        )
         detections = RankedRegions(
             confidence=confidence,
             rank=ranks(confidence, region_image, regions.region_id),
@@ -217,7 +228,7 @@ class OpenSetSplit:
             is_ignored=is_ignored,
             is_known=is_among(objects.category, settings.known_classes),
             detections=detections,
-            candidates=overlapping,
+            candidates=candidates.preferred_first(is_ignored, objects.object_id),
         )
 
     @property
@@ -227,29 +238,41 @@ class OpenSetSplit:
 
     @cached_property
     def correctly_known(self) -> np.ndarray:
-        """Regions on a known object of their own class, ndarray of shape (N,), bool; none under "published-code",
-        which counts a kept region on an unknown object even if it lies on one of its class as well."""
-        right = np.zeros(len(self.detections.rank), dtype=bool)
+        """Regions on a known object of their own class, ndarray of shape (N,), bool.
+
+        None under "published-code", which counts a kept region on an unknown object even if it lies
+        on one of its class as well.
+        """
+        is_correct = np.zeros(len(self.detections.rank), dtype=bool)
         if self.settings.protocol == "paper":
-            pair = self.candidates[self.is_known[self.candidates.target]]
-            same = self.detections.label[pair.region] == self.object_class[pair.target]
-            right[pair.region[same]] = True
-        return right
+            on_known = self.candidates[self.is_known[self.candidates.target]]
+            region_class = self.detections.label[on_known.region]
+            has_own_class = region_class == self.object_class[on_known.target]
+            is_correct[on_known.region[has_own_class]] = True
+        return is_correct
 
     def sizes(self) -> np.ndarray:
-        """ "small", "medium" or "large" for each object (COCO's area ranges), object array of shape (M,)."""
-        edges = [limits[1] for limits in AREA_RANGES.values()][:-1]
-        places = np.searchsorted(edges, areas(self.objects.box), side="left")
-        return np.array(list(AREA_RANGES), dtype=object)[places]
+        """COCO's area range of each object, object array of shape (M,).
+
+        "small", "medium" or "large".
+        """
+        upper_limits = [upper for _, upper in AREA_RANGES.values()]
+        range_index = np.searchsorted(upper_limits[:-1], areas(self.objects.box), side="left")
+        return np.array(list(AREA_RANGES), dtype=object)[range_index]
 
     def supercategories(self, names: Mapping[str, str]) -> np.ndarray:
-        """The supercategory of each object, "" where its category has none, object array of shape (M,)."""
-        return np.array(
-            [names.get(category, "") for category in self.objects.category], dtype=object
-        )
+        """The supercategory of each object, object array of shape (M,).
+
+        Args:
+            names: Category → supercategory; objects of other categories get "".
+        """
+        supercategory = [names.get(category, "") for category in self.objects.category]
+        return np.array(supercategory, dtype=object)
 
     def keeping(self, kept: np.ndarray) -> OpenSetSplit:
-        """The same split without some regions, as at a higher operating threshold; overlaps are not computed again.
+        """The same split without some regions, as at a higher operating threshold.
+
+        Overlaps are not computed again.
 
         Args:
             kept: ndarray of shape (N,), bool.
@@ -257,7 +280,7 @@ class OpenSetSplit:
         Raises:
             DataError: `kept` is not one bool per region.
         """
-        rows = self._flags(kept, "kept")
+        rows = self._checked_flags(kept, "kept")
         return replace(
             self, detections=self.detections[rows], candidates=self.candidates.keeping(rows)
         )
@@ -276,12 +299,13 @@ class OpenSetSplit:
                 f"an IoU threshold of this split is from {self.settings.iou:g} to 1, found {iou:g}"
             )
         settings = replace(self.settings, iou=iou)
-        enough = self.candidates.overlap >= settings.smallest_overlap
-        return replace(self, settings=settings, candidates=self.candidates[enough])
+        overlaps_enough = self.candidates.overlap >= settings.smallest_overlap
+        return replace(self, settings=settings, candidates=self.candidates[overlaps_enough])
 
-    def _flags(self, values: np.ndarray, field: str) -> np.ndarray:
+    def _checked_flags(self, values: np.ndarray, field: str) -> np.ndarray:
         """One bool per region, or an error."""
-        flags = np.asarray(values, dtype=None if np.size(values) else bool)
+        dtype = None if np.size(values) else bool
+        flags = np.asarray(values, dtype=dtype)
         if flags.dtype != bool or flags.shape != self.detections.rank.shape:
             count = len(self.detections.rank)
             problem = f"expected {count} bool values, found {flags.dtype} of shape {flags.shape}"
@@ -291,31 +315,49 @@ class OpenSetSplit:
     def match(self, is_unknown: np.ndarray) -> Outcome:
         """The outcome of each object and each region when these regions are flagged as unknown.
 
+        Args:
+            is_unknown: ndarray of shape (N,), bool: the regions that a method flags.
+
         Raises:
             DataError: `is_unknown` is not one bool per region.
         """
-        flagged = self._flags(is_unknown, "is_unknown")
-        on_object = self.candidates[self.is_counted[self.candidates.target]]
-        of_flagged = on_object[(flagged & self.detections.counted)[on_object.region]]
+        flagged = self._checked_flags(is_unknown, "is_unknown")
+        on_unknown = self.candidates[self.is_counted[self.candidates.target]]
+        matched = self._match_flagged(flagged, on_unknown)
+        kind = self._kinds(flagged, matched)
+
+        may_misclassify = (kind == KEPT) & ~self.correctly_known
+        misclassifying = on_unknown[may_misclassify[on_unknown.region]]
+        misclassifies = np.zeros(len(kind), dtype=bool)
+        misclassifies[misclassifying.region] = True
+
+        of_object = np.where(self.is_counted, np.int8(MISSED), np.int8(NOT_COUNTED))
+        of_object[misclassifying.target] = MISCLASSIFIED
+        of_object[matched[matched >= 0]] = FOUND
+        return Outcome(self, of_object, kind, matched, misclassifies)
+
+    def _match_flagged(self, flagged: np.ndarray, on_unknown: OverlapPairs) -> np.ndarray:
+        """The unknown object that each flagged region matches, −1 for none, shape (N,).
+
+        Args:
+            flagged: ndarray of shape (N,), bool.
+            on_unknown: The candidates whose object is unknown and counted.
+        """
+        may_match = flagged & self.detections.counted
+        of_flagged = on_unknown[may_match[on_unknown.region]]
         if self.settings.protocol == "published-code":
             of_flagged = of_flagged.first_of_each_region()
-        matched = assign(
-            of_flagged, self.detections.rank, np.zeros(len(self.is_ignored), dtype=bool)
-        )
+        no_object_twice = np.zeros(len(self.is_ignored), dtype=bool)
+        return assign(of_flagged, self.detections.rank, no_object_twice)
 
+    def _kinds(self, flagged: np.ndarray, matched: np.ndarray) -> np.ndarray:
+        """The kind of each region, ndarray of shape (N,), int8; see `Outcome`."""
         kind = np.where(flagged, np.int8(FALSE_UNKNOWN), np.int8(KEPT))
         on_ignored = self.candidates.region[self.is_ignored[self.candidates.target]]
         kind[on_ignored] = np.where(flagged[on_ignored], IGNORED, KEPT)
         kind[matched >= 0] = TRUE_UNKNOWN
         kind[~self.detections.counted] = IGNORED
-
-        wrong = on_object[((kind == KEPT) & ~self.correctly_known)[on_object.region]]
-        of_object = np.where(self.is_counted, np.int8(MISSED), np.int8(NOT_COUNTED))
-        of_object[wrong.target] = MISCLASSIFIED
-        of_object[matched[matched >= 0]] = FOUND
-        misclassifies = np.zeros(len(kind), dtype=bool)
-        misclassifies[wrong.region] = True
-        return Outcome(self, of_object, kind, matched, misclassifies)
+        return kind
 
 
 @dataclass(frozen=True)
@@ -340,31 +382,41 @@ class Outcome:
     def ranked(self, chosen: np.ndarray, unknown_score: np.ndarray | None = None) -> np.ndarray:
         """Rows of the regions that a mask selects, the best ranked first.
 
+        Args:
+            chosen: ndarray of shape (N,), bool.
+            unknown_score: ndarray of shape (N,), higher first; the confidence when None, and under
+                "published-code".
+
         Raises:
             DataError: `unknown_score` is not one number per region.
         """
-        order_by = self.split.detections.confidence
+        ranking_score = self.split.detections.confidence
         if unknown_score is not None:
             if np.shape(unknown_score) != self.kind.shape:
                 problem = f"expected {len(self.kind)} values, found shape {np.shape(unknown_score)}"
                 raise DataError(problem, field="unknown_score")
             if self.split.settings.protocol == "paper":
-                order_by = np.asarray(unknown_score, dtype=np.float64)
+                ranking_score = np.asarray(unknown_score, dtype=np.float64)
         rows = np.flatnonzero(chosen)
         # Equal scores follow the confidence, and equal confidences the numbers of images and
         # regions.
-        return rows[np.lexsort((self.split.detections.rank[rows], -order_by[rows]))]
+        order = np.lexsort((self.split.detections.rank[rows], -ranking_score[rows]))
+        return rows[order]
 
     def tables(self, regions: Regions) -> tuple[RegionOutcomes, ObjectOutcomes]:
-        """The same as tables; `regions` are those that were matched."""
+        """The outcomes of regions and of objects as tables.
+
+        Args:
+            regions: The regions that were matched.
+        """
         objects = self.split.objects
-        names = np.array([_REGION[kind] for kind in range(len(_REGION))], dtype=object)[self.kind]
-        names[self.misclassifies] = "misclassified"
+        region_outcome = _REGION_NAMES[self.kind]
+        region_outcome[self.misclassifies] = "misclassified"
         target, overlap = self.matched_objects()
         of_regions = RegionOutcomes(
             image_id=regions.frame["image_id"],
             region_id=regions.region_id,
-            outcome=names,
+            outcome=region_outcome,
             object_id=np.append(objects.object_id, -1)[target],
             iou=overlap,
         )
@@ -372,27 +424,30 @@ class Outcome:
             image_id=objects.frame["image_id"],
             object_id=objects.object_id,
             category=objects.frame["category"],
-            outcome=np.array([_OBJECT[number] for number in range(len(_OBJECT))], dtype=object)[
-                self.of_object
-            ],
+            outcome=_OBJECT_NAMES[self.of_object],
             region_id=np.append(regions.region_id, -1)[self.deciding_region()],
         )
         return of_regions, of_objects
 
     def deciding_region(self) -> np.ndarray:
-        """The region that decided each object's outcome, ndarray of shape (M,): the flagged one that was matched, or
-        the most confident kept one that misclassifies it; −1 where there is none."""
+        """The region that decided each object's outcome, ndarray of shape (M,).
+
+        That is the flagged region that was matched, or the most confident kept one that
+        misclassifies the object; −1 where there is none.
+        """
         pair = self.split.candidates
-        wrong = pair[
-            self.misclassifies[pair.region] & (self.of_object[pair.target] == MISCLASSIFIED)
-        ]
+        is_deciding = self.misclassifies[pair.region]
+        is_deciding &= self.of_object[pair.target] == MISCLASSIFIED
+        misclassifying = pair[is_deciding]
         # Of several values for one object the last remains.
-        wrong = wrong[np.argsort(-self.split.detections.rank[wrong.region])]
-        decided = np.full(len(self.of_object), -1)
-        decided[wrong.target] = wrong.region
-        found = np.flatnonzero(self.matched >= 0)
-        decided[self.matched[found]] = found
-        return decided
+        least_confident_first = np.argsort(-self.split.detections.rank[misclassifying.region])
+        misclassifying = misclassifying[least_confident_first]
+
+        region = np.full(len(self.of_object), -1)
+        region[misclassifying.target] = misclassifying.region
+        matching = np.flatnonzero(self.matched >= 0)
+        region[self.matched[matching]] = matching
+        return region
 
     def matched_objects(self) -> tuple[np.ndarray, np.ndarray]:
         """The unknown object of each region, and the overlap with it, ndarrays of shape (N,).
@@ -400,29 +455,34 @@ class Outcome:
         That is the matched object of a true unknown region, the object that a misclassifying region
         overlaps most, and row −1 with overlap 0 for all others.
         """
-        target, overlap = self.matched.copy(), np.zeros(len(self.matched))
         pair = self.split.candidates
-        wrong = self.misclassifies[pair.region] & self.split.is_counted[pair.target]
-        most = pair[wrong].first_of_each_region()
-        target[most.region] = most.target
-        chosen = pair.target == target[pair.region]
-        overlap[pair.region[chosen]] = pair.overlap[chosen]
+        misclassifies = self.misclassifies[pair.region] & self.split.is_counted[pair.target]
+        largest_overlap = pair[misclassifies].first_of_each_region()
+        target = self.matched.copy()
+        target[largest_overlap.region] = largest_overlap.target
+
+        is_chosen = pair.target == target[pair.region]
+        overlap = np.zeros(len(self.matched))
+        overlap[pair.region[is_chosen]] = pair.overlap[is_chosen]
         return target, overlap
 
 
 def _voc_boxes(boxes: np.ndarray) -> np.ndarray:
-    """Regions' boxes as the published code stores them, then with edges such that widths are one pixel more."""
-    moved = _plus_one_pixel(np.round(boxes.astype(np.float64) + np.array([1, 1, 0, 0]), 1))
+    """Regions' boxes as the published code stores them, with widths that are one pixel more."""
+    shifted = boxes.astype(np.float64) + np.array([1, 1, 0, 0])
+    moved = _plus_one_pixel(np.round(shifted, 1))
     # The shift turns a box narrower than a pixel inside out only by rounding: its width is then 0.
     moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2])
     return moved
 
 
 def _plus_one_pixel(boxes: np.ndarray) -> np.ndarray:
+    """Boxes whose width and height are one pixel more."""
     return boxes.astype(np.float64) + np.array([0, 0, 1, 1])
 
 
 def _softmax_confidence(regions: Regions) -> np.ndarray:
+    """The largest softmax probability among the known classes, rounded to 0.001, shape (N,)."""
     if not regions.has("logits"):
         raise DataError(
             "protocol 'published-code' needs logits, which these regions do not have",
@@ -433,6 +493,5 @@ def _softmax_confidence(regions: Regions) -> np.ndarray:
         return np.zeros(len(regions))
     exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
     probability = exponential / exponential.sum(axis=1, keepdims=True)
-    known = [name in regions.header.known_classes for name in regions.classes]
-    probability = probability[:, known]
-    return np.round(probability.max(axis=1), 3)
+    is_known_class = [name in regions.header.known_classes for name in regions.classes]
+    return np.round(probability[:, is_known_class].max(axis=1), 3)

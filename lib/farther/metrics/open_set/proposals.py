@@ -1,9 +1,9 @@
-"""Proposals: how many unknown objects a detector misses, its class-agnostic proposals find, and at what price.
+"""Recovery of missed unknown objects by class-agnostic proposals, and the false alarms it costs.
 
-A proposal that lies on a detection says nothing new and is dropped: one that overlaps it by the IoU
-of a match, or lies in it by more than half. Of the others those above a threshold τ_o are called
-unknown. In ID images all of them are false alarms, whatever they lie on: background, part of a
-known object, or a known object that the detector misses.
+A proposal that lies on a detection adds nothing and is dropped: one that overlaps it by the IoU of
+a match, or lies in it by more than half. Of the remaining ones those above a threshold τ_o are
+called unknown. In ID images all of them are false alarms, whatever they lie on: background, part of
+a known object, or a known object that the detector misses.
 
 FROC (free-response receiver operating characteristic) is the share of unknown objects that is found
 over the false alarms per ID image (Bunch et al., 1978, doi:10.1117/12.955926; the rates are close
@@ -42,41 +42,46 @@ def beside(proposals: Regions, detections: Regions, iou: float = 0.5) -> np.ndar
         iou: IoU with a detection from which on a proposal is dropped; one that lies in it by more
             than half is, too.
     """
-    _, (image, of_detection) = image_numbers(proposals.image_id, detections.image_id)
-    left = np.ones(len(proposals), dtype=bool)
-    above = float(np.nextafter(INSIDE, 1))
-    for is_share, at_least in ((False, iou), (True, above)):
-        shares = np.full(len(detections), is_share)
-        found = pairs(proposals.box, image, detections.box, of_detection, shares, at_least)
-        left[found.region] = False
-    return left
+    _, (proposal_image, detection_image) = image_numbers(proposals.image_id, detections.image_id)
+    is_beside = np.ones(len(proposals), dtype=bool)
+    inside = float(np.nextafter(INSIDE, 1))
+    for is_share_of_proposal, smallest_overlap in ((False, iou), (True, inside)):
+        on_detection = pairs(
+            proposals.box,
+            proposal_image,
+            detections.box,
+            detection_image,
+            np.full(len(detections), is_share_of_proposal),
+            smallest_overlap,
+        )
+        is_beside[on_detection.region] = False
+    return is_beside
 
 
 def finders(
     objects: Objects, detections: Regions, proposals: Regions, rules: MatchingRules | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The objects that no detection overlaps enough, and the proposal that finds each unknown one of them.
+    """The objects that no detection overlaps enough, and the proposal that finds each of them.
 
     Args:
         objects, detections, proposals, rules: see `Recovery.of`.
 
     Returns:
         ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where
-        none finds the object.
+        none finds the object, and for known objects.
     """
     rules = replace(rules or MatchingRules(), protocol="paper")
-    missed = np.ones(len(objects), dtype=bool)
-    missed[OpenSetSplit.of(objects, detections, rules).candidates.target] = False
-    left = np.flatnonzero(beside(proposals, detections, rules.iou))
-    matched = (
-        OpenSetSplit.of(objects, proposals[left], rules)
-        .match(np.ones(len(left), dtype=bool))
-        .matched
-    )
+    detected = OpenSetSplit.of(objects, detections, rules).candidates.target
+    is_missed = np.ones(len(objects), dtype=bool)
+    is_missed[detected] = False
+
+    rows = np.flatnonzero(beside(proposals, detections, rules.iou))
+    all_flagged = np.ones(len(rows), dtype=bool)
+    matched = OpenSetSplit.of(objects, proposals[rows], rules).match(all_flagged).matched
     finder = np.full(len(objects), -1)
-    finder[matched[matched >= 0]] = left[matched >= 0]
-    finder[~missed] = -1
-    return missed, finder
+    finder[matched[matched >= 0]] = rows[matched >= 0]
+    finder[~is_missed] = -1
+    return is_missed, finder
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Recovery:
         proposals: Regions,
         rules: MatchingRules | None = None,
     ) -> Recovery:
-        """What proposals recover in some images.
+        """The recovery of the unknown objects of some images.
 
         Args:
             objects: Ground truth.
@@ -115,35 +120,47 @@ class Recovery:
             rules: IoU and known classes; the protocol is "paper" whatever they say.
         """
         rules = rules or MatchingRules()
-        found = OpenSetSplit.of(objects, detections, replace(rules, protocol="paper"))
-        rows = np.flatnonzero(found.is_counted)
+        split = OpenSetSplit.of(objects, detections, replace(rules, protocol="paper"))
         missed, finder = finders(objects, detections, proposals, rules)
-        objectness = np.append(proposals.score.astype(np.float64), -np.inf)[finder]
+        objectness_by_row = np.append(proposals.score.astype(np.float64), -np.inf)
+        rows = np.flatnonzero(split.is_counted)
         return cls(
-            objects.image_id[rows],
-            missed[rows],
-            objectness[rows],
-            found.sizes()[rows],
-            objects.category[rows],
+            image_id=objects.image_id[rows],
+            missed=missed[rows],
+            objectness=objectness_by_row[finder][rows],
+            size=split.sizes()[rows],
+            category=objects.category[rows],
         )
 
     def __getitem__(self, rows: np.ndarray) -> Recovery:
         """Some of the objects."""
-        return Recovery(*(values[rows] for values in vars(self).values()))
+        return Recovery(
+            image_id=self.image_id[rows],
+            missed=self.missed[rows],
+            objectness=self.objectness[rows],
+            size=self.size[rows],
+            category=self.category[rows],
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[str, Recovery]]) -> Recovery:
-        """The objects of several splits; names of images get that of their split, as two may share names."""
-        columns = []
-        for name in cls.__dataclass_fields__:
-            each = [getattr(one, name) for _, one in parts]
-            if name == "image_id":
-                each = [
-                    np.array([f"{split}/{image}" for image in one], dtype=object)
-                    for (split, _), one in zip(parts, each, strict=True)
-                ]
-            columns.append(np.concatenate(each))
-        return cls(*columns)
+        """The objects of several splits.
+
+        Args:
+            parts: Name and objects of each split. Names of images get the split's name in front, as
+                two splits may share names.
+        """
+        recoveries = []
+        for split, recovery in parts:
+            names = [f"{split}/{image}" for image in recovery.image_id]
+            recoveries.append(replace(recovery, image_id=np.array(names, dtype=object)))
+        return cls(
+            image_id=np.concatenate([recovery.image_id for recovery in recoveries]),
+            missed=np.concatenate([recovery.missed for recovery in recoveries]),
+            objectness=np.concatenate([recovery.objectness for recovery in recoveries]),
+            size=np.concatenate([recovery.size for recovery in recoveries]),
+            category=np.concatenate([recovery.category for recovery in recoveries]),
+        )
 
     def found(
         self,
@@ -156,23 +173,28 @@ class Recovery:
         Args:
             threshold: τ_o, of shape (B,): proposals *above* it are called unknown.
             weights: Weights of the images, shape (B, I); None counts each once.
-            images: Place of each object's image, ndarray of shape (M,); not needed without weights.
+            images: Index of each object's image, ndarray of shape (M,); not needed without weights.
 
         Returns:
             `missed` (without proposals), `still_missed`, and `recovered`, their difference;
             ndarrays of shape (B,), NaN without objects.
         """
-        count = len(self.missed)
-        rows = row_weights(
-            weights, np.zeros(count, dtype=np.int64) if images is None else images, 1
-        )
-        above = np.broadcast_to(np.asarray(threshold, dtype=np.float64), (len(rows.of_images),))
-        total, missed, recovered = (np.zeros(len(rows.of_images)) for _ in range(3))
-        for block in blocks(len(rows.of_images), max(count, 1)):
+        objects = len(self.missed)
+        if images is None:
+            images = np.zeros(objects, dtype=np.int64)
+        rows = row_weights(weights, images, 1)
+        replicates = len(rows.of_images)
+        thresholds = np.broadcast_to(np.asarray(threshold, dtype=np.float64), (replicates,))
+
+        total = np.zeros(replicates)
+        missed = np.zeros(replicates)
+        recovered = np.zeros(replicates)
+        for block in blocks(replicates, max(objects, 1)):
             weight = rows.in_block(block)
+            is_recovered = self.objectness[None] > thresholds[block, None]
             total[block] = weight.sum(axis=1)
             missed[block] = weight[:, self.missed].sum(axis=1)
-            recovered[block] = (weight * (self.objectness[None] > above[block, None])).sum(axis=1)
+            recovered[block] = (weight * is_recovered).sum(axis=1)
         return {
             "missed": ratio(missed, total),
             "still_missed": ratio(missed - recovered, total),
@@ -187,7 +209,9 @@ def thresholds(
     weights: ImageWeights | None = None,
     place: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The lowest threshold τ_o of each rate: no more proposals of ID images are above it than the rate allows.
+    """The lowest threshold τ_o at each rate of false alarms.
+
+    No more proposals of ID images are above it than the rate allows.
 
     Args:
         alarms: Objectness of the proposals in ID images that lie on no detection, ndarray of shape
@@ -195,7 +219,7 @@ def thresholds(
         rates: False alarms per image.
         images: Number of the ID images.
         weights: Weights of the images, shape (B, I); None counts each once.
-        place: Place of each alarm's image, ndarray of shape (F,); not needed without weights.
+        place: Index of each alarm's image, ndarray of shape (F,); not needed without weights.
 
     Returns:
         ndarray of shape (rates, B); −∞ where all proposals together are fewer.
@@ -209,42 +233,42 @@ def thresholds(
     if images < 1:
         raise DataError("no ID image to count false alarms in")
     order = np.argsort(-alarms, kind="stable")
-    ranked = np.append(alarms[order], -np.inf)
+    # The threshold that lets the first 0, 1, 2, … alarms pass.
+    threshold_after = np.append(alarms[order], -np.inf)
+
+    if place is None or weights is None:
+        place = np.zeros(len(alarms), dtype=np.int64)
     if weights is None:
-        rows, total = (
-            row_weights(None, np.zeros(len(order), dtype=np.int64), 1),
-            np.array([float(images)]),
-        )
+        rows = row_weights(None, place[order], 1)
+        image_count = np.array([float(images)])
     else:
-        rows = row_weights(
-            weights,
-            (np.zeros(len(alarms), dtype=np.int64) if place is None else place)[order],
-            images,
-        )
-        total = weights @ np.ones(images)
-    found = np.empty((len(rates), len(total)))
-    for block in blocks(len(total), max(len(order), 1)):
-        counted = accumulated(rows.in_block(block))[:, 1:]
+        rows = row_weights(weights, place[order], images)
+        image_count = weights @ np.ones(images)
+
+    threshold_at_rate = np.empty((len(rates), len(image_count)))
+    for block in blocks(len(image_count), max(len(order), 1)):
+        alarms_so_far = accumulated(rows.in_block(block))[:, 1:]
         for k, rate in enumerate(rates):
-            within = counted <= rate * total[block, None] * (1 + 1e-12)
-            found[k, block] = ranked[within.sum(axis=1)]
-    return found
+            allowed = rate * image_count[block, None] * (1 + 1e-12)
+            passing = (alarms_so_far <= allowed).sum(axis=1)
+            threshold_at_rate[k, block] = threshold_after[passing]
+    return threshold_at_rate
 
 
 def average_recall(
     objects: Objects,
     proposals: Regions,
-    most: Sequence[int] = (10, 100),
+    counts: Sequence[int] = (10, 100),
     known_classes: Sequence[str] = (),
 ) -> dict[str, float | None]:
-    """Average recall of unknown objects by the best proposals of each image, over COCO's IoU thresholds (AR@k).
+    """Average recall of unknown objects by each image's best proposals (AR@k), over COCO's IoUs.
 
     It is pycocotools' with `useCats = 0` and `maxDets = k`, on the unknown objects alone.
 
     Args:
         objects: Ground truth; crowds and objects of known classes are not counted.
         proposals: All proposals, those on detections, too.
-        most: Numbers k of proposals per image.
+        counts: Numbers k of proposals per image.
         known_classes: Categories that the detector was trained on.
 
     Returns:
@@ -252,35 +276,51 @@ def average_recall(
         objects.
     """
     rules = MatchingRules(float(COCO_IOUS[0]), known_classes=known_classes)
-    every = OpenSetSplit.of(objects, proposals, rules)
-    counted = objects[every.is_counted]
-    area = areas(counted.box)
-    sizes = {
-        name: counted[(low <= area) & (area <= high)] for name, (low, high) in AREA_RANGES.items()
-    }
-    asked = [("", counted, k) for k in most] + [
-        (f"_{name}", one, max(most)) for name, one in sizes.items()
-    ]
-    found: dict[str, float | None] = {}
-    for suffix, ground_truth, k in asked:
-        rows = proposals[best_of_each_image(proposals, k)]
-        split = OpenSetSplit.of(ground_truth, rows, rules)
-        flagged = np.ones(len(rows), dtype=bool)
-        shares = [np.sum(split.at(iou).match(flagged).matched >= 0) for iou in COCO_IOUS.tolist()]
-        found[f"ar@{k}{suffix}"] = (
-            float(np.mean(shares)) / len(ground_truth) if len(ground_truth) else None
-        )
-    return found
+    unknown = objects[OpenSetSplit.of(objects, proposals, rules).is_counted]
+    recalls: dict[str, float | None] = {}
+    for k in counts:
+        recalls[f"ar@{k}"] = _average_recall(unknown, proposals, k, rules)
+
+    largest_k = max(counts)
+    area = areas(unknown.box)
+    for size, (low, high) in AREA_RANGES.items():
+        of_size = unknown[(low <= area) & (area <= high)]
+        recalls[f"ar@{largest_k}_{size}"] = _average_recall(of_size, proposals, largest_k, rules)
+    return recalls
 
 
-def best_of_each_image(proposals: Regions, most: int) -> np.ndarray:
+def _average_recall(
+    objects: Objects, proposals: Regions, k: int, rules: MatchingRules
+) -> float | None:
+    """Mean recall over `COCO_IOUS` of objects by each image's k best proposals; None without any.
+
+    Args:
+        objects: The objects that are counted.
+        proposals: All proposals.
+        k: Number of proposals per image.
+        rules: Rules of matching at the smallest IoU.
+    """
+    if not len(objects):
+        return None
+    best = proposals[best_of_each_image(proposals, k)]
+    split = OpenSetSplit.of(objects, best, rules)
+    flagged = np.ones(len(best), dtype=bool)
+    found_at_ious = []
+    for iou in COCO_IOUS.tolist():
+        matched = split.at(iou).match(flagged).matched
+        found_at_ious.append(np.sum(matched >= 0))
+    return float(np.mean(found_at_ious)) / len(objects)
+
+
+def best_of_each_image(proposals: Regions, count: int) -> np.ndarray:
     """The rows of each image's best proposals, in their order.
 
     Args:
         proposals: All proposals.
-        most: How many of an image are kept, by falling score.
+        count: Number of proposals per image, by falling score.
     """
     _, (image,) = image_numbers(proposals.image_id)
     order = np.lexsort((-proposals.score, image))
-    rank = np.arange(len(order)) - np.searchsorted(image[order], image[order])
-    return np.sort(order[rank < most])
+    ranked_image = image[order]
+    rank_in_image = np.arange(len(order)) - np.searchsorted(ranked_image, ranked_image)
+    return np.sort(order[rank_in_image < count])

@@ -1,4 +1,4 @@
-"""Open-set metrics of detections and proposals together, by the matching and formulas of detections alone.
+"""Open-set metrics of detections and proposals together, by the formulas of detections.
 
 Proposals that are called unknown are regions that are flagged as unknown. They rank after all
 detections: what a detection gets, no proposal takes away. So R_U never falls and nOSE never rises,
@@ -28,7 +28,9 @@ from farther.tables import Header, Objects, Regions
 
 @dataclass(frozen=True)
 class WithProposals:
-    """A split's detections and the proposals that are called unknown, with their overlaps; see `of`.
+    """A split's detections and the proposals that are called unknown, with their overlaps.
+
+    `WithProposals.of` builds it.
 
     Args:
         rows: Detections that count, ndarray of shape (N,), bool.
@@ -47,7 +49,7 @@ class WithProposals:
         detections: Regions,
         proposals: Regions,
         rules: MatchingRules | None = None,
-        most: int | None = None,
+        max_detections: int | None = None,
     ) -> WithProposals:
         """Detections and proposals of the same images.
 
@@ -56,79 +58,102 @@ class WithProposals:
             detections: N detections.
             proposals: P proposals that are called unknown.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
-            most: Number of each image's most confident detections that count; None for all.
+            max_detections: Number of each image's most confident detections that count; None for
+                all.
         """
         rules = replace(rules or MatchingRules(), protocol="paper")
-        rows = np.ones(len(detections), dtype=bool)
-        if most is not None:
+        is_counted = np.ones(len(detections), dtype=bool)
+        if max_detections is not None:
             _, (image,) = image_numbers(detections.image_id)
-            rows = ranks_within(detections.score, image, detections.region_id) < most
-        split = OpenSetSplit.of(objects, _stacked(detections[rows], proposals), rules)
-        order = np.lexsort(
-            (split.detections.rank, np.arange(len(split.detections.rank)) >= rows.sum())
-        )
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(
-            rows, replace(split, detections=replace(split.detections, rank=rank)), proposals.score
-        )
+            rank_in_image = ranks_within(detections.score, image, detections.region_id)
+            is_counted = rank_in_image < max_detections
+        regions = _stacked(detections[is_counted], proposals)
+        split = OpenSetSplit.of(objects, regions, rules)
+        ranked = _with_proposals_last(split, int(is_counted.sum()))
+        return cls(is_counted, ranked, proposals.score)
 
     def match(self, is_unknown: np.ndarray) -> Outcome:
-        """The outcome when these detections, ndarray of shape (N,), bool, and all proposals are flagged."""
-        return self.split.match(
-            np.append(is_unknown[self.rows], np.ones(len(self.objectness), dtype=bool))
-        )
+        """The outcome when some detections and all proposals are flagged as unknown.
+
+        Args:
+            is_unknown: The flagged detections, ndarray of shape (N,), bool.
+        """
+        all_proposals = np.ones(len(self.objectness), dtype=bool)
+        return self.split.match(np.append(is_unknown[self.rows], all_proposals))
 
     def unknown_score(self, of_detections: np.ndarray) -> np.ndarray:
-        """Ranks the regions of `split` for AP_U.
+        """Scores that rank the regions of `split` for AP_U: all proposals behind all detections.
 
         Args:
             of_detections: Higher means more likely unknown, ndarray of shape (N,).
         """
-        values = self.objectness, of_detections[self.rows]
-        below, first = (np.unique(one, return_inverse=True)[1] for one in values)
-        return np.append(first + len(below), below).astype(np.float64)
+        _, level_of_proposal = np.unique(self.objectness, return_inverse=True)
+        _, level_of_detection = np.unique(of_detections[self.rows], return_inverse=True)
+        above_proposals = level_of_detection + len(level_of_proposal)
+        return np.append(above_proposals, level_of_proposal).astype(np.float64)
 
 
 def u_recall(outcomes: Sequence[Outcome], weights: Sequence[ImageWeights | None]) -> np.ndarray:
-    """Share of the unknown objects of several splits that are found, ndarray of shape (B,), NaN without objects.
+    """Share of the unknown objects of several splits that are found.
 
     Args:
         outcomes: Of ID images and of an OOD split, of the detections that
             `farther.metrics.open_set.open_world` counts.
         weights: Those of the images of each.
+
+    Returns:
+        ndarray of shape (B,), NaN without unknown objects.
     """
-    found, unknown = [], []
-    for outcome, of in zip(outcomes, weights, strict=True):
-        rows = row_weights(of, outcome.split.object_image, len(outcome.split.images))
-        found.append(rows[outcome.of_object == FOUND].total())
-        unknown.append(rows[outcome.of_object != NOT_COUNTED].total())
-    return ratio(np.sum(found, axis=0), np.sum(unknown, axis=0))
+    found_by_split = []
+    unknown_by_split = []
+    for outcome, image_weights in zip(outcomes, weights, strict=True):
+        split = outcome.split
+        objects = row_weights(image_weights, split.object_image, len(split.images))
+        found_by_split.append(objects[outcome.of_object == FOUND].total())
+        unknown_by_split.append(objects[outcome.of_object != NOT_COUNTED].total())
+    return ratio(np.sum(found_by_split, axis=0), np.sum(unknown_by_split, axis=0))
 
 
 def any_class(header: Header) -> int:
-    """The index of a class, for regions whose class is not asked for.
+    """The index of the first class that is not the background, for regions without a class.
 
     Args:
         header: Of the regions.
     """
-    return next((k for k in range(len(header.classes)) if k != header.background_index), 0)
+    for index in range(len(header.classes)):
+        if index != header.background_index:
+            return index
+    return 0
+
+
+def _with_proposals_last(split: OpenSetSplit, detections: int) -> OpenSetSplit:
+    """The split with its detections ranked before its proposals.
+
+    Args:
+        split: Detections, then proposals.
+        detections: Number of the detections.
+    """
+    old_rank = split.detections.rank
+    is_proposal = np.arange(len(old_rank)) >= detections
+    order = np.lexsort((old_rank, is_proposal))
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return replace(split, detections=replace(split.detections, rank=rank))
 
 
 def _stacked(detections: Regions, proposals: Regions) -> Regions:
-    """Both as one table of the detections' classes; a proposal has none, so its label says nothing."""
-    header, label = detections.header, any_class(detections.header)
-    columns = {
-        name: np.concatenate([getattr(t, name) for t in (detections, proposals)])
-        for name in ("box", "score")
-    }
-    count = len(detections), len(proposals)
+    """Detections and proposals as one table of the detections' classes.
+
+    A proposal has no class, so its label means nothing.
+    """
+    proposal_label = np.full(
+        len(proposals), any_class(detections.header), dtype=detections.label.dtype
+    )
     return Regions(
-        header=header,
+        header=detections.header,
         image_id=np.concatenate([detections.image_id, proposals.image_id]),
         region_id=np.concatenate([detections.region_id, proposals.region_id]),
-        label=np.concatenate(
-            [detections.label, np.full(count[1], label, dtype=detections.label.dtype)]
-        ),
-        **columns,
+        box=np.concatenate([detections.box, proposals.box]),
+        score=np.concatenate([detections.score, proposals.score]),
+        label=np.concatenate([detections.label, proposal_label]),
     )

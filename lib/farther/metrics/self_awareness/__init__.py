@@ -1,5 +1,6 @@
-"""Self-awareness: acceptance of the right images, and calibrated confidences (Oksuz et al., Towards Building Self-Aware
-Object Detectors, CVPR 2023, arXiv:2307.00934; SAOD).
+"""Self-awareness: acceptance of the right images, and calibrated confidences (SAOD).
+
+Source: Oksuz et al., Towards Building Self-Aware Object Detectors, CVPR 2023, arXiv:2307.00934.
 
 Detections are matched as COCO does at IoU `TRUE_POSITIVE_IOU`, at most 100 per image and class;
 those of crowds and difficult objects are ignored. Errors (LRP, LaECE) are from 0, the best, to 1;
@@ -9,12 +10,12 @@ qualities (IDQ, DAQ, balanced accuracy) from 0 to 1, the best.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from farther.metrics.matching.boxes import is_among
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness.matches import (
     TRUE_POSITIVE_IOU,
     ClassMatches,
@@ -22,6 +23,7 @@ from farther.metrics.self_awareness.matches import (
     match,
 )
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
+from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 
 #: Confidence bins of LaECE, equally wide.
@@ -76,24 +78,15 @@ def evaluate(
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(
-    ...     image_id=["a", "a"],
-    ...     object_id=[0, 1],
-    ...     box=[[0, 0, 9, 9], [20, 0, 29, 9]],
+    ...     image_id=["a", "a"], object_id=[0, 1], box=[[0, 0, 9, 9], [20, 0, 29, 9]],
     ...     category=["cat", "cat"],
     ... )
     >>> regions = Regions(
-    ...     image_id=["a"],
-    ...     region_id=[0],
-    ...     box=[[0, 0, 9, 9]],
-    ...     score=[0.75],
-    ...     label=[0],
-    ...     logits=[[1.0]],
-    ...     classes=("cat",),
+    ...     image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[0],
+    ...     logits=[[1.0]], classes=("cat",),
     ... )
-    >>> found = evaluate(
-    ...     objects, regions
-    ... )  # one of two objects is found, with IoU 1 at confidence 0.75
-    >>> found["lrp"], found["laece"]
+    >>> metrics = evaluate(objects, regions)  # one of two objects is found, with IoU 1
+    >>> metrics["lrp"], metrics["laece"]
     (0.5, 0.25)
     """
     excused = frozenset(rejected) & frozenset(may_reject)
@@ -105,23 +98,22 @@ def evaluate(
 def metrics(
     matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper"
 ) -> dict[str, Any]:
-    """What `evaluate` returns, of matched detections.
+    """The metrics of `evaluate`, of matched detections.
 
     Args:
         matched: see `match`; matched at the same IoU.
         iou, protocol: see `evaluate`.
     """
-    found = by_class(matched, iou, protocol)
-    per_class = {
-        name: {
-            **plain({part: values[part] for part in PARTS}),
+    values_by_class = by_class(matched, iou, protocol)
+    per_class = {}
+    for name, values in values_by_class.items():
+        per_class[name] = {
+            **plain(values),
             "objects": matched[name].positives,
             "detections": len(matched[name].score),
         }
-        for name, values in found.items()
-    }
     return {
-        **plain(means(found)),
+        **plain(means(values_by_class)),
         "per_class": per_class,
         "reliability": reliability(matched.values(), protocol),
     }
@@ -145,48 +137,97 @@ def by_class(
         {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B
         is 1 without weights.
     """
-    of_images, column = columns(weights, len(matched.images))
-    of_images = of_images.astype(np.float64)
-    images, is_paper = of_images.shape[1], protocol == "paper"
-    result = {}
-    for name, one in matched.items():
-
-        def total(image: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-            return of_images @ np.bincount(column[image], values, minlength=images)
-
-        count, true = total(one.image), total(one.image[one.is_true])
-        misplaced = total(one.image[one.is_true], 1 - one.quality[one.is_true])
-        positives = total(one.object_image)
-        false, missed = count - true, positives - true
-        lrp = ratio(false + missed + misplaced / (1 - iou), false + missed + true)
-        gaps = np.zeros((images, BINS))
-        inside = in_a_bin(one.score, protocol)
-        places = column[one.image[inside]], bin_of(one.score[inside])
-        # Precision times the mean IoU of the true positives is the sum of their IoU over all
-        # detections of the bin.
-        np.add.at(gaps, places, one.score[inside] - one.quality[inside])
-        laece = ratio(np.abs(of_images @ gaps).sum(axis=1), count)
-        has_objects = positives > 0
-        if not is_paper:
-            laece = np.where(has_objects, np.nan_to_num(laece), 0.0)
-        counted = has_objects if is_paper else has_objects & (true > 0)
-        result[name] = {
-            "lrp": np.where(has_objects, lrp, np.nan),
-            "lrp_loc": ratio(misplaced, true),
-            "lrp_fp": np.where(counted, ratio(false, count), np.nan),
-            "lrp_fn": ratio(missed, positives),
-            "laece": laece,
-        }
-    return result
+    image_weights, column = columns(weights, len(matched.images))
+    image_weights = image_weights.astype(np.float64)
+    values_by_class = {}
+    for name, detections in matched.items():
+        values_by_class[name] = _of_class(detections, image_weights, column, iou, protocol)
+    return values_by_class
 
 
-def means(found: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Means over classes of what `by_class` found, and IDQ; each an ndarray of shape (B,), NaN where undefined."""
-    result = {
-        part: mean_of_defined(np.array([values[part] for values in found.values()]))
-        for part in PARTS
+def _of_class(
+    detections: ClassMatches,
+    image_weights: np.ndarray,
+    column: np.ndarray,
+    iou: float,
+    protocol: Protocol,
+) -> dict[str, np.ndarray]:
+    """LRP and its parts, and LaECE, of one class: {one of `PARTS`: ndarray of shape (B,)}.
+
+    Args:
+        detections: Matched detections of the class.
+        image_weights: ndarray of shape (B, C), float64.
+        column: Column of each image, ndarray of shape (I,).
+        iou, protocol: see `evaluate`.
+    """
+
+    def total(image: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
+        per_column = np.bincount(column[image], values, minlength=image_weights.shape[1])
+        return image_weights @ per_column
+
+    is_true = detections.is_true
+    true_image = detections.image[is_true]
+    count = total(detections.image)
+    true = total(true_image)
+    localisation_error = total(true_image, 1 - detections.quality[is_true])
+    positives = total(detections.object_image)
+    false = count - true
+    missed = positives - true
+    lrp = ratio(false + missed + localisation_error / (1 - iou), false + missed + true)
+    laece = _laece(detections, image_weights, column, count, protocol)
+
+    has_objects = positives > 0
+    has_precision = has_objects
+    if protocol == "published-code":
+        laece = np.where(has_objects, np.nan_to_num(laece), 0.0)
+        has_precision = has_objects & (true > 0)
+    return {
+        "lrp": np.where(has_objects, lrp, np.nan),
+        "lrp_loc": ratio(localisation_error, true),
+        "lrp_fp": np.where(has_precision, ratio(false, count), np.nan),
+        "lrp_fn": ratio(missed, positives),
+        "laece": laece,
     }
-    return {**result, "idq": harmonic_mean(1 - result["lrp"], 1 - result["laece"])}
+
+
+def _laece(
+    detections: ClassMatches,
+    image_weights: np.ndarray,
+    column: np.ndarray,
+    count: np.ndarray,
+    protocol: Protocol,
+) -> np.ndarray:
+    """LaECE of one class, ndarray of shape (B,); NaN without detections.
+
+    Args:
+        detections, image_weights, column, protocol: see `_of_class`.
+        count: Number of detections, ndarray of shape (B,).
+    """
+    has_bin = in_a_bin(detections.score, protocol)
+    score = detections.score[has_bin]
+    # Precision times the mean IoU of the true positives is the sum of their IoU over all detections
+    # of the bin.
+    gap = score - detections.quality[has_bin]
+    gap_per_bin = np.zeros((image_weights.shape[1], BINS))
+    np.add.at(gap_per_bin, (column[detections.image[has_bin]], bin_of(score)), gap)
+    return ratio(np.abs(image_weights @ gap_per_bin).sum(axis=1), count)
+
+
+def means(values_by_class: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Means over classes of LRP, its parts and LaECE, and IDQ.
+
+    Args:
+        values_by_class: From `by_class`.
+
+    Returns:
+        {metric: ndarray of shape (B,)}, NaN where undefined.
+    """
+    mean_by_part = {}
+    for part in PARTS:
+        of_classes = np.array([values[part] for values in values_by_class.values()])
+        mean_by_part[part] = mean_of_defined(of_classes)
+    idq = harmonic_mean(1 - mean_by_part["lrp"], 1 - mean_by_part["laece"])
+    return {**mean_by_part, "idq": idq}
 
 
 def lrp_thresholds(
@@ -195,7 +236,9 @@ def lrp_thresholds(
     classes: Sequence[str] | None = None,
     iou: float = TRUE_POSITIVE_IOU,
 ) -> dict[str, float | None]:
-    """Each class's confidence threshold with the smallest LRP error (LRP-optimal thresholding; Section 5.2).
+    """Each class's confidence threshold with the smallest LRP error.
+
+    LRP-optimal thresholding, Section 5.2.
 
     Args:
         objects: Ground truth.
@@ -222,13 +265,13 @@ def best_thresholds(
         matched: see `match`; matched at the same IoU.
         iou: see `lrp_thresholds`.
     """
-    result: dict[str, float | None] = {}
+    threshold_by_class: dict[str, float | None] = {}
     for name, detections in matched.items():
-        result[name] = None
         errors = _lrp_of_prefixes(detections, iou)
+        threshold_by_class[name] = None
         if detections.positives and len(errors) and errors.min() < 1:
-            result[name] = float(detections.score[np.argmin(errors)])
-    return result
+            threshold_by_class[name] = float(detections.score[np.argmin(errors)])
+    return threshold_by_class
 
 
 def reliability(
@@ -244,17 +287,17 @@ def reliability(
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the
         classes whose bin is not empty, None where all are; detections (their number).
     """
-    binned = [_bins(detections, protocol) for detections in matched]
-    counts = np.array([each[0] for each in binned]).reshape(-1, BINS)
-    confidence, performance = (
-        np.where(counts > 0, np.array([each[part] for each in binned]).reshape(-1, BINS), np.nan)
-        for part in (1, 2)
-    )
+    bins_by_class = [_bins(detections, protocol) for detections in matched]
+    count = np.array([bins.count for bins in bins_by_class]).reshape(-1, BINS)
+    confidence = np.array([bins.confidence for bins in bins_by_class]).reshape(-1, BINS)
+    performance = np.array([bins.performance for bins in bins_by_class]).reshape(-1, BINS)
+    mean_confidence = mean_of_defined(np.where(count > 0, confidence, np.nan))
+    mean_performance = mean_of_defined(np.where(count > 0, performance, np.nan))
     return {
-        "lower": [j / BINS for j in range(BINS)],
-        "confidence": [value(mean) for mean in mean_of_defined(confidence)],
-        "performance": [value(mean) for mean in mean_of_defined(performance)],
-        "detections": counts.sum(axis=0).tolist(),
+        "lower": [index / BINS for index in range(BINS)],
+        "confidence": [value(mean) for mean in mean_confidence],
+        "performance": [value(mean) for mean in mean_performance],
+        "detections": count.sum(axis=0).tolist(),
     }
 
 
@@ -284,12 +327,12 @@ def balanced_accuracy(
 
 
 def harmonic_mean(*values: Any) -> Any:
-    """Harmonic mean of numbers of 0 or more, place by place: 0 where one of them is, NaN where one is NaN.
+    """Harmonic mean of numbers of 0 or more: 0 where one of them is, NaN where one is NaN.
 
     DAQ is that of the balanced accuracy and of IDQ on clean and on corrupted ID images (Section 6).
 
     Args:
-        *values: Fractions, or ndarrays of one shape.
+        *values: Fractions, or ndarrays of one shape, whose means are taken element by element.
 
     >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
     0.675
@@ -299,13 +342,17 @@ def harmonic_mean(*values: Any) -> Any:
 
 
 def _lrp_of_prefixes(detections: ClassMatches, iou: float) -> np.ndarray:
-    """LRP error of the first 1, 2, … detections (Eq. 1); infinite where a tie is cut, which no threshold can."""
+    """LRP error of the first 1, 2, … detections (Eq. 1).
+
+    It is infinite where a tie is cut, which no threshold can.
+    """
     true = np.cumsum(detections.is_true)
     false = np.cumsum(~detections.is_true)
     missed = detections.positives - true
-    misplaced = np.cumsum(np.where(detections.is_true, (1 - detections.quality) / (1 - iou), 0.0))
-    errors = (false + missed + misplaced) / (false + missed + true)
-    errors[:-1][detections.score[:-1] == detections.score[1:]] = np.inf
+    localisation_error = np.where(detections.is_true, (1 - detections.quality) / (1 - iou), 0.0)
+    errors = (false + missed + np.cumsum(localisation_error)) / (false + missed + true)
+    is_tied = detections.score[:-1] == detections.score[1:]
+    errors[:-1][is_tied] = np.inf
     return errors
 
 
@@ -315,13 +362,14 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
     """
-    return np.clip(
-        np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1
-    )
+    edges = np.linspace(0, 1, BINS + 1)
+    return np.clip(np.searchsorted(edges, score, side="right") - 1, 0, BINS - 1)
 
 
 def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
-    """Detections whose confidence lies in a bin, ndarray of shape (n,), bool: all, or those below 1.
+    """Detections whose confidence lies in a bin, ndarray of shape (n,), bool.
+
+    All of them under "paper", those below 1 under "published-code".
 
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
@@ -332,16 +380,31 @@ def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
     return np.ones(len(score), dtype=bool)
 
 
-def _bins(
-    detections: ClassMatches, protocol: Protocol
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Detections, mean confidence, and precision × mean IoU of each bin."""
-    inside = in_a_bin(detections.score, protocol)
-    score, quality = detections.score[inside], detections.quality[inside]
-    place = bin_of(score)
-    counts = np.bincount(place, minlength=BINS)
+@dataclass(frozen=True)
+class _Bins:
+    """Detections of one class in each confidence bin; ndarrays of shape (BINS,).
+
+    Args:
+        count: Number of detections.
+        confidence: Their mean confidence.
+        performance: Precision × mean IoU.
+    """
+
+    count: np.ndarray
+    confidence: np.ndarray
+    performance: np.ndarray
+
+
+def _bins(detections: ClassMatches, protocol: Protocol) -> _Bins:
+    """The confidence bins of one class's detections."""
+    has_bin = in_a_bin(detections.score, protocol)
+    score = detections.score[has_bin]
+    quality = detections.quality[has_bin]
+    bin_index = bin_of(score)
+    count = np.bincount(bin_index, minlength=BINS)
     # Precision times the mean IoU of the true positives is the sum of their IoU over all detections
     # of the bin.
-    confidence = np.bincount(place, score, minlength=BINS) / np.maximum(counts, 1)
-    performance = np.bincount(place, quality, minlength=BINS) / np.maximum(counts, 1)
-    return counts, confidence, performance
+    divisor = np.maximum(count, 1)
+    confidence = np.bincount(bin_index, score, minlength=BINS) / divisor
+    performance = np.bincount(bin_index, quality, minlength=BINS) / divisor
+    return _Bins(count, confidence, performance)

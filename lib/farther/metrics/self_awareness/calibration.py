@@ -1,14 +1,14 @@
-"""Calibration: for each class a map from confidence to expected IoU (Oksuz et al., CVPR 2023, arXiv:2307.00934,
-Section 5.3).
+"""Calibration: for each class a map from confidence to expected IoU.
 
-A map is fitted to validation detections: the target of a true positive is its IoU, that of a false
-positive 0. The calibrated confidence then approximates precision × IoU, with which LaECE compares
-it.
+Source: Oksuz et al., CVPR 2023, arXiv:2307.00934, Section 5.3. A map is fitted to validation
+detections: the target of a true positive is its IoU, that of a false positive 0. The calibrated
+confidence then approximates precision × IoU, with which LaECE compares it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -100,9 +100,8 @@ class Logistic:
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
-        from scipy.special import (
-            expit,
-        )  # imported here, as below: SciPy takes half a second to start
+        # Imported here, as below: SciPy takes half a second to start.
+        from scipy.special import expit
 
         return expit(self.slope * _logit(score) + self.intercept)
 
@@ -117,7 +116,7 @@ def fit(
     classes: Sequence[str] | None = None,
     iou: float = TRUE_POSITIVE_IOU,
 ) -> dict[str, Calibrator]:
-    """Learns a calibrator for each class that has detections.
+    """Fits a calibrator for each class that has detections.
 
     Args:
         kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map
@@ -146,62 +145,73 @@ def of_matched(kind: Kind, matched: Mapping[str, ClassMatches]) -> dict[str, Cal
     """
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
-    known: dict[str, Callable[[ClassMatches], Calibrator]]
-    known = {
+    fit_by_kind: dict[str, Callable[[ClassMatches], Calibrator]] = {
         "linear": _linear,
         "histogram": _histogram,
         "isotonic": _isotonic,
-        "temperature": lambda detections: _logistic(detections, intercept=False),
-        "platt": lambda detections: _logistic(detections, intercept=True),
+        "temperature": partial(_logistic, intercept=False),
+        "platt": partial(_logistic, intercept=True),
     }
-    return {
-        name: known[kind](detections)
-        for name, detections in matched.items()
-        if len(detections.score)
-    }
+    fit_class = fit_by_kind[kind]
+    calibrators = {}
+    for name, detections in matched.items():
+        if len(detections.score):
+            calibrator = fit_class(detections)
+            calibrators[name] = calibrator
+    return calibrators
 
 
 def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:
-    """Calibrated confidences, ndarray of shape (N,), float32; those of a class without a calibrator stay as they are.
+    """Calibrated confidences, ndarray of shape (N,), float32.
 
     Args:
-        calibrators: Calibrator of each class, as `fit` gives.
+        calibrators: Calibrator of each class, as `fit` returns them. Confidences of a class without
+            one stay as they are.
         regions: N detections.
     """
     score = regions.score.astype(np.float64)
     for label in np.unique(regions.label).tolist():
-        if (calibrator := calibrators.get(regions.classes[label])) is not None:
+        calibrator = calibrators.get(regions.classes[label])
+        if calibrator is not None:
             rows = regions.label == label
             score[rows] = calibrator(score[rows])
     return score.astype(np.float32)
 
 
 def _linear(detections: ClassMatches) -> Linear:
-    score, target = detections.score, detections.quality
-    spread = score - score.mean()
-    variance = float(np.sum(spread**2))
-    slope = float(np.sum(spread * target)) / variance if variance > 0 else 0.0
+    """The line with the smallest squared error."""
+    score = detections.score
+    target = detections.quality
+    centred = score - score.mean()
+    variation = float(np.sum(centred**2))
+    slope = 0.0
+    if variation > 0:
+        slope = float(np.sum(centred * target)) / variation
     return Linear(slope, float(target.mean() - slope * score.mean()))
 
 
 def _histogram(detections: ClassMatches) -> StepFunction:
+    """The mean target of each of `HISTOGRAM_BINS` bins of equal counts."""
     order = np.argsort(detections.score, kind="stable")
-    score, target = detections.score[order], detections.quality[order]
+    score = detections.score[order]
+    target = detections.quality[order]
     bins = max(1, min(HISTOGRAM_BINS, len(score) // 2))
     starts = np.arange(1, bins) * len(score) // bins
     # Equal confidences belong to one bin, so fewer edges than bins may be left.
     edges = np.unique(score[starts])
     edges = edges[edges > score[0]]
-    place = np.searchsorted(edges, score, side="right")
-    counts = np.bincount(place, minlength=len(edges) + 1)
-    return StepFunction(edges, np.bincount(place, target, minlength=len(edges) + 1) / counts)
+    bin_index = np.searchsorted(edges, score, side="right")
+    counts = np.bincount(bin_index, minlength=len(edges) + 1)
+    target_sums = np.bincount(bin_index, target, minlength=len(edges) + 1)
+    return StepFunction(edges, target_sums / counts)
 
 
 def _isotonic(detections: ClassMatches) -> Polyline:
+    """The map that never falls with the smallest squared error."""
     from scipy.optimize import isotonic_regression
 
-    levels, place, counts = np.unique(detections.score, return_inverse=True, return_counts=True)
-    means = np.bincount(place, detections.quality) / counts
+    levels, level, counts = np.unique(detections.score, return_inverse=True, return_counts=True)
+    means = np.bincount(level, detections.quality) / counts
     return Polyline(levels, isotonic_regression(means, weights=counts).x)
 
 
@@ -213,12 +223,19 @@ def _logit(score: np.ndarray) -> np.ndarray:
 
 
 def _logistic(detections: ClassMatches, *, intercept: bool) -> Logistic:
-    """The curve with the smallest cross-entropy to the targets, which are kept off 0 and 1 as Platt (1999) does."""
+    """The curve with the smallest cross-entropy to the targets.
+
+    Targets are kept off 0 and 1 as Platt (1999) does.
+    """
     from sklearn.linear_model import LogisticRegression
 
     count = len(detections.score)
     target = np.clip(detections.quality, 1 / (count + 2), 1 - 1 / (count + 2))
-    x = np.tile(_logit(detections.score), 2)[:, None]
+    # A soft target is a positive sample and a negative one, weighted by it.
+    features = np.tile(_logit(detections.score), 2)[:, None]
+    labels = np.repeat([1, 0], count)
+    weights = np.concatenate([target, 1 - target])
     model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000, fit_intercept=intercept)
-    model.fit(x, np.repeat([1, 0], count), sample_weight=np.concatenate([target, 1 - target]))
-    return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]) if intercept else 0.0)
+    model.fit(features, labels, sample_weight=weights)
+    fitted_intercept = float(model.intercept_[0]) if intercept else 0.0
+    return Logistic(float(model.coef_[0, 0]), fitted_intercept)

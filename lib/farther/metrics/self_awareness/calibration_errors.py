@@ -23,7 +23,7 @@ PRECISION_IOU, D_ECE_BINS = 0.5, 20
 def evaluate(
     objects: Objects, regions: Regions, classes: Sequence[str] | None = None
 ) -> dict[str, float | None]:
-    """The three errors of the module, by name.
+    """LaECE₀, LaACE₀ and D-ECE.
 
     Args:
         objects: Ground truth of ID images.
@@ -39,22 +39,15 @@ def evaluate(
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a", "a"],
-    ...     region_id=[0, 1],
-    ...     box=[[0, 0, 10, 5], [50, 50, 60, 60]],
-    ...     score=[0.75, 0.25],
-    ...     label=[0, 0],
-    ...     logits=[[1.0], [0.5]],
-    ...     classes=("cat",),
+    ...     image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 5], [50, 50, 60, 60]],
+    ...     score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [0.5]], classes=("cat",),
     ... )
-    >>> evaluate(objects, regions)[
-    ...     "laece_0"
-    ... ]  # one has IoU 0.5, the other overlaps nothing: the gaps are 0.25
+    >>> evaluate(objects, regions)["laece_0"]  # IoUs of 0.5 and 0: the gaps are 0.25
     0.25
     """
-    return of_matched(
-        *(match(objects, regions, classes, iou) for iou in (ANY_OVERLAP, PRECISION_IOU))
-    )
+    anywhere = match(objects, regions, classes, ANY_OVERLAP)
+    at_half = match(objects, regions, classes, PRECISION_IOU)
+    return of_matched(anywhere, at_half)
 
 
 def of_matched(anywhere: MatchesByClass, at_half: MatchesByClass) -> dict[str, float | None]:
@@ -77,10 +70,12 @@ def laece_0(matched: MatchesByClass, bins: int = BINS) -> float | None:
 
     References:
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV
-            2024, Section 5,
-        arXiv:2405.20459.
+        2024, Section 5, arXiv:2405.20459.
     """
-    return _mean([_binned_gap(one.score, one.quality, bins) for one in matched.values()])
+    gaps = [
+        _binned_gap(detections.score, detections.quality, bins) for detections in matched.values()
+    ]
+    return _mean_over_classes(gaps)
 
 
 def laace_0(matched: MatchesByClass) -> float | None:
@@ -92,13 +87,12 @@ def laace_0(matched: MatchesByClass) -> float | None:
     References:
         As of `laece_0`.
     """
-    return _mean(
-        [
-            float(np.abs(one.score - one.quality).mean())
-            for one in matched.values()
-            if len(one.score)
-        ]
-    )
+    gaps = []
+    for detections in matched.values():
+        if len(detections.score):
+            gap = np.abs(detections.score - detections.quality)
+            gaps.append(float(gap.mean()))
+    return _mean_over_classes(gaps)
 
 
 def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
@@ -112,22 +106,31 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops
         2020, Eq. 5 with the confidence as the only variable, arXiv:2004.13546.
     """
-    score, is_true = (
-        np.concatenate([getattr(one, part) for one in matched.values()])
-        for part in ("score", "is_true")
-    )
+    score = np.concatenate([detections.score for detections in matched.values()])
+    is_true = np.concatenate([detections.is_true for detections in matched.values()])
     return _binned_gap(score, is_true.astype(np.float64), bins)
 
 
 def _binned_gap(score: np.ndarray, target: np.ndarray, bins: int) -> float | None:
-    """The gap of each bin's sums, over all detections; None without any."""
-    place = np.minimum(
-        np.searchsorted(np.linspace(0, 1, bins + 1), score, side="right") - 1, bins - 1
-    )
-    gaps = np.bincount(place, score, minlength=bins) - np.bincount(place, target, minlength=bins)
-    return float(np.abs(gaps).sum() / len(score)) if len(score) else None
+    """Gap between the sums of scores and targets in each bin, over all detections.
+
+    Args:
+        score: Confidences, ndarray of shape (n,).
+        target: Values that they are compared with, ndarray of shape (n,).
+        bins: Number of equally wide bins.
+
+    Returns:
+        None without any detection.
+    """
+    if not len(score):
+        return None
+    edges = np.linspace(0, 1, bins + 1)
+    bin_index = np.minimum(np.searchsorted(edges, score, side="right") - 1, bins - 1)
+    score_sums = np.bincount(bin_index, score, minlength=bins)
+    target_sums = np.bincount(bin_index, target, minlength=bins)
+    return float(np.abs(score_sums - target_sums).sum() / len(score))
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Over the classes that have detections."""
+def _mean_over_classes(values: Sequence[float | None]) -> float | None:
+    """Mean over the classes that have detections."""
     return value(mean_of_defined(defined(values)))

@@ -1,6 +1,7 @@
-"""A detector made self-aware (Oksuz et al., CVPR 2023, arXiv:2307.00934, Algorithms A.1 and A.2): it accepts or rejects
-an image, and of an accepted image it keeps the detections above a threshold, with calibrated
-confidences.
+"""A detector made self-aware: it accepts or rejects images, and calibrates its confidences.
+
+Of an accepted image it keeps the detections above a threshold. Source: Oksuz et al., CVPR 2023,
+arXiv:2307.00934, Algorithms A.1 and A.2.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.tables import Regions
 
-#: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation
-#: images are accepted.
+#: Source of the image threshold: pseudo-OOD images, or the threshold at which 95% of the ID
+#: validation images are accepted.
 ImageThreshold = Literal["pseudo_ood", "keep_95"]
 
-#: ID validation images that thresholds and calibrators are learnt from: those that show an object,
-#: or all.
+#: ID validation images that thresholds and calibrators are fitted to: those that show an object, or
+#: all.
 LearntFrom = Literal["with_objects", "all"]
 
-#: How confidence thresholds are taken: the LRP-optimal one of each class, or 0.5 for all.
+#: Choice of the confidence thresholds: the LRP-optimal one of each class, or 0.5 for all.
 ConfidenceThreshold = Literal["lrp_optimal", "half"]
 
 
@@ -41,7 +42,7 @@ class SelfAwareDetector:
             is kept.
         calibrators: By class; empty without calibration.
         image_threshold: Largest uncertainty of an image that is accepted; None accepts every image.
-        aggregate: How an image's uncertainty follows from those of its detections; see
+        aggregate: Aggregate of the uncertainties of an image's detections; see
             `farther.metrics.self_awareness.image_uncertainty.aggregate`.
     """
 
@@ -88,25 +89,24 @@ class SelfAwareDetector:
                 "image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'"
             )
         images = validation if learnt_from == "all" else validation.with_objects
+        thresholds: dict[str, float | None]
         if confidence_threshold == "half":
-            thresholds: dict[str, float | None] = dict.fromkeys(
-                validation.regions.header.known_classes, 0.5
-            )
+            thresholds = dict.fromkeys(validation.regions.header.known_classes, 0.5)
         else:
             thresholds = images.lrp_thresholds(iou)
 
         calibrators: dict[str, calibration.Calibrator] = {}
         if calibrator is not None:
-            kept = images.above(thresholds)
-            calibrators = calibration.of_matched(calibrator, images.match(iou, kept))
+            matched = images.match(iou, images.above(thresholds))
+            calibrators = calibration.of_matched(calibrator, matched)
 
         uncertainty = validation.uncertainty(aggregate)
         if image_threshold == "keep_95" or pseudo_ood is None:
             level = image_uncertainty.keeping(uncertainty)
         else:
-            uncertainty_of_pseudo_ood = pseudo_ood.uncertainty(aggregate)
+            pseudo_ood_uncertainty = pseudo_ood.uncertainty(aggregate)
             level = image_uncertainty.best_threshold(
-                uncertainty[validation.shows_object], uncertainty_of_pseudo_ood
+                uncertainty[validation.shows_object], pseudo_ood_uncertainty
             )
         return cls(thresholds, calibrators, level, aggregate)
 
@@ -118,32 +118,38 @@ class SelfAwareDetector:
         """The images that are not accepted, in their order."""
         if self.image_threshold is None:
             return []
-        doubt = self.uncertainty(regions, images)
-        return [
-            name
-            for name, value in zip(images, doubt.tolist(), strict=True)
-            if value > self.image_threshold
-        ]
+        threshold = self.image_threshold
+        uncertainty = self.uncertainty(regions, images).tolist()
+        by_image = zip(images, uncertainty, strict=True)
+        return [name for name, of_image in by_image if of_image > threshold]
 
     def detections(self, regions: Regions) -> Regions:
-        """The detections above their thresholds, with calibrated confidences, of accepted and rejected images alike."""
-        kept, score = self.confidences(regions)
-        return regions.with_columns(score=score)[kept]
+        """The detections above their thresholds, with calibrated confidences.
+
+        Those of accepted and rejected images alike.
+        """
+        is_above, score = self.confidences(regions)
+        return regions.with_columns(score=score)[is_above]
 
     def confidences(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
-        """The regions above their thresholds, ndarray of shape (N,), bool; and the calibrated confidences of all."""
-        kept = above_of_class(regions, self.confidence_thresholds)
-        return kept, calibration.confidences(self.calibrators, regions)
+        """The regions above their thresholds, and the calibrated confidences of all regions.
+
+        Returns:
+            ndarrays of shape (N,), bool and float32.
+        """
+        is_above = above_of_class(regions, self.confidence_thresholds)
+        return is_above, calibration.confidences(self.calibrators, regions)
 
     def __call__(self, regions: Regions, images: Sequence[str]) -> tuple[Regions, list[str]]:
-        """Algorithm A.2: the detections of the accepted images, and the names of the rejected images."""
+        """Algorithm A.2: the detections of the accepted images, and the rejected images."""
         rejected = self.rejected(regions, images)
-        return self.detections(regions[~is_among(regions.image_id, rejected)]), rejected
+        accepted = regions[~is_among(regions.image_id, rejected)]
+        return self.detections(accepted), rejected
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
-        found: dict[str, Any] = TypeAdapter(SelfAwareDetector).dump_python(self)
-        return found
+        values: dict[str, Any] = TypeAdapter(SelfAwareDetector).dump_python(self)
+        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SelfAwareDetector:

@@ -1,8 +1,10 @@
-"""Uncertainty of an image, from the uncertainties of its detections (Oksuz et al., Towards Building Self-Aware Object
-Detectors, CVPR 2023, arXiv:2307.00934, Section 4 and Tables 2 to 4).
+"""Uncertainty of an image, from the uncertainties of its detections.
 
-A detection's uncertainty is minus its score under any method, or 1 − confidence. An aggregate makes
-one number of those of an image; an image without detections is the most uncertain.
+Source: Oksuz et al., Towards Building Self-Aware Object Detectors, CVPR 2023, arXiv:2307.00934,
+Section 4 and Tables 2 to 4.
+
+A detection's uncertainty is minus its score under any method, or 1 − confidence. An aggregate
+reduces those of an image to one number; an image without detections is the most uncertain.
 """
 
 from __future__ import annotations
@@ -42,33 +44,41 @@ def aggregate(
         DataError: a detection is of an image that is not named, or an uncertainty is not a number.
         ParameterError: the aggregate is unknown.
 
-    >>> doubt, of = np.array([0.1, 0.5, 0.3, 0.8]), np.array(["a", "a", "a", "b"])
-    >>> aggregate(doubt, of, ["a", "b", "c"], how="top-2").tolist()
+    >>> uncertainty = np.array([0.1, 0.5, 0.3, 0.8])
+    >>> image_id = np.array(["a", "a", "a", "b"])
+    >>> aggregate(uncertainty, image_id, ["a", "b", "c"], how="top-2").tolist()
     [0.2, 0.8, 1000000000000.0]
     """
-    most = count(how)
-    other = set(image_id) - set(images)
-    if other:
+    largest_count = count(how)
+    unnamed = set(image_id) - set(images)
+    if unnamed:
         raise DataError(
-            f"detections of {str(min(other))!r}, which is not one of the images", field="image_id"
+            f"detections of {str(min(unnamed))!r}, which is not one of the images",
+            field="image_id",
         )
-    doubt = np.asarray(uncertainty, dtype=np.float64)
-    if np.isnan(doubt).any():
-        raise DataError(f"not a number in row {int(np.isnan(doubt).argmax())}", field="uncertainty")
-    different, (number, asked) = image_numbers(image_id, np.array(list(images), dtype=object))
-    order = np.lexsort((doubt, number))
-    in_order = number[order]
-    rank = np.arange(len(order)) - np.searchsorted(in_order, in_order)
-    counted = order[rank < most]
-    of_image = number[counted]
-    total = np.bincount(of_image, doubt[counted], minlength=len(different))
-    detections = np.bincount(of_image, minlength=len(different))
-    result = total if how == "sum" else total / np.maximum(detections, 1)
-    return np.where(detections > 0, result, NO_DETECTION)[asked]
+    uncertainty = np.asarray(uncertainty, dtype=np.float64)
+    if np.isnan(uncertainty).any():
+        row = int(np.isnan(uncertainty).argmax())
+        raise DataError(f"not a number in row {row}", field="uncertainty")
+
+    all_images = np.array(list(images), dtype=object)
+    distinct, (detection_image, image_number) = image_numbers(image_id, all_images)
+    order = np.lexsort((uncertainty, detection_image))
+    sorted_image = detection_image[order]
+    rank_in_image = np.arange(len(order)) - np.searchsorted(sorted_image, sorted_image)
+    counted = order[rank_in_image < largest_count]
+    counted_image = detection_image[counted]
+
+    total = np.bincount(counted_image, uncertainty[counted], minlength=len(distinct))
+    detections = np.bincount(counted_image, minlength=len(distinct))
+    of_image: np.ndarray = total
+    if how != "sum":
+        of_image = total / np.maximum(detections, 1)
+    return np.where(detections > 0, of_image, NO_DETECTION)[image_number]
 
 
 def count(how: str) -> float:
-    """The most detections of an image that an aggregate counts, ∞ for "sum" and "mean".
+    """Largest number of an image's detections that an aggregate counts, ∞ for "sum" and "mean".
 
     Args:
         how: "sum", "mean", "min" or "top-m".
@@ -83,12 +93,13 @@ def count(how: str) -> float:
         return np.inf
     if how == "min":
         return 1
-    found = re.fullmatch(r"top-([1-9]\d*)", how)
-    if not found:
+    match = re.fullmatch(r"top-([1-9]\d*)", how)
+    if not match:
         raise ParameterError(
-            f"unknown aggregate {how!r}. Known: sum, mean, min, and top-m with m from 1 on, as in top-3"
+            f"unknown aggregate {how!r}. Known: sum, mean, min, and top-m with m from 1 on, "
+            "as in top-3"
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def of_confidence(regions: Regions, images: Sequence[str], how: str = "top-3") -> np.ndarray:
@@ -106,7 +117,9 @@ def of_confidence(regions: Regions, images: Sequence[str], how: str = "top-3") -
 
 
 def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
-    """The largest uncertainty at which an image is accepted, by balanced accuracy (Section 4, "Thresholding").
+    """The largest uncertainty at which an image is accepted, by balanced accuracy.
+
+    Section 4, "Thresholding".
 
     Args:
         known: Uncertainties of ID validation images, ndarray of shape (n,).
@@ -126,24 +139,27 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
     levels = np.unique(np.concatenate([known, unknown]))
     accepted = np.searchsorted(np.sort(known), levels, side="right") / len(known)
     rejected = 1 - np.searchsorted(np.sort(unknown), levels, side="right") / len(unknown)
-    balanced = np.where(
-        accepted * rejected > 0,
-        2 * accepted * rejected / np.maximum(accepted + rejected, 1e-300),
-        0,
-    )
-    best = int(
-        np.argmax(balanced >= balanced.max() - 1e-12)
-    )  # rounding must not choose among equal ones
-    return float(levels[best]) if balanced[best] > 0 else None
+    product = accepted * rejected
+    harmonic_mean = 2 * product / np.maximum(accepted + rejected, 1e-300)
+    balanced = np.where(product > 0, harmonic_mean, 0)
+    # Rounding must not choose among equal ones.
+    best = int(np.argmax(balanced >= balanced.max() - 1e-12))
+    if balanced[best] <= 0:
+        return None
+    return float(levels[best])
 
 
 def keeping(known: np.ndarray, share: float = 0.95) -> float | None:
-    """The smallest threshold that accepts a share of ID validation images (Table A.12); None without images.
+    """The smallest threshold that accepts a share of ID validation images (Table A.12).
 
     Args:
         known: Uncertainties of ID validation images, ndarray of shape (I,).
         share: Share of them to accept.
+
+    Returns:
+        None without images.
     """
     if not len(known):
         return None
-    return float(np.sort(known)[int(np.ceil(share * len(known) - 1e-9)) - 1])
+    accepted = int(np.ceil(share * len(known) - 1e-9))
+    return float(np.sort(known)[accepted - 1])

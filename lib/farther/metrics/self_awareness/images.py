@@ -1,5 +1,7 @@
-"""Images that a self-aware detector may accept, and the detections in them: matched again and again, overlaps computed
-once."""
+"""Images that a self-aware detector may accept, and the detections in them.
+
+Overlaps are computed once, however often detections are matched.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class DetectedImages:
     Args:
         objects, regions: Ground truth and N stored regions.
         names: All I images.
-        original: The image that each is made from, for images that are drawn together; its name
-            where it is none.
+        original: The original of each (corrupted) image, as both are drawn together; the image
+            itself where it is an original.
         may_reject: Images that may be rejected without loss.
     """
 
@@ -47,36 +49,59 @@ class DetectedImages:
 
     @classmethod
     def pooled(cls, parts: Mapping[str, DetectedImages]) -> DetectedImages:
-        """Several splits as one; images get the split's name in front."""
-        renamed = [part._renamed(f"{name}/") for name, part in parts.items()]
+        """Several splits as one.
+
+        Args:
+            parts: Name of each split → its images, which get that name in front.
+        """
+        objects: list[Objects] = []
+        regions: list[Regions] = []
+        names: list[str] = []
+        original: list[str] = []
+        may_reject: set[str] = set()
+        for split, images in parts.items():
+            renamed = images._with_prefix(f"{split}/")
+            objects.append(renamed.objects)
+            regions.append(renamed.regions)
+            names.extend(renamed.names)
+            original.extend(renamed.original)
+            may_reject.update(renamed.may_reject)
         return cls(
-            Objects.concatenate([one.objects for one in renamed]),
-            Regions.concatenate([one.regions for one in renamed]),
-            tuple(name for one in renamed for name in one.names),
-            tuple(name for one in renamed for name in one.original),
-            frozenset().union(*(one.may_reject for one in renamed)),
+            Objects.concatenate(objects),
+            Regions.concatenate(regions),
+            tuple(names),
+            tuple(original),
+            frozenset(may_reject),
         )
 
-    def _renamed(self, prefix: str) -> DetectedImages:
-        longer = pl.lit(prefix) + pl.col("image_id")
+    def _with_prefix(self, prefix: str) -> DetectedImages:
+        """The same images with a prefix before their names, but not before `original`."""
+        longer_name = pl.lit(prefix) + pl.col("image_id")
+        objects = self.objects.frame.with_columns(image_id=longer_name)
+        regions = self.regions.frame.with_columns(image_id=longer_name)
         return DetectedImages(
-            self.objects.with_frame(self.objects.frame.with_columns(image_id=longer)),
-            self.regions.with_frame(self.regions.frame.with_columns(image_id=longer)),
+            self.objects.with_frame(objects),
+            self.regions.with_frame(regions),
             tuple(prefix + name for name in self.names),
             self.original,
             frozenset(prefix + name for name in self.may_reject),
         )
 
     @cached_property
-    def _uncertainties(self) -> dict[str, np.ndarray]:
+    def _uncertainty_by_aggregate(self) -> dict[str, np.ndarray]:
         return {}
 
     def uncertainty(self, aggregate: str) -> np.ndarray:
-        """Uncertainty of each image; see `farther.metrics.self_awareness.image_uncertainty.of_confidence`."""
-        if aggregate not in self._uncertainties:
-            found = image_uncertainty.of_confidence(self.regions, self.names, aggregate)
-            self._uncertainties[aggregate] = found
-        return self._uncertainties[aggregate]
+        """Uncertainty of each image, ndarray of shape (I,).
+
+        Args:
+            aggregate: See `farther.metrics.self_awareness.image_uncertainty.of_confidence`.
+        """
+        if aggregate not in self._uncertainty_by_aggregate:
+            self._uncertainty_by_aggregate[aggregate] = image_uncertainty.of_confidence(
+                self.regions, self.names, aggregate
+            )
+        return self._uncertainty_by_aggregate[aggregate]
 
     @cached_property
     def shows_object(self) -> np.ndarray:
@@ -85,32 +110,43 @@ class DetectedImages:
 
     @cached_property
     def with_objects(self) -> DetectedImages:
-        """The images that show an annotated object, with their detections (D_Val+ of Algorithm A.1)."""
+        """The images that show an annotated object, with their detections.
+
+        D_Val+ of Algorithm A.1.
+        """
         if self.shows_object.all():
             return self
-        names = [name for name, shows in zip(self.names, self.shows_object, strict=True) if shows]
-        originals = [
-            name for name, shows in zip(self.original, self.shows_object, strict=True) if shows
-        ]
-        in_these = is_among(self.regions.image_id, set(names))
+        names = []
+        original = []
+        for index in np.flatnonzero(self.shows_object).tolist():
+            names.append(self.names[index])
+            original.append(self.original[index])
+        in_these_images = is_among(self.regions.image_id, set(names))
         return DetectedImages(
             self.objects,
-            self.regions[in_these],
+            self.regions[in_these_images],
             tuple(names),
-            tuple(originals),
+            tuple(original),
             self.may_reject & frozenset(names),
         )
 
     @cached_property
     def _known(self) -> ClosedSet:
         return ClosedSet.of(
-            self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP
+            self.objects,
+            self.regions,
+            max_detections=len(self.regions),
+            smallest_overlap=ANY_OVERLAP,
         )
 
-    def _of_known(self, images: np.ndarray) -> np.ndarray:
-        """What is said of each image (I,), in the order of those that have detections or objects."""
-        place = dict(zip(self.names, range(len(self.names)), strict=True))
-        return images[[place[name] for name in self._known.images]]
+    def _of_known_images(self, flags: np.ndarray) -> np.ndarray:
+        """Flags of the images that have detections or objects, in the order of `_known.images`.
+
+        Args:
+            flags: One per image, ndarray of shape (I,), bool.
+        """
+        index_by_name = {name: index for index, name in enumerate(self.names)}
+        return flags[[index_by_name[name] for name in self._known.images]]
 
     def match(
         self,
@@ -129,30 +165,34 @@ class DetectedImages:
             rejected: ndarray of shape (I,), bool: images whose detections are left out, and whose
                 objects are too where they may be rejected.
         """
-        known, excused = self._known, None
-        counted = (
-            np.ones(len(known.detections.row), dtype=bool)
-            if kept is None
-            else kept[known.detections.row]
-        )
+        known = self._known
+        row = known.detections.row
+        is_counted = np.ones(len(row), dtype=bool)
+        if kept is not None:
+            is_counted = kept[row]
+        if score is None:
+            score = self.regions.score
+
+        excused = None
         if rejected is not None and rejected.any():
-            counted &= ~self._of_known(rejected)[known.detections.image]
+            is_rejected = self._of_known_images(rejected)
+            is_counted &= ~is_rejected[known.detections.image]
             if self.may_reject:
-                excused = self._of_known(
-                    rejected & is_among(np.array(self.names, dtype=object), self.may_reject)
-                )
-        number, score = self.regions.region_id, self.regions.score if score is None else score
-        return of_closed_set(known.ranked_by(score, counted, number, iou), iou, excused)
+                may_be_rejected = is_among(np.array(self.names, dtype=object), self.may_reject)
+                excused = self._of_known_images(rejected & may_be_rejected)
+        ranked = known.ranked_by(score, is_counted, self.regions.region_id, iou)
+        return of_closed_set(ranked, iou, excused)
 
     @cached_property
-    def _thresholds(self) -> dict[float, dict[str, float | None]]:
+    def _thresholds_by_iou(self) -> dict[float, dict[str, float | None]]:
         return {}
 
     def lrp_thresholds(self, iou: float) -> dict[str, float | None]:
         """See `farther.metrics.self_awareness.lrp_thresholds`."""
-        if iou not in self._thresholds:
-            self._thresholds[iou] = self_awareness.best_thresholds(self.match(iou), iou)
-        return self._thresholds[iou]
+        if iou not in self._thresholds_by_iou:
+            matched = self.match(iou)
+            self._thresholds_by_iou[iou] = self_awareness.best_thresholds(matched, iou)
+        return self._thresholds_by_iou[iou]
 
     def above(self, thresholds: Mapping[str, float | None]) -> np.ndarray:
         """The regions from their class's threshold on, ndarray of shape (N,), bool."""

@@ -1,4 +1,4 @@
-"""Detections matched to objects for the metrics of self-awareness (`farther.metrics.self_awareness`)."""
+"""Detections matched to objects for the metrics of `farther.metrics.self_awareness`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClassMatches:
         quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape
             (n,).
         is_true: ndarray of shape (n,), bool.
-        image: Place of each detection's image among the images, ndarray of shape (n,).
+        image: Index of each detection's image among the images, ndarray of shape (n,).
         object_image: The same of each object, ndarray of shape (positives,).
     """
 
@@ -74,7 +74,7 @@ def match(
     """
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
+    return of_closed_set(ClosedSet.of(objects, regions, classes, smallest_overlap=iou), iou)
 
 
 def of_closed_set(
@@ -88,26 +88,28 @@ def of_closed_set(
         excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,),
             bool.
     """
-    matched, assigned = known.match_once(iou)
-    is_asked = np.ones(len(known.images), dtype=bool) if excused is None else ~excused
-    quality = np.zeros(len(assigned))
-    found = assigned >= 0
-    quality[found] = overlaps(
-        known.boxes[known.detections.row[found]], known.object_box[assigned[found]]
-    )
-    result = MatchesByClass(known.images)
+    matched, target = known.match_once(iou)
+    quality = np.zeros(len(target))
+    has_object = target >= 0
+    detection_box = known.boxes[known.detections.row[has_object]]
+    quality[has_object] = overlaps(detection_box, known.object_box[target[has_object]])
+
+    is_counted_object = np.ones(len(matched.object_image), dtype=bool)
+    if excused is not None:
+        is_counted_object = ~excused[matched.object_image]
+
+    matches = MatchesByClass(known.images)
     for k, name in enumerate(known.classes):
         rows = matched.rows(k)
         kind = matched.kind[0, rows]
-        counted = kind != IGNORED
-        is_true = kind[counted] == TRUE
-        result[name] = ClassMatches(
-            score=matched.score[rows][counted].astype(np.float64),
-            quality=np.where(is_true, quality[rows][counted], 0.0),
+        is_ranked = kind != IGNORED
+        is_true = kind[is_ranked] == TRUE
+        is_object_of_class = (matched.object_class == k) & is_counted_object
+        matches[name] = ClassMatches(
+            score=matched.score[rows][is_ranked].astype(np.float64),
+            quality=np.where(is_true, quality[rows][is_ranked], 0.0),
             is_true=is_true,
-            image=known.detections.image[rows][counted],
-            object_image=matched.object_image[
-                (matched.object_class == k) & is_asked[matched.object_image]
-            ],
+            image=known.detections.image[rows][is_ranked],
+            object_image=matched.object_image[is_object_of_class],
         )
-    return result
+    return matches

@@ -1,1 +1,1 @@
-"""Statistics of metrics: intervals and comparisons, mean ranks, correlations, and thresholds with a guarantee."""
+"""Statistics of metrics: intervals, comparisons, mean ranks, correlations, guaranteed limits."""

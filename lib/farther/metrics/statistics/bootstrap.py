@@ -26,11 +26,10 @@ from farther.tables import Objects, Regions
 T = TypeVar("T", Objects, Regions)
 
 #: Methods whose values differ by no more than this in all replicates agree: the rest is rounding.
-SAME = 1e-12
+TOLERANCE = 1e-12
 
 #: How a comparison with the best method allows for the number of methods; see `compare_with`.
 Comparisons = Literal["all_pairs", "single"]
-
 
 #: Most images of a split that are drawn one by one, and groups that those of a larger one are dealt
 #: into.
@@ -45,7 +44,7 @@ class ImageDraws:
         replicates: Number of replicates, B.
         seed: The same images and seed give the same replicates, so that methods can be compared on
             them.
-        most: Most images that are drawn one by one; of more, groups are drawn.
+        max_images: Largest number of images that are drawn one by one; of more, groups are drawn.
 
     Attributes:
         names: The images, sorted, I of them.
@@ -60,29 +59,31 @@ class ImageDraws:
         images: Collection[str],
         replicates: int = 1000,
         seed: int = 0,
-        most: int = MOST_IMAGES,
+        max_images: int = MOST_IMAGES,
     ):
         if replicates < 1:
             raise ParameterError(f"at least one replicate is needed, found {replicates}")
         self.names = np.array(sorted(set(images)), dtype=object)
-        count = len(self.names)
-        random = np.random.default_rng(seed)
-        units = count if count <= most else min(GROUPS, count)
-        group = None if units == count else random.permutation(np.arange(count) % units)
-        shares = np.full(units, 1 / units) if units else np.zeros(0)
-        drawn = (
-            random.multinomial(units, shares, size=replicates)
-            if units
-            else np.zeros((replicates, 0))
-        )
-        weights = drawn.astype(np.int32)
-        self.weights: ImageWeights = weights if group is None else GroupWeights(weights, group)
+        self.weights = _draw_weights(len(self.names), replicates, seed, max_images)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON: `drawn` ("images" or "groups of images"), the number of these `units`, and of `replicates`."""
+        """The draws as JSON.
+
+        Returns:
+            `drawn` ("images" or "groups of images"), the number of these `units`, and the number of
+            `replicates`.
+        """
         if isinstance(self.weights, GroupWeights):
-            return {"drawn": "groups of images", **_sizes(self.weights.of_groups)}
-        return {"drawn": "images", **_sizes(self.weights)}
+            unit = "groups of images"
+            unit_weights = self.weights.of_groups
+        else:
+            unit = "images"
+            unit_weights = self.weights
+        return {
+            "drawn": unit,
+            "units": unit_weights.shape[1],
+            "replicates": len(unit_weights),
+        }
 
     def of(self, images: np.ndarray) -> ImageWeights:
         """The weights of some of the images, shape (B, len(images)); errors as in `places`."""
@@ -93,23 +94,25 @@ class ImageDraws:
         return row_weights(self.weights, self.places(image_id), len(self.names))
 
     def places(self, image_id: np.ndarray) -> np.ndarray:
-        """Place of each row's image in `names`, ndarray of shape (N,).
+        """Index of each row's image in `names`, ndarray of shape (N,).
 
         Raises:
             DataError: a row's image is not one of them.
         """
         place = places(self.names, image_id)
-        known = place < len(self.names)
-        known[known] = self.names[place[known]] == image_id[known]
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
+        is_drawn_from = place < len(self.names)
+        is_drawn_from[is_drawn_from] = self.names[place[is_drawn_from]] == image_id[is_drawn_from]
+        if not is_drawn_from.all():
+            row = int(np.flatnonzero(~is_drawn_from)[0])
             raise DataError(
                 f"{image_id[row]!r} is not one of the images drawn from", row=row, field="image_id"
             )
         return place
 
     def written_out(self, replicate: int, table: T) -> tuple[T, np.ndarray]:
-        """The table of one replicate: each image's rows as often as it was drawn, each time under another image name.
+        """The table of one replicate: the rows of each image as often as it was drawn.
+
+        Each copy of an image has a name of its own.
 
         Returns:
             The table, and the row of `table` that each of its rows copies, so that other columns
@@ -118,42 +121,64 @@ class ImageDraws:
         Raises:
             DataError: see `places`.
         """
-        times = self.times(replicate)[self.places(table.image_id)]
-        rows = np.repeat(np.arange(len(times)), times)
-        copy = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+        place = self.places(table.image_id)
+        copies = self.times(replicate)[place]
+        rows = np.repeat(np.arange(len(copies)), copies)
+        first_copy = np.repeat(np.cumsum(copies) - copies, copies)
+        copy = np.arange(len(rows)) - first_copy
         # Copies of an image stay together and keep the order of its rows.
-        order = np.lexsort((rows, copy, self.places(table.image_id)[rows]))
-        rows, copy = rows[order], copy[order]
-        drawn = table[rows]
-        names = zip(drawn.image_id, copy.tolist(), strict=True)
-        changed: dict[str, Any] = {"image_id": [f"{image}#{number}" for image, number in names]}
-        if isinstance(drawn, Objects):
-            changed["object_id"] = np.arange(len(drawn))
-        return drawn.with_columns(**changed), rows
+        order = np.lexsort((rows, copy, place[rows]))
+        rows = rows[order]
+        replicate_table = table[rows]
+
+        names = zip(replicate_table.image_id, copy[order].tolist(), strict=True)
+        changed: dict[str, Any] = {"image_id": [_copy_name(image, n) for image, n in names]}
+        if isinstance(replicate_table, Objects):
+            changed["object_id"] = np.arange(len(replicate_table))
+        return replicate_table.with_columns(**changed), rows
 
     def times(self, replicate: int) -> np.ndarray:
-        """How often each of the images is drawn in one replicate, ndarray of shape (I,)."""
-        weights = self.weights
-        return (
-            weights.of_groups[replicate][weights.group]
-            if isinstance(weights, GroupWeights)
-            else weights[replicate]
-        )
+        """Number of draws of each image in one replicate, ndarray of shape (I,)."""
+        if isinstance(self.weights, GroupWeights):
+            return self.weights.of_groups[replicate][self.weights.group]
+        return self.weights[replicate]
 
     def drawn_names(self, replicate: int) -> list[str]:
         """The images of one replicate by the names that `written_out` gives them."""
-        times = zip(self.names, self.times(replicate).tolist(), strict=True)
-        return [f"{image}#{number}" for image, count in times for number in range(count)]
+        names: list[str] = []
+        for image, count in zip(self.names, self.times(replicate).tolist(), strict=True):
+            names.extend(_copy_name(image, number) for number in range(count))
+        return names
 
 
-def _sizes(drawn: np.ndarray) -> dict[str, int]:
-    return {"units": drawn.shape[1], "replicates": len(drawn)}
+def _draw_weights(images: int, replicates: int, seed: int, max_images: int) -> ImageWeights:
+    """Number of draws of each of I images in each replicate; see `ImageDraws`."""
+    if not images:
+        return np.zeros((replicates, 0), dtype=np.int32)
+    random = np.random.default_rng(seed)
+    if images <= max(max_images, GROUPS):
+        return _multinomial(random, images, replicates)
+    group = random.permutation(np.arange(images) % GROUPS)
+    return GroupWeights(_multinomial(random, GROUPS, replicates), group)
+
+
+def _multinomial(random: np.random.Generator, units: int, replicates: int) -> np.ndarray:
+    """As many draws as units, with replacement, ndarray of shape (replicates, units)."""
+    shares = np.full(units, 1 / units)
+    return random.multinomial(units, shares, size=replicates).astype(np.int32)
+
+
+def _copy_name(image: str, number: int) -> str:
+    """Name of the n-th copy of an image in a replicate."""
+    return f"{image}#{number}"
 
 
 def recomputed(
     replicates: int, compute: Callable[[int], Mapping[str, Any]]
 ) -> dict[str, np.ndarray]:
-    """Replicates of metrics that take no weights: each is computed anew on tables that are written out; take few.
+    """Replicates of metrics that take no weights, each computed on tables that are written out.
+
+    This is slow; use few replicates.
 
     Args:
         replicates: Number of replicates.
@@ -163,23 +188,38 @@ def recomputed(
     Returns:
         {metric: ndarray of shape (B,)}.
     """
-    each = [compute(replicate) for replicate in range(replicates)]
-    numbers = [
-        {k: v for k, v in found.items() if v is None or isinstance(v, (int, float))}
-        for found in each
-    ]
-    return {
-        name: defined([found.get(name) for found in numbers])
-        for name in (numbers[0] if numbers else ())
-    }
+    metrics_by_replicate = [compute(replicate) for replicate in range(replicates)]
+    if not metrics_by_replicate:
+        return {}
+    values_by_metric = {}
+    for name, first_value in metrics_by_replicate[0].items():
+        if _is_number_or_none(first_value):
+            values_by_metric[name] = _number_per_replicate(name, metrics_by_replicate)
+    return values_by_metric
+
+
+def _number_per_replicate(name: str, metrics: list[Mapping[str, Any]]) -> np.ndarray:
+    """One metric in each replicate, NaN where it has no number, ndarray of shape (B,)."""
+    numbers = []
+    for values in metrics:
+        number = values.get(name)
+        numbers.append(number if _is_number_or_none(number) else None)
+    return defined(numbers)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float))
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """The percentile interval: the middle `level` of the replicates; None where no replicate has a value.
+    """The percentile interval: the middle `level` of the replicates.
 
     Args:
         values: A metric in each replicate, ndarray of shape (B,); NaN where it is not defined.
         level: Share of the replicates inside, above 0 and below 1.
+
+    Returns:
+        Lower and upper end; None where no replicate has a value.
 
     Raises:
         ParameterError: `level` is not between 0 and 1.
@@ -187,11 +227,11 @@ def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | N
     >>> interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
     """
-    _check(level)
-    given = values[~np.isnan(values)]
-    if not len(given):
+    _check_level(level)
+    defined_values = values[~np.isnan(values)]
+    if not len(defined_values):
         return None
-    low, high = np.quantile(given, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined_values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -214,36 +254,42 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         ParameterError: the two have different numbers of replicates, or `level` is not between 0
             and 1.
     """
-    _check(level)
+    _check_level(level)
     if first.shape != second.shape:
         raise ParameterError(
             f"compare replicates of the same draws, found {len(first)} and {len(second)}"
         )
     difference = first - second
-    given = np.sort(difference[~np.isnan(difference)])
-    given[np.abs(given) <= SAME] = 0
-    count = len(given)
+    sorted_difference = np.sort(difference[~np.isnan(difference)])
+    sorted_difference[np.abs(sorted_difference) <= TOLERANCE] = 0
+    count = len(sorted_difference)
     if not count:
         return {"interval": None, "p": None}
-    rarer = min(np.sum(given <= 0), np.sum(given >= 0))
+
+    rarer = min(np.sum(sorted_difference <= 0), np.sum(sorted_difference >= 0))
+    p = float(_p_value(rarer, count, sides=2))
     rejected = _rejected(count, level, sides=2)
-    bounds = (float(given[rejected - 1]), float(given[count - rejected])) if rejected else None
-    return {"interval": bounds, "p": float(_p(rarer, count, sides=2))}
+    if not rejected:
+        return {"interval": None, "p": p}
+    low = float(sorted_difference[rejected - 1])
+    high = float(sorted_difference[count - rejected])
+    return {"interval": (low, high), "p": p}
 
 
-def _p(rarer: Any, count: int, sides: int) -> Any:
+def _p_value(rarer: Any, count: int, sides: int) -> Any:
     """p where `rarer` of `count` replicates are as extreme, on one side or on the rarer of two."""
     return np.minimum(1.0, sides * (rarer + 1) / (count + 1))
 
 
-def _check(level: float) -> None:
+def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ParameterError(f"expected a level between 0 and 1, found {level}")
 
 
 def _rejected(count: int, level: float, sides: int) -> int:
     """Numbers of extreme replicates, from 0 on, whose p is below 1 − level."""
-    return int(np.sum(_p(np.arange(count), count, sides) < round(1 - level, 12)))
+    p = _p_value(np.arange(count), count, sides)
+    return int(np.sum(p < round(1 - level, 12)))
 
 
 def compare_with(
@@ -283,48 +329,69 @@ def compare_with(
         raise ParameterError(
             f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}"
         )
-    _check(level)
+    _check_level(level)
     if len({len(replicates[name]) for name in values}) > 1:
         raise ParameterError("compare replicates of the same draws")
     if comparisons == "single":
         return {name: compare(replicates[name], replicates[reference], level) for name in values}
+    return _compare_all_pairs(reference, values, replicates, level)
+
+
+def _compare_all_pairs(
+    reference: str,
+    values: Mapping[str, float],
+    replicates: Mapping[str, np.ndarray],
+    level: float,
+) -> dict[str, dict[str, Any]]:
+    """`compare_with` by the single-step max-T."""
     names = list(values)
     table = np.array([replicates[name] for name in names])
     table = table[:, ~np.isnan(table).any(axis=0)]
     count = table.shape[1]
     if not count:
         return {name: {"interval": None, "p": None} for name in names}
+
     deviation, largest = _largest_differences(table)
     rejected = _rejected(count, level, sides=1)
-    at = names.index(reference)
-    found: dict[str, dict[str, Any]] = {}
-    for k, name in enumerate(names):
+    reference_row = names.index(reference)
+    comparison_by_name: dict[str, dict[str, Any]] = {}
+    for row, name in enumerate(names):
         difference = values[name] - values[reference]
-        if deviation[k, at] <= SAME and abs(difference) <= SAME:
-            found[name] = {"interval": (0.0, 0.0), "p": 1.0}
+        scale = deviation[row, reference_row]
+        if scale <= TOLERANCE and abs(difference) <= TOLERANCE:
+            comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
             continue
-        widths = np.sort(largest * deviation[k, at])
+        widths = np.sort(largest * scale)
         bounds = None
         if rejected:
             width = widths[count - rejected]
             bounds = (float(difference - width), float(difference + width))
-        found[name] = {
+        as_extreme = np.sum(widths >= abs(difference))
+        comparison_by_name[name] = {
             "interval": bounds,
-            "p": float(_p(np.sum(widths >= abs(difference)), count, sides=1)),
+            "p": float(_p_value(as_extreme, count, sides=1)),
         }
-    return found
+    return comparison_by_name
 
 
 def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard deviations (K, K) of the differences between methods (K, B), and the largest of each replicate (B,)."""
+    """Standard deviations of the differences between methods, and the largest of each replicate.
+
+    Args:
+        table: Replicates of K methods, ndarray of shape (K, B).
+
+    Returns:
+        ndarray of shape (K, K); and the largest difference of any pair, centred and in standard
+        deviations, ndarray of shape (B,).
+    """
     centred = table - table.mean(axis=1, keepdims=True)
-    deviation, largest = np.zeros((len(table), len(table))), np.zeros(table.shape[1])
-    for k, one in enumerate(centred):
-        differences = np.abs(centred - one)
-        deviation[k] = np.sqrt(np.mean(differences**2, axis=1))
-        varies = deviation[k] > SAME
+    deviation = np.zeros((len(table), len(table)))
+    largest = np.zeros(table.shape[1])
+    for row, method in enumerate(centred):
+        differences = np.abs(centred - method)
+        deviation[row] = np.sqrt(np.mean(differences**2, axis=1))
+        varies = deviation[row] > TOLERANCE
         if varies.any():
-            largest = np.maximum(
-                largest, (differences[varies] / deviation[k][varies, None]).max(axis=0)
-            )
+            standardised = differences[varies] / deviation[row][varies, None]
+            largest = np.maximum(largest, standardised.max(axis=0))
     return deviation, largest

@@ -1,11 +1,12 @@
-"""Thresholds at which the mean loss of images is within a limit: on the data, or in expectation on new images.
+"""Thresholds at which the mean loss of images is within a limit.
 
-The loss of an image rises with the threshold, in steps. The largest threshold whose mean loss over
-n images is within a limit is chosen too favourably for new images. Conformal risk control
-(Angelopoulos et al., 2022, arXiv:2208.02814, Theorem 1) adds one image with the largest loss, 1: if
-the n images and a new one are exchangeable, the expected loss of the new image is within the limit,
-whatever the distribution. With losses of 0 or 1 this is split conformal prediction, and "no
-conformal p-value of the image is at most the limit" (Bates et al., 2021, arXiv:2104.08279).
+That is on the data, or in expectation on new images. The loss of an image rises with the threshold,
+in steps. The largest threshold whose mean loss over n images is within a limit is chosen too
+favourably for new images. Conformal risk control (Angelopoulos et al., 2022, arXiv:2208.02814,
+Theorem 1) adds one image with the largest loss, 1: if the n images and a new one are exchangeable,
+the expected loss of the new image is within the limit, whatever the distribution. With losses of 0
+or 1 this is split conformal prediction, and "no conformal p-value of the image is at most the
+limit" (Bates et al., 2021, arXiv:2104.08279).
 """
 
 from __future__ import annotations
@@ -19,39 +20,49 @@ ROUNDING = 1e-12
 
 
 def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float:
-    """The largest threshold at which the losses of the steps below it sum to at most a limit; ∞ if all of them do.
+    """The largest threshold at which the losses of the steps below it sum to at most a limit.
 
     Args:
         steps: Thresholds above which a loss is added, ndarray of shape (N,).
         losses: Each loss, 0 or more, ndarray of shape (N,).
         limit: Of the sum; below 0 no threshold is within it, which gives −∞.
 
-    >>> largest_within(
-    ...     np.array([3.0, 1.0, 2.0, 4.0]), np.full(4, 0.25), limit=0.5
-    ... )  # 1 and 2 are below 3, not 3
+    Returns:
+        The threshold; ∞ if the losses of all steps are within the limit.
+
+    >>> steps = np.array([3.0, 1.0, 2.0, 4.0])
+    >>> largest_within(steps, np.full(4, 0.25), limit=0.5)  # 1 and 2 are below 3, not 3
     3.0
     """
     if limit < -ROUNDING:
         return -math.inf
     order = np.argsort(steps, kind="stable")
-    beyond = np.flatnonzero(np.cumsum(losses[order]) > limit + ROUNDING)
-    return float(steps[order[beyond[0]]]) if len(beyond) else math.inf
+    exceeding = np.flatnonzero(np.cumsum(losses[order]) > limit + ROUNDING)
+    if not len(exceeding):
+        return math.inf
+    return float(steps[order[exceeding[0]]])
 
 
 def corrected(limit: float, images: int) -> float:
-    """The limit on the mean loss of n images, each at most 1, that bounds the expected loss of a new image by `limit`.
+    """The limit on the mean loss of n images that bounds the expected loss of a new image.
 
-    From (n · mean + 1) / (n + 1) ≤ limit. It is below 0 for fewer than `images_needed`: no
-    threshold has the guarantee.
+    From (n · mean + 1) / (n + 1) ≤ limit, with losses of at most 1. It is below 0 for fewer than
+    `images_needed`: no threshold has the guarantee.
+
+    Args:
+        limit: Of the expected loss of a new image.
+        images: Number n of images.
 
     >>> round(corrected(0.1, images=99), 10), corrected(0.01, images=98) < 0
     (0.0909090909, True)
     """
-    return ((images + 1) * limit - 1) / images if images else -1.0
+    if not images:
+        return -1.0
+    return ((images + 1) * limit - 1) / images
 
 
 def images_needed(limit: float) -> int:
-    """The smallest number of images from which a limit above 0 on the expected loss can be guaranteed.
+    """The smallest number of images that can guarantee a limit above 0 on the expected loss.
 
     >>> images_needed(0.01), images_needed(0.02)
     (99, 49)
@@ -60,7 +71,9 @@ def images_needed(limit: float) -> int:
 
 
 def zero_count_limit(images: int, level: float = 0.95) -> float:
-    """Upper end of the interval of a rate that was 0 in n images (Clopper and Pearson); about 3 / n at 95%.
+    """Upper end of the interval of a rate that was 0 in n images (Clopper and Pearson).
+
+    It is about 3 / n at 95%.
 
     Args:
         images: Number n of independent images; the rate may be 1 where there is none.
@@ -69,4 +82,6 @@ def zero_count_limit(images: int, level: float = 0.95) -> float:
     >>> round(zero_count_limit(100), 4)
     0.0295
     """
-    return 1 - (1 - level) ** (1 / images) if images else 1.0
+    if not images:
+        return 1.0
+    return 1 - (1 - level) ** (1 / images)

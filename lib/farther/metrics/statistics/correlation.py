@@ -1,4 +1,7 @@
-"""Correlations between metrics over methods, detectors and splits (FMIYC, arXiv:2506.14008, Appendix E.3)."""
+"""Correlations between metrics over methods, detectors and splits.
+
+Source: FMIYC, arXiv:2506.14008, Appendix E.3.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from farther.errors import ParameterError
+from farther.metrics.weighting import defined
 
 
 def matrix(
@@ -37,26 +41,27 @@ def matrix(
     """
     if kind not in ("pearson", "spearman"):
         raise ParameterError(f"unknown correlation {kind!r}. Known: pearson, spearman")
-    table = np.array(
-        [[np.nan if row.get(m) is None else row[m] for m in metrics] for row in rows],
-        dtype=np.float64,
-    )
-    table = table.reshape(len(rows), len(metrics))
-    return {
-        first: {
-            second: _correlation(table[:, i], table[:, j], kind) for j, second in enumerate(metrics)
-        }
-        for i, first in enumerate(metrics)
-    }
+    values_by_metric = {metric: defined(row.get(metric) for row in rows) for metric in metrics}
+    correlations: dict[str, dict[str, float | None]] = {}
+    for first in metrics:
+        correlations[first] = {}
+        for second in metrics:
+            correlations[first][second] = _correlation(
+                values_by_metric[first], values_by_metric[second], kind
+            )
+    return correlations
 
 
 def _correlation(first: np.ndarray, second: np.ndarray, kind: str) -> float | None:
-    both = ~np.isnan(first) & ~np.isnan(second)
-    first, second = first[both], second[both]
+    """Correlation of two metrics over the rows that have both; see `matrix`."""
+    has_both = ~np.isnan(first) & ~np.isnan(second)
+    first = first[has_both]
+    second = second[has_both]
     if kind == "spearman":
         from scipy.stats import rankdata
 
-        first, second = rankdata(first), rankdata(second)
+        first = rankdata(first)
+        second = rankdata(second)
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))

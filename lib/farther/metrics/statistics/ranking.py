@@ -1,4 +1,4 @@
-"""Mean ranks of methods over several measurements, and the smallest difference that is significant."""
+"""Mean ranks of methods over several measurements, and the smallest significant difference."""
 
 from __future__ import annotations
 
@@ -46,28 +46,30 @@ def mean_ranks(
         ParameterError: there are fewer than two methods or measurements, or a value is not a
             number.
 
-    >>> found = mean_ranks(
-    ...     np.array([[0.9, 0.8, 0.7], [0.6, 0.7, 0.5], [0.9, 0.8, 0.6], [0.9, 0.5, 0.5]])
-    ... )
-    >>> found.ranks.tolist(), round(found.critical_difference, 3)
+    >>> values = np.array([[0.9, 0.8, 0.7], [0.6, 0.7, 0.5], [0.9, 0.8, 0.6], [0.9, 0.5, 0.5]])
+    >>> result = mean_ranks(values)
+    >>> result.ranks.tolist(), round(result.critical_difference, 3)
     ([1.25, 1.875, 2.875], 1.657)
     """
     from scipy.stats import chi2, rankdata, studentized_range
 
     if values.ndim != 2 or min(values.shape) < 2 or np.isnan(values).any():
         raise ParameterError(
-            f"ranks need numbers of at least 2 methods in at least 2 rows, found shape {values.shape}"
+            "ranks need numbers of at least 2 methods in at least 2 rows, "
+            f"found shape {values.shape}"
         )
     count, methods = values.shape
-    each = rankdata(-values if higher_is_better else values, axis=1)
-    ranks = each.mean(axis=0)
+    ranks = rankdata(-values if higher_is_better else values, axis=1)
+    mean_rank = ranks.mean(axis=0)
     quantile = studentized_range.ppf(level, methods, np.inf) / np.sqrt(2)
-    difference = float(quantile * np.sqrt(methods * (methods + 1) / (6 * count)))
-    spread = float(np.sum((each - (methods + 1) / 2) ** 2))
+    critical_difference = float(quantile * np.sqrt(methods * (methods + 1) / (6 * count)))
+
     # With ties the squared ranks that vary within rows take the place of N K (K+1) (K-1) / 12.
-    statistic = (
-        0.0
-        if spread == 0
-        else (methods - 1) * count**2 * float(np.sum((ranks - (methods + 1) / 2) ** 2)) / spread
-    )
-    return MeanRanks(ranks, difference, float(chi2.sf(statistic, methods - 1)), count)
+    expected_rank = (methods + 1) / 2
+    variation = float(np.sum((ranks - expected_rank) ** 2))
+    statistic = 0.0
+    if variation > 0:
+        between_methods = float(np.sum((mean_rank - expected_rank) ** 2))
+        statistic = (methods - 1) * count**2 * between_methods / variation
+    p = float(chi2.sf(statistic, methods - 1))
+    return MeanRanks(mean_rank, critical_difference, p, count)

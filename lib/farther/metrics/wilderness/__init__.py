@@ -1,5 +1,7 @@
-"""Loss of precision in images of unknown objects: wilderness impact, operating points (Dhamija et al., The Overlooked
-Elephant of Object Detection, WACV 2020, doi:10.1109/WACV45572.2020.9093355).
+"""Loss of precision in images of unknown objects: wilderness impact, operating points.
+
+Source: Dhamija et al., The Overlooked Elephant of Object Detection, WACV 2020,
+doi:10.1109/WACV45572.2020.9093355.
 
 *Closed* images show objects of the known classes, *wild* images show none: all detections in wild
 images are wrong. The wilderness ratio is the number of wild images to that of closed ones. A
@@ -27,10 +29,11 @@ import numpy as np
 from farther.errors import DataError, ParameterError
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching.boxes import image_numbers, places_among
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
 from farther.metrics.wilderness import published_code
+from farther.metrics.wilderness.class_detections import ClassDetections, ClosedDetections
+from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 
 #: Recalls of the paper's Table 2.
@@ -78,30 +81,33 @@ def evaluate(
 
     >>> from farther.tables import Objects, Regions
     >>> box = [[0, 0, 10, 10]]
-    >>> cat = {"region_id": [0], "box": box, "label": [0], "logits": [[1.0]], "classes": ("cat",)}
-    >>> closed = Regions(image_id=["a"], score=[0.9], **cat)
-    >>> wild = Regions(
-    ...     image_id=["b"], score=[0.95], **cat
-    ... )  # more confident than the detection of the cat
     >>> objects = Objects(image_id=["a"], object_id=[0], box=box, category=["cat"])
+    >>> cat = dict(region_id=[0], box=box, label=[0], logits=[[1.0]], classes=("cat",))
+    >>> closed = Regions(image_id=["a"], score=[0.9], **cat)
+    >>> wild = Regions(image_id=["b"], score=[0.95], **cat)  # above the detection of the cat
     >>> evaluate(objects, closed, ["a"], wild, ["b"])["at_recall"]["0.5"]["impact"][-1]
     1.0
     """
-    found = Wilderness(
+    wilderness = Wilderness(
         objects, regions, closed_images, wild_regions, wild_images, protocol=protocol, seed=seed
     )
-    return found.metrics(recalls)
+    return wilderness.metrics(recalls)
 
 
 class Wilderness:
-    """Detections in closed images, matched, and detections in wild images, in the order in which those are added.
+    """Matched detections in closed images, and detections in wild images in the order of addition.
 
     Args:
         objects, regions, closed_images, wild_regions, wild_images, protocol, seed: see `evaluate`.
         iou: Smallest overlap of a detection and its object. Detections choose by falling confidence
-        the free object of
-            their class they overlap most; a class's precision at recall r is that at its operating
-            point.
+            the free object of their class they overlap most; a class's precision at recall r is
+            that at its operating point.
+
+    Attributes:
+        classes: Names of the known classes.
+        protocol: see the module.
+        ratio: Number of wild images per closed image.
+        ratios: ndarray of 0, 0.1, 0.2, … up to `ratio`.
 
     Raises:
         DataError: there is no closed image, or a table shows an image that is not named.
@@ -131,33 +137,38 @@ class Wilderness:
         self.protocol = protocol
         self.classes = tuple(regions.header.known_classes)
         self._closed_count = len(set(closed_images))
-        self._names = names = sorted(set(wild_images))
-        self.ratio = len(names) / self._closed_count
-        steps = len(names) * 10 // self._closed_count
+        self._wild_names = sorted(set(wild_images))
+        # Position of each wild image in the order in which they are added.
+        random = np.random.default_rng(seed)
+        self._position = random.permutation(len(self._wild_names))
+
+        self.ratio = len(self._wild_names) / self._closed_count
+        steps = len(self._wild_names) * 10 // self._closed_count
         self.ratios = np.arange(steps + 1) / 10
 
         if protocol == "paper":
-            matched = ClosedSet.of(
-                objects, regions, self.classes, max_detections=len(regions)
-            ).match([iou])
-            self._positives = matched.positives.tolist()
-            closed = [
-                (matched.scores(0, k), matched.is_true(0, k)) for k in range(len(self.classes))
-            ]
+            closed = _match(objects, regions, self.classes, iou)
         else:
-            self._positives, closed = published_code.match(objects, regions, self.classes, iou)
-        self._order = np.random.default_rng(seed).permutation(len(names))
-        wild_class = places_among(np.array(wild_regions.classes, dtype=object), self.classes)[
-            wild_regions.label
-        ]
-        shown, (image,) = image_numbers(wild_regions.image_id)
-        wild_number = self._order[np.searchsorted(names, shown)].astype(np.int32)[image]
-        #: Of each class: scores (falling) and truth of the detections in closed images; scores and
-        #: images of the wild.
-        self._detections = []
-        for k in range(len(self.classes)):
-            wild = wild_class == k
-            self._detections.append((*closed[k], wild_regions.score[wild], wild_number[wild]))
+            closed = published_code.match(objects, regions, self.classes, iou)
+        self._detections = self._with_wild(closed, wild_regions)
+
+    def _with_wild(
+        self, closed_by_class: Sequence[ClosedDetections], wild_regions: Regions
+    ) -> list[ClassDetections]:
+        """The detections of each class in closed and in wild images."""
+        class_of_label = places_among(np.array(wild_regions.classes, dtype=object), self.classes)
+        wild_class = class_of_label[wild_regions.label]
+        names, (image,) = image_numbers(wild_regions.image_id)
+        position_of_name = self._position[np.searchsorted(self._wild_names, names)]
+        wild_position = position_of_name.astype(np.int32)[image]
+
+        detections = []
+        for k, closed in enumerate(closed_by_class):
+            rows = wild_class == k
+            detections.append(
+                ClassDetections(closed, wild_regions.score[rows], wild_position[rows])
+            )
+        return detections
 
     def metrics(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
         """All metrics; see `evaluate`.
@@ -165,10 +176,13 @@ class Wilderness:
         Raises:
             ParameterError: a recall is not above 0 and at most 1.
         """
+        map_open = None
+        if self.ratio >= 1:
+            map_open = self.mean_ap(1)
         return {
             "ratio": self.ratio,
             "map_closed": self.mean_ap(0),
-            "map_open": self.mean_ap(1) if self.ratio >= 1 else None,
+            "map_open": map_open,
             "ratios": self.ratios.tolist(),
             "at_recall": {f"{recall:g}": self.at_recall(recall) for recall in recalls},
         }
@@ -176,25 +190,21 @@ class Wilderness:
     def wild_images(self, ratio: float) -> list[str]:
         """Names of the wild images at a wilderness ratio, or of all where there are fewer."""
         added = round(ratio * self._closed_count)
-        return [
-            name
-            for name, place in zip(self._names, self._order.tolist(), strict=True)
-            if place < added
-        ]
+        positions = zip(self._wild_names, self._position.tolist(), strict=True)
+        return [name for name, position in positions if position < added]
 
     def operating_points(self, recall: float) -> list[float | None]:
-        """Each class's confidence at which it reaches the recall in closed images; None where it never does.
+        """Each class's confidence at which it reaches the recall in closed images.
+
+        Returns:
+            None for a class that never reaches it.
 
         Raises:
             ParameterError: the recall is not above 0 and at most 1.
         """
         if not 0 < recall <= 1:
             raise ParameterError(f"expected a recall above 0 and at most 1, found {recall}")
-        points: list[float | None] = []
-        for positives, (score, is_true, *_) in zip(self._positives, self._detections, strict=True):
-            reached = np.cumsum(is_true) >= recall * positives - 1e-9
-            points.append(float(score[np.argmax(reached)]) if positives and reached.any() else None)
-        return points
+        return [_operating_point(detections.closed, recall) for detections in self._detections]
 
     def at_recall(self, recall: float) -> dict[str, Any]:
         """Impact over `ratios` at one recall, and its averages (AWI); see `evaluate`.
@@ -209,52 +219,54 @@ class Wilderness:
         """
         added = self.ratios * self._closed_count
         added = np.round(added) if self.protocol == "paper" else np.floor(added + 1e-9)
-        true, closed, wild = [], [], []
-        for point, of_class in zip(self.operating_points(recall), self._detections, strict=True):
-            if point is not None:
-                score, is_true, wild_score, wild_image = of_class
-                true.append(np.sum(is_true[score >= point]))
-                closed.append(np.sum(score >= point))
-                wild.append(
-                    np.searchsorted(np.sort(wild_image[wild_score >= point]), added, side="left")
-                )
-        impact = by_precision = np.full(len(added), np.nan)
-        if closed:
-            impact = np.sum(wild, axis=0) / np.sum(closed)
+
+        true_counts = []
+        closed_counts = []
+        wild_counts = []
+        points = self.operating_points(recall)
+        for point, detections in zip(points, self._detections, strict=True):
+            if point is None:
+                continue
+            is_above = detections.closed.score >= point
+            wild_above = np.sort(detections.wild_image[detections.wild_score >= point])
+            true_counts.append(np.sum(detections.closed.is_true[is_above]))
+            closed_counts.append(np.sum(is_above))
+            wild_counts.append(np.searchsorted(wild_above, added, side="left"))
+
+        impact = np.full(len(added), np.nan)
+        impact_by_precision = np.full(len(added), np.nan)
+        if closed_counts:
+            impact = np.sum(wild_counts, axis=0) / np.sum(closed_counts)
             if self.protocol == "paper":
-                precision = np.mean(
-                    np.array(true)[:, None] / (np.array(closed)[:, None] + wild), axis=0
-                )
+                detected = np.array(closed_counts)[:, None] + wild_counts
+                precision = np.mean(np.array(true_counts)[:, None] / detected, axis=0)
             else:
-                precision = np.array(
-                    [self._mean_largest_precision(recall, count) for count in added]
-                )
-            by_precision = precision[0] / precision - 1
+                largest = [self._mean_largest_precision(recall, count) for count in added]
+                precision = np.array(largest)
+            impact_by_precision = precision[0] / precision - 1
         return {
-            "impact": [value(one) for one in impact],
-            "impact_by_precision": [value(one) for one in by_precision],
+            "impact": [value(number) for number in impact],
+            "impact_by_precision": [value(number) for number in impact_by_precision],
             "average_impact": value(mean_if_all_defined(impact[1:])),
-            "average_impact_by_precision": value(mean_if_all_defined(by_precision[1:])),
-            "classes": len(closed),
+            "average_impact_by_precision": value(mean_if_all_defined(impact_by_precision[1:])),
+            "classes": len(closed_counts),
         }
 
-    def _ranked(self, k: int, added: float) -> np.ndarray:
-        """Truth of the detections of class k by falling confidence, in closed images and so many wild ones."""
-        score, is_true, wild_score, wild_image = self._detections[k]
-        wild = wild_score[wild_image < added]
-        order = np.argsort(-np.concatenate([score, wild]), kind="stable")
-        truth: np.ndarray = np.append(is_true, np.zeros(len(wild), dtype=bool))[order]
-        return truth
-
     def _mean_largest_precision(self, recall: float, added: float) -> float:
-        ranked = [self._ranked(k, added) for k in range(len(self.classes))]
-        each = zip(ranked, self._positives, strict=True)
-        return float(
-            np.mean([published_code.largest_precision(r, n, recall) for r, n in each if len(r)])
-        )
+        """Mean over the classes with detections of the published code's precision at a recall."""
+        precisions = []
+        for detections in self._detections:
+            ranked = detections.ranked(added)
+            if len(ranked):
+                positives = detections.closed.positives
+                precisions.append(published_code.largest_precision(ranked, positives, recall))
+        return float(np.mean(precisions))
 
     def mean_ap(self, ratio: float) -> float | None:
-        """11-point mAP (Pascal VOC 2007) over the classes that have objects, at a wilderness ratio; see the module.
+        """11-point mAP (Pascal VOC 2007) over the classes that have objects; see the module.
+
+        Args:
+            ratio: Wilderness ratio.
 
         Raises:
             ParameterError: there are too few wild images for that ratio.
@@ -263,14 +275,17 @@ class Wilderness:
             raise ParameterError(
                 f"there are wild images for ratios from 0 to {self.ratio:g}, not for {ratio:g}"
             )
+        if not self._detections:
+            return None
+        added = round(ratio * self._closed_count)
         aps = []
-        for k, positives in enumerate(self._positives):
-            kind = np.where(self._ranked(k, round(ratio * self._closed_count)), TRUE, FALSE)
-            ap = average_precision(kind, positives, points=11)
+        for detections in self._detections:
+            kind = np.where(detections.ranked(added), TRUE, FALSE)
+            ap = average_precision(kind, detections.closed.positives, points=11)
             if self.protocol == "published-code":
                 ap = np.nan_to_num(ap) if len(kind) else np.array(np.nan)
             aps.append(ap)
-        return value(mean_of_defined(np.array(aps))) if aps else None
+        return value(mean_of_defined(np.array(aps)))
 
     def best_thresholds(
         self, betas: Sequence[float] = BETAS, step: float = RATIO_STEP
@@ -299,62 +314,117 @@ class Wilderness:
             raise ParameterError(f"step and betas are above 0, found {step} and {list(betas)}")
         ratios = np.arange(int(self.ratio / step + 1e-9) + 1) * step
         added = np.round(ratios * self._closed_count)
-        found: dict[str, Any] = {"ratios": ratios.tolist(), "betas": {}}
-        for beta in betas:
-            each = {
-                name: _best_thresholds(of_class, positives, added, beta)
-                for name, positives, of_class in zip(
-                    self.classes, self._positives, self._detections, strict=True
-                )
-                if np.any(of_class[1])
-            }
-            mean = (
-                {part: np.mean([of[part] for of in each.values()], axis=0) for part in _PARTS}
-                if each
-                else None
-            )
-            found["betas"][f"{beta:g}"] = {
-                "mean": mean and {part: values.tolist() for part, values in mean.items()},
-                "classes": {
-                    name: {part: of[part].tolist() for part in _PARTS} for name, of in each.items()
-                },
-            }
-        return found
+        values_by_beta = {f"{beta:g}": self._best_thresholds_at(beta, added) for beta in betas}
+        return {"ratios": ratios.tolist(), "betas": values_by_beta}
+
+    def _best_thresholds_at(self, beta: float, added: np.ndarray) -> dict[str, Any]:
+        """`best_thresholds` of one β: "mean" and "classes".
+
+        Args:
+            beta: Weight of recall against precision.
+            added: Numbers of wild images.
+        """
+        values_by_class = {}
+        for name, detections in zip(self.classes, self._detections, strict=True):
+            if np.any(detections.closed.is_true):
+                values_by_class[name] = _best_thresholds(detections, added, beta)
+
+        means = None
+        if values_by_class:
+            means = {}
+            for metric in _THRESHOLD_METRICS:
+                of_classes = [values[metric] for values in values_by_class.values()]
+                means[metric] = np.mean(of_classes, axis=0).tolist()
+        lists_by_class = {}
+        for name, values in values_by_class.items():
+            lists_by_class[name] = {metric: values[metric].tolist() for metric in values}
+        return {"mean": means, "classes": lists_by_class}
 
 
-_PARTS = ("f", "precision", "recall", "threshold", "f_of_closed")
+#: Metrics of the best thresholds, in the order of results.
+_THRESHOLD_METRICS = ("f", "precision", "recall", "threshold", "f_of_closed")
+
+
+def _match(
+    objects: Objects, regions: Regions, classes: Sequence[str], iou: float
+) -> list[ClosedDetections]:
+    """Detections of each class, matched as in `farther.metrics.closed_set`.
+
+    Args:
+        objects, regions: Ground truth of the closed images, and detections in them.
+        classes: The known classes.
+        iou: Smallest overlap of a detection and its object.
+    """
+    known = ClosedSet.of(objects, regions, classes, max_detections=len(regions))
+    matched = known.match([iou])
+    positives = matched.positives.tolist()
+    detections_by_class = []
+    for k in range(len(classes)):
+        closed = ClosedDetections(positives[k], matched.scores(0, k), matched.is_true(0, k))
+        detections_by_class.append(closed)
+    return detections_by_class
+
+
+def _operating_point(detections: ClosedDetections, recall: float) -> float | None:
+    """The highest confidence at which a class reaches a recall; None where it never does."""
+    is_reached = np.cumsum(detections.is_true) >= recall * detections.positives - 1e-9
+    if not detections.positives or not is_reached.any():
+        return None
+    return float(detections.score[np.argmax(is_reached)])
 
 
 def _best_thresholds(
-    detections: tuple[np.ndarray, ...], positives: int, added: np.ndarray, beta: float
+    detections: ClassDetections, added: np.ndarray, beta: float
 ) -> dict[str, np.ndarray]:
-    """`Wilderness.best_thresholds` of one class that has a true positive, one value per number of `added` images."""
-    score, is_true, wild_score, wild_image = detections
+    """`Wilderness.best_thresholds` of one class that has a true positive.
+
+    Args:
+        detections: The class's detections.
+        added: Numbers of wild images, ndarray of shape (R,).
+        beta: Weight of recall against precision.
+
+    Returns:
+        {metric: ndarray of shape (R,)}.
+    """
+    score = detections.closed.score
+    true_score = score[detections.closed.is_true]
     # F_β is largest at the score of a true positive: a threshold just above it only loses that one.
-    threshold = np.unique(score[is_true])[::-1]
-    true = np.searchsorted(-np.sort(score[is_true])[::-1], -threshold, side="right")
-    closed = np.searchsorted(-score, -threshold, side="right")
-    recall = true / positives
-    wild = [
-        np.searchsorted(-np.sort(wild_score[wild_image < n])[::-1], -threshold, side="right")
-        for n in added
-    ]
+    threshold = np.unique(true_score)[::-1]
+    true = _count_at_or_above(true_score, threshold)
+    closed = _count_at_or_above(score, threshold)
+    wild = []
+    for images in added:
+        wild_score = detections.wild_score[detections.wild_image < images]
+        wild.append(_count_at_or_above(wild_score, threshold))
+
+    recall = true / detections.closed.positives
     precision = true / (closed + np.array(wild))
     f = (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
-    at, best = np.arange(len(added)), np.argmax(f, axis=1)
+    best = np.argmax(f, axis=1)
+    rows = np.arange(len(added))
     return {
-        "f": f[at, best],
-        "precision": precision[at, best],
+        "f": f[rows, best],
+        "precision": precision[rows, best],
         "recall": recall[best],
         "threshold": threshold[best],
         "f_of_closed": f[:, best[0]],
     }
 
 
-def _refuse_other_images(regions: Regions, images: Collection[str], what: str) -> None:
+def _count_at_or_above(score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """Number of scores at or above each threshold, ndarray of the thresholds' shape."""
+    falling = np.sort(score)[::-1]
+    return np.searchsorted(-falling, -threshold, side="right")
+
+
+def _refuse_other_images(regions: Regions, images: Collection[str], kind: str) -> None:
+    """Raises an error for a region of an image that is not among some.
+
+    Args:
+        kind: "closed" or "wild".
+    """
     other = set(regions.image_id) - set(images)
     if other:
-        row = int(np.flatnonzero(regions.image_id == min(other))[0])
-        raise DataError(
-            f"{min(other)!r} is not one of the {what} images", row=row, field="image_id"
-        )
+        first = min(other)
+        row = int(np.flatnonzero(regions.image_id == first)[0])
+        raise DataError(f"{first!r} is not one of the {kind} images", row=row, field="image_id")

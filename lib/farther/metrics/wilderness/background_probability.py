@@ -1,5 +1,7 @@
-"""Probability of a detection's class against that of the background, on known objects and on unknown ones (Dhamija et
-al., WACV 2020, doi:10.1109/WACV45572.2020.9093355, Figure 8 and Table 3 of its supplement).
+"""Probability of a detection's class against that of the background.
+
+On known objects and on unknown ones (Dhamija et al., WACV 2020,
+doi:10.1109/WACV45572.2020.9093355, Figure 8 and Table 3 of its supplement).
 
 A detector with a column for the background gives each region the probabilities p_i of its class and
 p_b of the background. Detectors do not reject a region where p_b > p_i; these metrics say what
@@ -29,14 +31,8 @@ def margins(regions: Regions) -> np.ndarray:
             a softmax.
 
     >>> regions = Regions(
-    ...     image_id=["a"],
-    ...     region_id=[0],
-    ...     box=[[0, 0, 9, 9]],
-    ...     score=[0.75],
-    ...     label=[1],
-    ...     logits=[[0.0, np.log(3.0)]],
-    ...     classes=("background", "cat"),
-    ...     background_index=0,
+    ...     image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[1],
+    ...     logits=[[0.0, np.log(3.0)]], classes=("background", "cat"), background_index=0,
     ... )
     >>> margins(regions).round(6).tolist()
     [0.5]
@@ -85,17 +81,20 @@ def metrics(
     >>> metrics(np.array([0.9, -0.1]), np.array([0.5, -0.5]))
     {'rejected_known': 0.5, 'rejected_unknown': 0.5, 'auroc': 0.75}
     """
-    found = {}
-    for side, values, weights in (
-        ("known", known, known_weights),
-        ("unknown", unknown, unknown_weights),
-    ):
-        rows = each_once(len(values)) if weights is None else weights
-        found[f"rejected_{side}"] = ratio(
-            rows[values < 0].total().astype(float), rows.total().astype(float)
-        )
-    shares = plain(found) if known_weights is None else found
+    rejected = {
+        "rejected_known": _rejected_share(known, known_weights),
+        "rejected_unknown": _rejected_share(unknown, unknown_weights),
+    }
+    shares = plain(rejected) if known_weights is None else rejected
     return {**shares, "auroc": ood.auroc(known, unknown, known_weights, unknown_weights)}
+
+
+def _rejected_share(margin: np.ndarray, weights: RowWeights | None) -> np.ndarray:
+    """Share of the margins below 0, ndarray of shape (B,)."""
+    if weights is None:
+        weights = each_once(len(margin))
+    rejected = weights[margin < 0].total().astype(float)
+    return ratio(rejected, weights.total().astype(float))
 
 
 def by_class(margin: np.ndarray, name: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -108,16 +107,16 @@ def by_class(margin: np.ndarray, name: np.ndarray) -> dict[str, dict[str, Any]]:
     Returns:
         {class: {"mean", "sd", "rejected" (share below 0), "detections"}}, sorted by name.
     """
-    each = {one: margin[name == one] for one in sorted(set(name.tolist()))}
-    return {
-        one: {
-            "mean": float(of.mean()),
-            "sd": float(of.std()),
-            "rejected": float(np.mean(of < 0)),
-            "detections": len(of),
+    statistics = {}
+    for class_name in sorted(set(name.tolist())):
+        of_class = margin[name == class_name]
+        statistics[class_name] = {
+            "mean": float(of_class.mean()),
+            "sd": float(of_class.std()),
+            "rejected": float(np.mean(of_class < 0)),
+            "detections": len(of_class),
         }
-        for one, of in each.items()
-    }
+    return statistics
 
 
 def histogram(margin: np.ndarray) -> list[float]:
@@ -126,5 +125,7 @@ def histogram(margin: np.ndarray) -> list[float]:
     Args:
         margin: p_i − p_b of each region, ndarray of shape (N,), as `margins` gives.
     """
+    if not len(margin):
+        return []
     counts, _ = np.histogram(margin, bins=BINS, range=(-1, 1))
-    return (counts / len(margin)).tolist() if len(margin) else []
+    return (counts / len(margin)).tolist()

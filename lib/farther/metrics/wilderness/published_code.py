@@ -11,13 +11,14 @@ import numpy as np
 
 from farther.metrics.matching.boxes import image_numbers, is_among, pairs, places_among
 from farther.metrics.precision_recall import PrecisionRecallCurve
+from farther.metrics.wilderness.class_detections import ClosedDetections
 from farther.tables import Objects, Regions
 
 
 def match(
     objects: Objects, regions: Regions, classes: Sequence[str], iou: float
-) -> tuple[list[int], list[tuple[np.ndarray, np.ndarray]]]:
-    """Number of objects of each class, and scores (falling) and truth of its detections.
+) -> list[ClosedDetections]:
+    """Detections of each class, matched to its objects.
 
     A detection is right if the object that it overlaps most, of any class, has its class, and no
     earlier row of the table took that object. Difficult objects count; crowds do not exist.
@@ -27,24 +28,32 @@ def match(
         regions: Detections in them.
         classes: The known classes.
         iou: Smallest overlap.
+
+    Returns:
+        One entry per class, in their order.
     """
     objects = objects[~objects.is_crowd & is_among(objects.category, classes)]
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     never = np.zeros(len(objects), dtype=bool)
     near = pairs(regions.box, region_image, objects.box, object_image, never, iou)
     best = near.preferred_first(never, -objects.object_id).first_of_each_region()
+
     object_class = places_among(objects.category, classes)
-    region_class = places_among(np.array(regions.classes, dtype=object), classes)[regions.label]
+    class_of_label = places_among(np.array(regions.classes, dtype=object), classes)
+    region_class = class_of_label[regions.label]
     right = best[region_class[best.region] == object_class[best.target]]
-    first_rows = right.region[np.unique(right.target, return_index=True)[1]]
+    _, first_of_object = np.unique(right.target, return_index=True)
     is_true = np.zeros(len(regions), dtype=bool)
-    is_true[first_rows] = True
-    found = []
+    is_true[right.region[first_of_object]] = True
+
+    positives = np.bincount(object_class, minlength=len(classes)).tolist()
+    detections_by_class = []
     for k in range(len(classes)):
         rows = np.flatnonzero(region_class == k)
         rows = rows[np.argsort(-regions.score[rows], kind="stable")]
-        found.append((regions.score[rows].astype(np.float64), is_true[rows]))
-    return np.bincount(object_class, minlength=len(classes)).tolist(), found
+        score = regions.score[rows].astype(np.float64)
+        detections_by_class.append(ClosedDetections(positives[k], score, is_true[rows]))
+    return detections_by_class
 
 
 def largest_precision(is_true: np.ndarray, positives: int, recall: float) -> float:
