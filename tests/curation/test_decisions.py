@@ -1,4 +1,4 @@
-"""Decisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
+"""ReviewDecisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
 
 import random
 import resource
@@ -15,9 +15,9 @@ from farther.curation import (
     Categories,
     Curation,
     Decision,
-    Decisions,
     DecisionsFile,
     LabelledImages,
+    ReviewDecisions,
     benchmark,
     curate,
     explain,
@@ -25,7 +25,7 @@ from farther.curation import (
 )
 from farther.curation.decisions import LINES
 from farther.curation.fates import decide
-from farther.curation.overruling import joint_decisions, overrule
+from farther.curation.review_votes import apply_decisions, joint_decisions
 from farther.errors import DataError, FartherError
 
 RULES = """
@@ -169,7 +169,7 @@ def test_images_without_a_majority_are_listed_in_the_order_of_the_images():
     lines = pl.DataFrame(
         [{"row": row, **line} for row, line in enumerate(frame[::-1])], schema=LINES
     )
-    _, undecided = overrule(fates, fates.fate, Decisions(lines))
+    _, undecided = apply_decisions(fates, fates.fate, ReviewDecisions(lines))
     problem = "no majority (ann: far, bob: near), so the rules decide: far"
     assert undecided == [f"photos val {name}: {problem}" for name in names]
 
@@ -338,7 +338,7 @@ def test_the_last_decision_is_found_after_any_number_of_undos():
     undone = [at(3, image="a", decision="undo"), at(4, image="b", decision="undo")]
 
     def latest(*lines: Decision) -> Decision | None:
-        return Decisions(frame(lines)).latest("ann")
+        return ReviewDecisions(frame(lines)).latest("ann")
 
     assert latest(*made) == made[2]
     assert latest(*made, undone[0]) == made[1]
@@ -359,11 +359,11 @@ def test_an_undo_takes_back_the_last_decision_on_its_image_that_stands():
                 is_active[standing[image].pop()] = False
             else:
                 standing[image].append(second)
-        assert Decisions(frame(lines)).frame["is_active"].to_list() == is_active
+        assert ReviewDecisions(frame(lines)).frame["is_active"].to_list() == is_active
         more = [at(14 + n, image="a", decision="undo") for n in range(len(standing["a"]) + 1)]
-        assert Decisions(frame([*lines, *more[:-1]])).current.filter(image_id="a").is_empty()
+        assert ReviewDecisions(frame([*lines, *more[:-1]])).current.filter(image_id="a").is_empty()
         with pytest.raises(DataError, match="ann has no decision on photos val a to undo"):
-            Decisions(frame([*lines, *more]))
+            ReviewDecisions(frame([*lines, *more]))
 
 
 def test_a_joint_decision_is_that_of_more_than_half_of_the_reviewers():

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
 from farther.curation import Categories, LabelledImages, benchmark, curate, explain
-from farther.curation.candidates import CANDIDATES, listed, write_candidates
+from farther.curation.candidates import CANDIDATES, candidate_mask, write_candidates
 from farther.curation.check import check_enrichment
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import (
@@ -413,14 +413,14 @@ def names_in(curation) -> dict[str, list[str]]:
 def test_a_wrong_row_of_candidates_is_named_by_its_line(tmp_path, text, problem):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(DataError, match=problem):
-        listed(tmp_path / "c.csv", "photos", "pool", ["a", "b"])
+        candidate_mask(tmp_path / "c.csv", "photos", "pool", ["a", "b"])
 
 
 def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
     (tmp_path / "c.csv").write_text(
         "dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n"
     )
-    assert listed(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [
+    assert candidate_mask(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [
         False,
         True,
         False,
@@ -509,12 +509,12 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
     path = folder / "c.csv"
     write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))
     assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
-    assert listed(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
-    assert listed(path, "photos", "other", ["x"]).tolist() == [False]
+    assert candidate_mask(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
+    assert candidate_mask(path, "photos", "other", ["x"]).tolist() == [False]
     with pytest.raises(
         DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"
     ):
-        listed(path, "photos", "pool", ["x"])
+        candidate_mask(path, "photos", "pool", ["x"])
     for text, problem in (
         ("dataset,image_id\n", "no column 'subset'"),
         ("dataset,subset,image_id\nphotos,pool\n", "row 2: expected dataset, subset and image_id"),
@@ -522,9 +522,9 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=problem):
-            listed(path, "photos", "pool", ["x"])
+            candidate_mask(path, "photos", "pool", ["x"])
     with pytest.raises(DataError, match="the file does not exist"):
-        listed(folder / "none.csv", "photos", "pool", ["x"])
+        candidate_mask(folder / "none.csv", "photos", "pool", ["x"])
 
 
 # -------------------------------------------------------------------------------------------------
