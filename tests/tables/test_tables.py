@@ -16,7 +16,7 @@ from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
 from farther.tables import Images, Objects, Regions, Scores, stored, table
 from farther.tables.annotations import REGION_OUTCOMES, RegionOutcomes
-from farther.tables.columns import FEW, first_repeated
+from farther.tables.columns import SMALL_TABLE, first_repeated
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 from farther.tables.parquet import scan_parquet, write_parquet
@@ -93,7 +93,7 @@ def test_only_a_crowd_of_that_name_stands_for_what_nobody_annotated():
     assert table.is_unlabelled.tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("sizes", [(3, 5), (FEW, FEW + 1, 2), (0, 4, 0, 300), (400, 300), (0, 0)])
+@pytest.mark.parametrize("sizes", [(3, 5), (SMALL_TABLE, SMALL_TABLE + 1, 2), (0, 4, 0, 300), (400, 300), (0, 0)])
 def test_tables_are_joined_in_order_whether_they_have_few_rows_or_many(sizes):
     random = np.random.default_rng(1)
     parts = [
@@ -139,7 +139,7 @@ def test_a_null_is_refused_by_row_and_field(name, values):
         objects(**{name: values})
 
 
-@pytest.mark.parametrize("rows", [3, FEW + 1])
+@pytest.mark.parametrize("rows", [3, SMALL_TABLE + 1])
 def test_a_text_that_a_column_does_not_allow_is_refused_by_row(rows):
     shared = {
         "image_id": ["a"] * rows,
@@ -299,7 +299,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 def test_texts_of_long_columns_are_those_of_short_ones(texts, monkeypatch):
     series, expected = pl.Series("x", texts), np.array(texts, dtype=object)
     for few in (8, 29, 30, 31):
-        monkeypatch.setattr(table, "FEW", few)
+        monkeypatch.setattr(table, "SMALL_TABLE", few)
         found = table.as_numpy(series)
         assert found.dtype == object and (found == expected).all()
 
