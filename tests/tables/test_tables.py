@@ -93,7 +93,9 @@ def test_only_a_crowd_of_that_name_stands_for_what_nobody_annotated():
     assert table.is_unlabelled.tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("sizes", [(3, 5), (SMALL_TABLE, SMALL_TABLE + 1, 2), (0, 4, 0, 300), (400, 300), (0, 0)])
+@pytest.mark.parametrize(
+    "sizes", [(3, 5), (SMALL_TABLE, SMALL_TABLE + 1, 2), (0, 4, 0, 300), (400, 300), (0, 0)]
+)
 def test_tables_are_joined_in_order_whether_they_have_few_rows_or_many(sizes):
     random = np.random.default_rng(1)
     parts = [
