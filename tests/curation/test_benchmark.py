@@ -88,7 +88,8 @@ def params(**changes):
                 "splits": {"y": NEAR, "x": {**NEAR, "distance": "far", "rest_of": "y"}},
                 "most": {"y": 5},
             },
-            "split 'x': rest_of: split 'y' takes near images of coco val; write the same dataset, subset, distance",
+            "split 'x': rest_of: split 'y' takes near images of coco val; "
+            "write the same dataset, subset, distance",
         ),
         (
             {"splits": {"y": NEAR, "x": {**NEAR, "rest_of": "y"}}},

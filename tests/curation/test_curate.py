@@ -64,7 +64,7 @@ PARENTS = {
 
 
 class InMemory:
-    """Tables that were never on disk: an ID dataset `id` and sources given by what their images show."""
+    """Tables without files: an ID dataset `id`, and sources with the objects of each image."""
 
     def __init__(self, **sources: dict[str, list[str]]):
         self.sources = sources
@@ -231,7 +231,8 @@ def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
     warnings = made(rules, {"train-image": ["Kite"], "b": ["Otter"]}, subsets=subsets).warnings
     assert [text for text in warnings if "in common" in text] == [
         "splits 'val' and 'test' have 1 image in common: neither is held out from the other",
-        "splits 'train' and 'photos_far' have 1 image in common: neither is held out from the other",
+        "splits 'train' and 'photos_far' have 1 image in common: "
+        "neither is held out from the other",
     ]
 
 
@@ -286,7 +287,7 @@ def test_an_object_without_its_image_is_refused():
         )
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # on disk
 
 
@@ -433,8 +434,8 @@ def test_an_id_split_of_images_that_nobody_annotated_is_refused(rules):
 def test_names_that_the_hierarchy_of_classes_lacks_are_warnings(tmp_path):
     (tmp_path / "kinds.yaml").write_text("entity: {animal: {canine: [dog, wolf], feline: [cat]}}\n")
     (tmp_path / "rules.yaml").write_text(
-        "{id_classes: {dog: {}, unicorn: {}}, protocols: {paper: {classes_by: {similarity: path, near_above: 0.3, "
-        "hierarchy: kinds.yaml}}}}"
+        "{id_classes: {dog: {}, unicorn: {}}, protocols: {paper: {classes_by: {similarity: path, "
+        "near_above: 0.3, hierarchy: kinds.yaml}}}}"
     )
     splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
     params = benchmark(
@@ -494,7 +495,7 @@ def test_an_empty_split_is_reported_and_an_empty_id_split_is_refused(rules):
         )
 
 
-def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_warnings_but_unknown_names_are(
+def test_with_the_vocabulary_of_another_dataset_only_unknown_names_are_warnings(
     tmp_path,
 ):
     text = RULES.replace("photos:", "other:")
@@ -514,7 +515,7 @@ def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_war
     ]
 
 
-def test_unknown_categories_that_are_annotated_in_training_images_are_counted_with_the_splits_that_test_them(
+def test_unknown_categories_in_training_images_are_counted_with_the_splits_that_test_them(
     rules,
 ):
     splits = {
@@ -574,7 +575,7 @@ def test_two_splits_cannot_both_be_one_published_split():
 
 
 class OneSubset(InMemory):
-    """An ID dataset of one subset: frames of videos, four of each, and each frame's bytes twice under other names."""
+    """An ID dataset of one subset: four frames per video, each frame's bytes under two names."""
 
     def __init__(self, count: int):
         super().__init__(photos={"a": ["Kite"]})

@@ -1,4 +1,4 @@
-"""ReviewDecisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
+"""Decisions of reviewers: valid files, active lines, and their effect in `curate`."""
 
 import random
 import resource
@@ -136,7 +136,10 @@ def test_where_one_split_takes_near_and_far_both_words_mean_keep(bench):
 
 def test_an_image_is_explained_by_who_decided_and_by_what_the_rules_would_have_done(bench):
     curation = bench.write("ann a keep", "bob a far").curate()
-    expected = "photos val a: far; decision: far, by ann, bob (by the rules: removed; ID class: Cat → cat (object 0, Cat))"
+    expected = (
+        "photos val a: far; decision: far, by ann, bob "
+        "(by the rules: removed; ID class: Cat → cat (object 0, Cat))"
+    )
     assert explain(curation.fates, "a") == expected
 
 

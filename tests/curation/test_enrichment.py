@@ -439,7 +439,10 @@ def test_a_candidate_enters_only_after_people_let_it_in(folder):
     assert names_in(curation) == {"more_near": ["a", "c"], "more_far": ["e"]}
     rule = dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
     assert rule["b"] == "candidate: not reviewed yet"
-    sentence = "photos pool b: removed; candidate: not reviewed yet (by the rules: near; near: Lynx → cat (object 1, Lynx))"
+    sentence = (
+        "photos pool b: removed; candidate: not reviewed yet "
+        "(by the rules: near; near: Lynx → cat (object 1, Lynx))"
+    )
     assert explain(curation.fates, "b") == sentence
     assert "unlisted" not in rule
 
@@ -487,7 +490,7 @@ def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["b"]
 
 
-def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones_must_share_an_image(
+def test_images_with_only_known_objects_are_left_out_where_both_must_share_an_image(
     folder,
 ):
     splits = {

@@ -30,9 +30,9 @@ from farther.curation import Rules
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.projects import Lookup, RecognisedDetector, add, init, recognise, recognise_detector
+from farther.projects.class_matching import match_classes
 from farther.projects.entries import ProjectDetector
-from farther.projects.project import _entries
-from farther.projects.proposals import propose
+from farther.projects.project import _entry_macros
 from farther.projects.yaml_text import inserted
 from farther.tables import Header
 
@@ -116,7 +116,10 @@ def test_one_coco_file_without_a_name_of_a_subset_is_all(tmp_path):
 
 
 def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
-    xml = "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    xml = (
+        "<annotation><object><name>fox</name>"
+        "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    )
     for subset in ("train", "test"):
         picture(tmp_path / subset / "images" / "a.png")
         (tmp_path / subset / "annots").mkdir()
@@ -330,8 +333,8 @@ def test_init_writes_which_picture_boxes_refer_to_where_ingest_would_ask(tmp_pat
     found = recognise(tmp_path)
     assert found.entry["orientation"] == "stored"
     assert found.notes == (
-        "1 images are turned by a quarter by their EXIF orientation; boxes of other images fit the stored picture only:"
-        " orientation: stored",
+        "1 images are turned by a quarter by their EXIF orientation; "
+        "boxes of other images fit the stored picture only: orientation: stored",
     )
     (tmp_path / "test/labels.json").unlink()
     (tmp_path / "test/a.jpg").unlink()
@@ -636,7 +639,7 @@ def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_
 
 
 def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
-    found = propose(
+    found = match_classes(
         ["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], Lookup(NAMES)
     )
     assert [(one.category, one.relation, one.id_class) for one in found] == [
@@ -863,7 +866,7 @@ def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
         RecognisedDetector({"adapter": "yolo"}, Header(classes=("a",))),
         long,
     )
-    entry = _entries().detector(run, "pets").splitlines()
+    entry = _entry_macros().detector(run, "pets").splitlines()
     (tmp_path / "again/params.yaml").write_text(inserted(text, ["detectors"], entry))
     with modify_yaml(tmp_path / "again/params.yaml") as params:
         params["methods"]["energy"]["temperature"] = 2

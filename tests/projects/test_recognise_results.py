@@ -40,7 +40,9 @@ def found(tmp_path):
 
 def test_tables_say_how_many_detections_there_are_and_with_what(pets, found):
     (found / "r.csv").write_text(
-        'image,x1,y1,x2,y2,class,conf,logits\na.jpg,0,0,9,9,dog,0.7311,"[1, 0, 0]"\na.jpg,0,0,9,9,owl,0.3,"[0, 0, 1]"\n'
+        "image,x1,y1,x2,y2,class,conf,logits\n"
+        'a.jpg,0,0,9,9,dog,0.7311,"[1, 0, 0]"\n'
+        'a.jpg,0,0,9,9,owl,0.3,"[0, 0, 1]"\n'
     )
     made = recognise_detector(found / "r.csv", pets)
     params = {"score_threshold": 0.3, "classes": ["cat", "dog", "owl"]}
@@ -127,7 +129,7 @@ def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
 
 
 def results_of_pets(folder, number, *, images=12, without=None, **fields):
-    """COCO results of the best detection of each of the twelve images, under the number of its class."""
+    """COCO results of the best detection of each of twelve images, with the number of its class."""
     rows = []
     for k in range(images):
         if k % 2 != without:

@@ -1,4 +1,4 @@
-"""Tables and headers that are damaged: errors of farther that name the file. See also `tests/fuzz`."""
+"""Damaged tables and headers are errors that name the file. See also `tests/fuzz`."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The loaders of all YAML, JSON and CSV: a damaged or hostile text is an error that names file and line."""
+"""Loaders of YAML, JSON and CSV: a damaged or hostile text is an error with file and line."""
 
 import json
 import os

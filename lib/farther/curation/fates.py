@@ -177,15 +177,15 @@ def as_published(
     return fates.with_frame(frame)
 
 
-def without_undrawn(fates: Fates, distance: str, drawn: Collection[str]) -> Fates:
+def without_undrawn(fates: Fates, distance: str, image_ids: Collection[str]) -> Fates:
     """The fates, with images of a distance removed that are not drawn into its split.
 
     Args:
         fates: Fates of one source.
         distance: The split's.
-        drawn: Names of the images that are in the split.
+        image_ids: Names of the images that are in the split.
     """
-    is_undrawn = (pl.col("fate") == distance) & ~pl.col("image_id").is_in(list(drawn))
+    is_undrawn = (pl.col("fate") == distance) & ~pl.col("image_id").is_in(list(image_ids))
     undrawn = pl.when(is_undrawn)
     frame = fates.frame.with_columns(
         fate=undrawn.then(pl.lit("removed")).otherwise("fate"),

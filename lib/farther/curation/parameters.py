@@ -227,6 +227,10 @@ IdSubset = Annotated[
 ]
 
 
+def _usual_subsets() -> dict[str, IdSubset]:
+    return {"train": "train", "val": "val", "test": "test"}
+
+
 @dataclass(config=STRICT, kw_only=True)
 class Benchmark:
     """One benchmark.
@@ -266,9 +270,7 @@ class Benchmark:
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
     shifted_val: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
-    subsets: dict[str, IdSubset] = Field(
-        default_factory=lambda: dict[str, IdSubset](train="train", val="val", test="test")
-    )
+    subsets: dict[str, IdSubset] = Field(default_factory=_usual_subsets)
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"

@@ -15,28 +15,31 @@ NOT_REVIEWED = "candidate: not reviewed yet"
 _REPLACED = ("fate", "rule", "decided_by")
 
 
-def votes(decisions: ReviewDecisions, fates: Fates, kept: np.ndarray) -> pl.DataFrame:
+def votes(
+    decisions: ReviewDecisions, fates: Fates, fate_without_overlap: np.ndarray
+) -> pl.DataFrame:
     """The fate that each reviewer's current decision gives an image.
 
     Args:
         decisions: Decisions on images of these and other sources.
         fates: The fates by the rules.
-        kept: ndarray of shape (number of images,), str: an image's fate if no ID class and no
-            overlap were labelled: `near`, `far` or `farther`. A `farther` split takes near and far
-            images alike, so there both are `farther`.
+        fate_without_overlap: ndarray of shape (number of images,), str: an image's fate if no ID
+            class and no overlap were labelled: `near`, `far` or `farther`. A `farther` split takes
+            near and far images alike, so there both are `farther`.
 
     Returns:
         The columns of `ReviewDecisions.current`, `by_rules`, `fate`, and `image`: its row in
         `fates`; by image and reviewer.
     """
-    images = fates.frame.select(*IMAGE, by_rules="fate", kept=pl.Series(kept, dtype=pl.String))
+    without_overlap = pl.Series(fate_without_overlap, dtype=pl.String)
+    images = fates.frame.select(*IMAGE, by_rules="fate", without_overlap=without_overlap)
     reviewed = images.with_row_index("image").join(decisions.current, on=IMAGE)
     decision = pl.col("decision")
     fate = (
         pl.when(decision == "remove")
         .then(pl.lit("removed"))
-        .when((decision == "keep") | (pl.col("kept") == "farther"))
-        .then("kept")
+        .when((decision == "keep") | (pl.col("without_overlap") == "farther"))
+        .then("without_overlap")
         .otherwise(decision)
     )
     return reviewed.with_columns(fate=fate).sort("image", "reviewer")
@@ -72,18 +75,18 @@ def joint_decisions(votes: pl.DataFrame) -> pl.DataFrame:
 
 
 def apply_decisions(
-    fates: Fates, kept: np.ndarray, decisions: ReviewDecisions
+    fates: Fates, fate_without_overlap: np.ndarray, decisions: ReviewDecisions
 ) -> tuple[Fates, list[str]]:
     """The fates of a source's images after reviewers' decisions.
 
     Args:
         fates: The fates by the rules; one dataset and subset.
-        kept, decisions: See `votes`.
+        fate_without_overlap, decisions: See `votes`.
 
     Returns:
         The fates, and messages about images whose reviewers have no majority.
     """
-    vote_per_reviewer = votes(decisions, fates, kept)
+    vote_per_reviewer = votes(decisions, fates, fate_without_overlap)
     joint = joint_decisions(vote_per_reviewer)
     images = fates.frame.select("image_id").with_row_index("image")
     changes = joint.filter(pl.col("fate") != "").join(images, on="image")

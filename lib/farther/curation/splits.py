@@ -180,9 +180,9 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     fates_by_source: list[Fates] = []
     for ruled in sources.values():
         fates, undecided = ruled.decided(decisions)
-        drawn = _drawn_splits(benchmark, ruled, fates)
-        splits.update(drawn)
-        fates_by_source.append(_without_undrawn(ruled, drawn, fates))
+        drawn_splits = _drawn_splits(benchmark, ruled, fates)
+        splits.update(drawn_splits)
+        fates_by_source.append(_without_undrawn(ruled, drawn_splits, fates))
         warnings += ruled.warnings
         warnings += undecided
     joined_fates = Fates.empty()
@@ -232,15 +232,15 @@ def _drawn_splits(
 ) -> dict[str, LabelledImages]:
     """The OOD splits of one source, by the fates of its images."""
     splits: dict[str, LabelledImages] = {}
-    drawn_by_distance: dict[str, list[str]] = {}
+    image_ids_by_distance: dict[str, list[str]] = {}
     for name, split in ruled.splits.items():
         eligible = ruled.source.select(fates.fate == split.distance)
-        drawn = drawn_by_distance.setdefault(split.distance, [])
+        image_ids = image_ids_by_distance.setdefault(split.distance, [])
         if split.rest_of is not None:
-            is_drawn = eligible.images.frame["image_id"].is_in(drawn).to_numpy()
-            eligible = eligible.select(~is_drawn)
+            in_earlier_split = eligible.images.frame["image_id"].is_in(image_ids).to_numpy()
+            eligible = eligible.select(~in_earlier_split)
         splits[name] = eligible.at_most(benchmark.most.get(name))
-        drawn += splits[name].images.image_id.tolist()
+        image_ids += splits[name].images.image_id.tolist()
     return splits
 
 
@@ -248,12 +248,12 @@ def _without_undrawn(
     ruled: RuledSource, splits: Mapping[str, LabelledImages], fates: Fates
 ) -> Fates:
     """The fates of a source, with the images removed that its splits do not draw."""
-    drawn_by_distance: dict[str, list[str]] = {}
+    image_ids_by_distance: dict[str, list[str]] = {}
     for name, split in ruled.splits.items():
-        drawn = drawn_by_distance.setdefault(split.distance, [])
-        drawn += splits[name].images.image_id.tolist()
-    for distance, drawn in drawn_by_distance.items():
-        fates = without_undrawn(fates, distance, drawn)
+        image_ids = image_ids_by_distance.setdefault(split.distance, [])
+        image_ids += splits[name].images.image_id.tolist()
+    for distance, image_ids in image_ids_by_distance.items():
+        fates = without_undrawn(fates, distance, image_ids)
     return fates
 
 
@@ -477,8 +477,8 @@ def _ruled_source(
         source = source.select(is_candidate)
     if split.assigned == "as published":
         fates = as_published(source, split.subset, split.distance, empty)
-        kept = np.full(len(fates), split.distance, object)
-        return RuledSource(source, splits, fates, kept, warnings=[])
+        without_overlap = np.full(len(fates), split.distance, object)
+        return RuledSource(source, splits, fates, without_overlap, warnings=[])
 
     rule_by_category = rules.by_category(split.names, categories)
     warnings = _vocabulary_warnings(rules, split, categories)
@@ -488,8 +488,10 @@ def _ruled_source(
     near_rules = _without_kind(_without_kind(rule_by_category, "ID class"), "overlap")
     farther = split.distance == "farther"
     fates = decide(source, rule_by_category, subset=split.subset, farther=farther, empty=empty)
-    kept = decide(source, near_rules, subset=split.subset, farther=farther, empty="keep").fate
-    return RuledSource(source, splits, fates, kept, warnings)
+    without_overlap = decide(
+        source, near_rules, subset=split.subset, farther=farther, empty="keep"
+    ).fate
+    return RuledSource(source, splits, fates, without_overlap, warnings)
 
 
 def _with_known_objects(
