@@ -9,8 +9,8 @@ One line per decision:
 
 A line is never changed or taken out: `undo` takes back the reviewer's last decision on that image.
 So a line is one `write`, two writers cannot destroy each other's lines, and git joins two branches
-by keeping the lines of both. An apostrophe stands before a value that a spreadsheet would take for
-a formula.
+by keeping the lines of both. A value that a spreadsheet would take for a formula begins with an
+apostrophe.
 """
 
 from __future__ import annotations

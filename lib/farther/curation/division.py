@@ -16,7 +16,7 @@ from farther.tables.files import digest
 
 @dataclass(config=STRICT, kw_only=True)
 class Division:
-    """Which classes of the ID dataset are known; the others are unknown.
+    """Division of the ID dataset's classes into known and unknown ones.
 
     Images of known classes are the ID splits. Images of unknown classes are in no ID split, and may
     be an OOD split of the same dataset (Scheirer et al. 2013, doi:10.1109/TPAMI.2012.256; OpenOOD,

@@ -91,10 +91,10 @@ class SearchResult:
     Args:
         candidates: Frame of `farther.curation.candidates.CANDIDATES`: the candidates in the order
             of choice, then, sorted, other images that reviewers decided on.
-        counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as
-            far as the search got, because they are `present` in the benchmark, or as `copies`
-            (near-duplicates included) of an image there or of an earlier candidate; `decided` on by
-            reviewers, and of these `accepted`; `candidates` that are open or accepted.
+        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `present`: qualified
+            images that the search left out because the benchmark has them; `copies`: those left out
+            as duplicates or near-duplicates of an image there or of an earlier candidate;
+            `decided`: on by reviewers; `accepted`: by reviewers; `candidates`: open or accepted.
         needs: Frame of `NEEDS`, one row per distance and category.
     """
 
@@ -257,11 +257,11 @@ class _Pool:
 
     Args:
         size: Number of its images.
-        decided: Images that reviewers have a line about: `IMAGE`, `distance` by the rules,
-            `accepted`: most reviewers agree with the rules.
-        refused: Of these, images that are no candidates any more: `IMAGE` and `digest`.
-        reassigned: Those that reviewers gave a distance that the rules do not: one row per image
-            and category that it shows: `name` of the category, `distance`.
+        decided: Images with a reviewer's decision: `IMAGE`, `distance` by the rules, `accepted`:
+            most reviewers agree with the rules.
+        refused: Decided images that are no longer candidates: `IMAGE` and `digest`.
+        reassigned: Refused images that reviewers gave another distance: one row per image and
+            category that it shows: `name` of the category, `distance`.
         qualified: One row per open or accepted image and category that makes it a candidate:
             `IMAGE`, `distance`, `digest`, `category`, and `name`: the category in lower case.
     """

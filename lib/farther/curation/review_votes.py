@@ -21,7 +21,7 @@ def votes(
     """The fate that each reviewer's current decision gives an image.
 
     Args:
-        decisions: Decisions on images of these and other sources.
+        decisions: Decisions on the images of these sources, and perhaps of others.
         fates: The fates by the rules.
         fate_without_overlap: ndarray of shape (number of images,), str: an image's fate if no ID
             class and no overlap were labelled: `near`, `far` or `farther`. A `farther` split takes

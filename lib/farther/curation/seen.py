@@ -20,7 +20,7 @@ class SeenUnknown(TypedDict):
         category: Its name in the OOD splits.
         objects: Number of objects that the ID dataset annotates as this category in images of the
             training split.
-        images: Number of these images.
+        images: Number of images with such an object.
         splits: The OOD splits that test the category → number of its objects there.
     """
 

@@ -50,7 +50,7 @@ class ProjectFiles:
     Args:
         folder: The project's folder.
         texts: Content of the files by path in the folder.
-        assumptions: Statements about what was read and assumed.
+        assumptions: Statements about the files and about assumptions.
     """
 
     folder: Path
@@ -243,7 +243,7 @@ def _id_dataset(
     """The ID dataset, recognised, and the detectors, opened with its classes.
 
     Folders of images without subsets are classes where all detectors are classifiers, or have
-    classes of these names; else they are photographs that were sorted into folders.
+    classes of these names; otherwise they are photographs that were sorted into folders.
 
     Raises:
         DataError: the images have no boxes; or see `ProjectDetector.open`.

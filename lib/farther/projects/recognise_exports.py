@@ -168,7 +168,7 @@ def _refusal(name: str, file: Path, advice: str) -> DataError:
 
 
 def _kind(file: Path) -> str:
-    """The tag that tells the format of an XML file.
+    """The tag by which the format of an XML file is recognised.
 
     Returns:
         "annotation" for VOC's format, "image" or "track" for CVAT's for images or video; the root's

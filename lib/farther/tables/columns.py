@@ -176,7 +176,7 @@ class OptionalColumn:
                 raise DataError(f"{values.item(row)!r} is in an earlier row too", row=row)
 
     def _check_numbers(self, array: np.ndarray) -> None:
-        """Refuses numbers that are not finite, and what is not a box or not variances."""
+        """Refuses numbers that are not finite, invalid boxes, and negative variances."""
         is_finite = np.isfinite(array)
         if not is_finite.all():
             if array.ndim > 1:

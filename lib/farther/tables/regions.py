@@ -437,7 +437,7 @@ def _common_columns(parts: Sequence[dict[str, Any]]) -> list[str]:
 def scan_regions(
     path: str | Path, min_score: float = 0.0, columns: Sequence[str] | None = None
 ) -> pl.LazyFrame:
-    """The rows of a regions folder as a lazy frame; what is filtered or left out is not read.
+    """The rows of a regions folder as a lazy frame, which reads only what is used.
 
     Args:
         path: The folder.
