@@ -24,8 +24,6 @@ from farther.curation import (
     time_after,
 )
 from farther.curation.decisions import LINES
-from farther.curation.fates import decide
-from farther.curation.review_votes import apply_decisions, joint_decisions
 from farther.errors import DataError, FartherError
 
 RULES = """
@@ -153,28 +151,6 @@ def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said
     assert warning.startswith("photos val b: no majority (ann: far, bob: remove → ")
     assert warning.endswith("so the rules decide: near")
     assert curation.fates.decided_by[1] == ""
-
-
-def test_images_without_a_majority_are_listed_in_the_order_of_the_images():
-    names = [f"{n:02d}" for n in random.Random(5).sample(range(60), 60)]
-    fates = decide(
-        labelled("photos", {name: ["Kite"] for name in names}),
-        {},
-        subset="val",
-        farther=False,
-        empty="keep",
-    )
-    frame = [
-        asdict(at(n, who, name, said))
-        for n, name in enumerate(names)
-        for who, said in (("ann", "far"), ("bob", "near"))
-    ]
-    lines = pl.DataFrame(
-        [{"row": row, **line} for row, line in enumerate(frame[::-1])], schema=LINES
-    )
-    _, undecided = apply_decisions(fates, fates.fate, ReviewDecisions(lines))
-    problem = "no majority (ann: far, bob: near), so the rules decide: far"
-    assert undecided == [f"photos val {name}: {problem}" for name in names]
 
 
 def test_reviewers_who_name_different_classes_agree_to_remove(bench):
@@ -367,31 +343,3 @@ def test_an_undo_takes_back_the_last_decision_on_its_image_that_stands():
         assert ReviewDecisions(frame([*lines, *more[:-1]])).current.filter(image_id="a").is_empty()
         with pytest.raises(DataError, match="ann has no decision on photos val a to undo"):
             ReviewDecisions(frame([*lines, *more]))
-
-
-def test_a_joint_decision_is_that_of_more_than_half_of_the_reviewers():
-    chance = random.Random(3)
-    rows = [
-        {
-            "image": image,
-            "reviewer": reviewer,
-            "fate": (fate := chance.choice(("removed", "near", "kept"))),
-            "id_class": chance.choice(("cat", "dog")) if fate == "removed" else "",
-        }
-        for image in range(60)
-        for reviewer in ("ann", "bob", "eve", "joe")[: chance.randint(1, 4)]
-    ]
-    found = joint_decisions(pl.DataFrame(rows))
-    assert found["image"].to_list() == list(range(60))
-    assert found["disagree"].sum() > 20
-    for one in found.to_dicts():
-        votes = [row for row in rows if row["image"] == one["image"]]
-        fates = [row["fate"] for row in votes]
-        won = next((fate for fate in fates if 2 * fates.count(fate) > len(fates)), "")
-        of_won = [row for row in votes if row["fate"] == won]
-        classes = ", ".join(sorted({row["id_class"] for row in of_won} - {""}))
-        assert one["fate"] == won and one["disagree"] is (len(set(fates)) > 1)
-        assert one["reviewers"] == ", ".join(row["reviewer"] for row in of_won)
-        assert one["rule"] == (
-            f"decision: {won}{f' → {classes}' if classes else ''}" if won else ""
-        )

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from polars.testing import assert_frame_equal
 from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
 from farther.curation import Categories, LabelledImages, benchmark, curate, explain
-from farther.curation.candidates import CANDIDATES, candidate_mask, write_candidates
-from farther.curation.check import check_enrichment
+from farther.curation.candidates import CANDIDATES, write_candidates
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import (
     SearchResult,
@@ -26,7 +24,7 @@ from farther.curation.enrichment import (
     present,
     subsets_searched,
 )
-from farther.errors import DataError, ParameterError
+from farther.errors import ParameterError
 from farther.tables.documents import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -285,38 +283,6 @@ def test_the_subsets_of_pools_are_known_before_the_stage_runs():
     assert subsets_searched(entries) == {"photos": {"pool", "other"}}
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "problem"),
-    [
-        ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}]}, None),
-        (
-            "vok",
-            {"pools": [{"dataset": "photos", "subset": "pool"}]},
-            "unknown benchmark 'vok'.*'voc'",
-        ),
-        (
-            "voc",
-            {"pools": [{"dataset": "fotos", "subset": "pool"}]},
-            "unknown dataset 'fotos'.*photos",
-        ),
-        ("voc", {"pools": []}, "pools"),
-        (
-            "voc",
-            {"pools": [{"dataset": "photos", "subset": "pool"}], "file": "c.csv"},
-            "unknown parameter 'file'",
-        ),
-    ],
-)
-def test_what_the_stage_would_refuse_is_found_before_it_runs(name, params, problem):
-    findings = check_enrichment(name, params, ["voc"], ["photos", "id"])
-    if problem is None:
-        assert findings == []
-    else:
-        (finding,) = findings
-        assert finding.name == f"enrich.{name}"
-        assert re.search(problem, finding.text)
-
-
 def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
     tables = InMemory(val={}, pool={"a": ["Kite"]})
     with pytest.raises(
@@ -394,37 +360,6 @@ def names_in(curation) -> dict[str, list[str]]:
     return {
         name: curation.splits[name].images.image_id.tolist() for name in ("more_near", "more_far")
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "dataset,subset,image_id\nphotos,pool,a\n\nphotos,pool,x\n",
-            r"c\.csv: row 4: field 'image_id': photos pool has no image 'x'",
-        ),
-        (
-            "dataset,subset,image_id\nphotos,pool,a\nphotos,,b\n",
-            "row 3: expected dataset, subset and image_id",
-        ),
-        ("dataset,subset\nphotos,pool\n", "row 1: no column 'image_id'"),
-    ],
-)
-def test_a_wrong_row_of_candidates_is_named_by_its_line(tmp_path, text, problem):
-    (tmp_path / "c.csv").write_text(text)
-    with pytest.raises(DataError, match=problem):
-        candidate_mask(tmp_path / "c.csv", "photos", "pool", ["a", "b"])
-
-
-def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
-    (tmp_path / "c.csv").write_text(
-        "dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n"
-    )
-    assert candidate_mask(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [
-        False,
-        True,
-        False,
-    ]
 
 
 def test_a_candidate_enters_only_after_people_let_it_in(folder):
@@ -506,28 +441,6 @@ def test_images_with_only_known_objects_are_left_out_where_both_must_share_an_im
     curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
     assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["c", "d"]
-
-
-def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
-    path = folder / "c.csv"
-    write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))
-    assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
-    assert candidate_mask(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
-    assert candidate_mask(path, "photos", "other", ["x"]).tolist() == [False]
-    with pytest.raises(
-        DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"
-    ):
-        candidate_mask(path, "photos", "pool", ["x"])
-    for text, problem in (
-        ("dataset,image_id\n", "no column 'subset'"),
-        ("dataset,subset,image_id\nphotos,pool\n", "row 2: expected dataset, subset and image_id"),
-        ('dataset,subset,image_id\nphotos,"pool,x\n', "not CSV"),
-    ):
-        path.write_text(text)
-        with pytest.raises(DataError, match=problem):
-            candidate_mask(path, "photos", "pool", ["x"])
-    with pytest.raises(DataError, match="the file does not exist"):
-        candidate_mask(folder / "none.csv", "photos", "pool", ["x"])
 
 
 # -------------------------------------------------------------------------------------------------

@@ -1,110 +1,23 @@
-"""What `curate` does with images, on tables small enough to work out by hand."""
+"""The splits of a benchmark, on tables small enough to work out by hand."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.labelled import labelled, write_tables
+from tests.curation.photos import CATEGORIES, RULES, InMemory, curate_photos, fates, reasons
+from tests.support.labelled import labelled
 
 from farther.curation import (
     Categories,
     LabelledImages,
-    TablesFolder,
     benchmark,
     curate,
-    explain,
     splits,
 )
-from farther.curation.fates import PUBLISHED, as_published, category_counts
 from farther.curation.sources import smallest
-from farther.errors import DataError, ParameterError
-from farther.tables.documents import read_json, write_json
+from farther.errors import DataError
+from farther.tables.documents import read_json
 from farther.tables.files import digest
-
-RULES = """
-id_classes:
-  cat: {photos: [Cat]}
-  table: {photos: [Dining table]}
-  person: {photos: [Person]}
-protocols:
-  paper:
-    overlap:
-      photos: {table: [Plate, Tableware]}
-    near:
-      photos: {cat: [Leopard], table: [Food, Knife], various: [Otter]}
-  published-code:
-    extends: paper
-    near:
-      photos: {cat: [Lynx]}
-    overlap: {}
-"""
-
-CATEGORIES = [
-    "Cat",
-    "Person",
-    "Human hand",
-    "Plate",
-    "Spoon",
-    "Knife",
-    "Leopard",
-    "Lynx",
-    "Carrot",
-    "Otter",
-    "Kite",
-]
-PARENTS = {
-    "Human hand": ["Human body", "Person"],
-    "Human body": ["Person"],
-    "Spoon": ["Tableware", "Thing"],
-    "Knife": ["Tableware", "Thing"],
-    "Tableware": ["Thing"],
-    "Carrot": ["Food"],
-}
-
-
-class InMemory:
-    """Tables without files: an ID dataset `id`, and sources with the objects of each image."""
-
-    def __init__(self, **sources: dict[str, list[str]]):
-        self.sources = sources
-
-    def source(self, dataset: str, subset: str) -> LabelledImages:
-        shown = self.sources.get(dataset, {f"{subset}-image": ["cat"]})
-        return labelled(dataset, shown)
-
-    def categories(self, dataset: str) -> Categories:
-        if dataset not in self.sources:
-            return Categories(("cat", "table", "person"))
-        return Categories(
-            tuple(CATEGORIES), {name: tuple(above) for name, above in PARENTS.items()}
-        )
-
-
-@pytest.fixture
-def rules(tmp_path: Path) -> Path:
-    path = tmp_path / "rules.yaml"
-    path.write_text(RULES)
-    return path
-
-
-def made(rules: Path, shown: dict[str, list[str]], **params):
-    splits = {
-        f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
-        for d in ("near", "far")
-    }
-    return curate(
-        benchmark("b", {"id": "id", "rules": rules, "splits": splits, **params}),
-        InMemory(photos=shown),
-    )
-
-
-def fates(curation) -> dict[str, str]:
-    return dict(zip(curation.fates.image_id, curation.fates.fate, strict=True))
-
-
-def reasons(curation) -> dict[str, str]:
-    return dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -129,12 +42,12 @@ def reasons(curation) -> dict[str, str]:
     ],
 )
 def test_the_highest_rule_on_what_is_labelled_decides(rules, shown, reason, fate):
-    curation = made(rules, {"a": shown})
+    curation = curate_photos(rules, {"a": shown})
     assert (reasons(curation), fates(curation)) == ({"a": reason}, {"a": fate})
 
 
 def test_an_image_with_a_near_category_is_near_and_all_others_are_far(rules):
-    curation = made(rules, {"a": ["Kite", "Leopard"], "b": ["Kite"], "c": ["Otter"]})
+    curation = curate_photos(rules, {"a": ["Kite", "Leopard"], "b": ["Kite"], "c": ["Otter"]})
     assert fates(curation) == {"a": "near", "b": "far", "c": "near"}
     assert list(curation.splits["photos_near"].images.image_id) == ["a", "c"]
     assert list(curation.splits["photos_near"].objects.category) == ["Kite", "Leopard", "Otter"]
@@ -143,7 +56,7 @@ def test_an_image_with_a_near_category_is_near_and_all_others_are_far(rules):
 
 def test_a_farther_split_takes_near_and_far_images_and_no_overlap(rules):
     splits = {"photos_farther": {"dataset": "photos", "subset": "val", "distance": "farther"}}
-    curation = made(
+    curation = curate_photos(
         rules, {"a": ["Leopard"], "b": ["Kite"], "c": ["Plate"], "d": []}, splits=splits
     )
     assert fates(curation) == {"a": "farther", "b": "farther", "c": "removed", "d": "removed"}
@@ -152,7 +65,7 @@ def test_a_farther_split_takes_near_and_far_images_and_no_overlap(rules):
 
 @pytest.mark.parametrize(("empty", "fate"), [("remove", "removed"), ("keep", "far")])
 def test_an_image_without_any_object_follows_the_parameter(rules, empty, fate):
-    curation = made(rules, {"a": [], "b": ["Kite"]}, empty=empty)
+    curation = curate_photos(rules, {"a": [], "b": ["Kite"]}, empty=empty)
     assert fates(curation) == {"a": fate, "b": "far"}
     assert reasons(curation)["a"] == "no object is labelled"
 
@@ -160,7 +73,7 @@ def test_an_image_without_any_object_follows_the_parameter(rules, empty, fate):
 def test_no_image_is_in_two_splits_and_none_is_lost(rules):
     random = np.random.default_rng(3)
     shown = {f"{i:03d}": list(random.choice(CATEGORIES, random.integers(0, 4))) for i in range(300)}
-    curation = made(rules, shown)
+    curation = curate_photos(rules, shown)
     ids = [
         i for name in ("photos_near", "photos_far") for i in curation.splits[name].images.image_id
     ]
@@ -177,11 +90,11 @@ def test_no_image_is_in_two_splits_and_none_is_lost(rules):
 def test_the_order_of_images_and_objects_does_not_change_a_fate(rules):
     shown = {"a": ["Kite", "Leopard"], "b": ["Plate", "Cat"], "c": ["Kite"]}
     turned = {image: shown[image][::-1] for image in reversed(shown)}
-    assert reasons(made(rules, shown)) == reasons(made(rules, turned))
+    assert reasons(curate_photos(rules, shown)) == reasons(curate_photos(rules, turned))
 
 
 def test_id_splits_pass_through_unchanged(rules):
-    curation = made(rules, {"a": ["Kite"]}, subsets={"train": "train", "test": "held-out"})
+    curation = curate_photos(rules, {"a": ["Kite"]}, subsets={"train": "train", "test": "held-out"})
     assert list(curation.splits["test"].images.image_id) == ["held-out-image"]
     assert list(curation.splits) == ["train", "test", "photos_near", "photos_far"]
 
@@ -189,7 +102,7 @@ def test_id_splits_pass_through_unchanged(rules):
 def test_shifted_and_pseudo_ood_splits_take_all_images_of_their_subsets(rules):
     shifted = {"c3": {"dataset": "id_shifted", "subset": "c3", "severity": 3}}
     blank = {"dataset": "id_blank", "subset": "blank"}
-    curation = made(rules, {"a": ["Kite"]}, shifted=shifted, pseudo_ood=blank)
+    curation = curate_photos(rules, {"a": ["Kite"]}, shifted=shifted, pseudo_ood=blank)
     assert list(curation.splits)[3:5] == ["c3", "pseudo_ood"]
     assert list(curation.splits["c3"].images.image_id) == ["c3-image"]
     assert list(curation.splits["pseudo_ood"].images.image_id) == ["blank-image"]
@@ -198,25 +111,14 @@ def test_shifted_and_pseudo_ood_splits_take_all_images_of_their_subsets(rules):
 
 def test_another_protocol_adds_its_lists_to_those_that_it_extends(rules):
     found = [
-        fates(made(rules, {"a": ["Lynx"], "b": ["Leopard"]}, protocol=name))
+        fates(curate_photos(rules, {"a": ["Lynx"], "b": ["Leopard"]}, protocol=name))
         for name in ("paper", "published-code")
     ]
     assert found == [{"a": "far", "b": "near"}, {"a": "near", "b": "near"}]
 
 
-def test_explain_names_the_rule_and_the_object_that_decided(rules):
-    curation = made(rules, {"a": ["Kite", "Spoon"], "b": ["Kite"]})
-    assert (
-        explain(curation.fates, "a")
-        == "photos val a: removed; overlap: Tableware → table (object 1, Spoon)"
-    )
-    assert explain(curation.fates, "b") == "photos val b: far; no near category is labelled"
-    with pytest.raises(ParameterError, match="no image 'z'"):
-        explain(curation.fates, "z")
-
-
 def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
-    warnings = made(rules, {"a": ["Kite"]}).warnings
+    warnings = curate_photos(rules, {"a": ["Kite"]}).warnings
     assert len(warnings) == 2  # and an empty split
     assert warnings[0].endswith(
         "1 rule names a category that photos does not have: ID class: Dining table → table"
@@ -225,10 +127,13 @@ def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
 
 def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
     assert not any(
-        "in common" in text for text in made(rules, {"a": ["Kite"], "b": ["Otter"]}).warnings
+        "in common" in text
+        for text in curate_photos(rules, {"a": ["Kite"], "b": ["Otter"]}).warnings
     )
     subsets = {"train": "train", "val": "val", "test": "val"}
-    warnings = made(rules, {"train-image": ["Kite"], "b": ["Otter"]}, subsets=subsets).warnings
+    warnings = curate_photos(
+        rules, {"train-image": ["Kite"], "b": ["Otter"]}, subsets=subsets
+    ).warnings
     assert [text for text in warnings if "in common" in text] == [
         "splits 'val' and 'test' have 1 image in common: neither is held out from the other",
         "splits 'train' and 'photos_far' have 1 image in common: "
@@ -244,7 +149,7 @@ def test_metrics_count_images_by_split_and_by_rule(rules):
         "d": ["Kite"],
         "e": [],
     }
-    counts = made(rules, shown).counts()
+    counts = curate_photos(rules, shown).counts()
     assert counts["photos_near.images"] == 1
     assert counts["photos_near.objects"] == 2
     assert counts["removed.images"] == 3
@@ -253,56 +158,13 @@ def test_metrics_count_images_by_split_and_by_rule(rules):
     assert counts["photos: near: Leopard → cat"] == 1
 
 
-def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_order():
-    shown = {f"image {n}": ["Kite", "Otter"][: 1 + n % 2] for n in range(50)}
-    source = labelled("photos", shown)
-    some, more = source.at_most(10), source.at_most(20)
-    assert len(some.images) == 10
-    assert set(some.images.image_id) < set(more.images.image_id)
-    assert list(some.images.image_id) == [i for i in shown if i in set(some.images.image_id)]
-    assert len(some.objects) == sum(len(shown[i]) for i in some.images.image_id)
-    assert source.at_most(50) is source.at_most(None) is source
-
-
-def test_the_same_images_are_selected_in_every_version():
-    names = [f"{n:06d}" for n in range(100)]
-    assert smallest(names, 4) == [
-        "000030",
-        "000046",
-        "000065",
-        "000096",
-    ]  # others would change everyone's splits
-
-
 def test_an_id_split_takes_at_most_so_many_images(rules, tables):
     chosen = {**params(rules), "id": "photos", "most": {"test": 2}}
     assert len(curate(benchmark("b", chosen), tables).splits["test"].images) == 2
 
 
-def test_an_object_without_its_image_is_refused():
-    with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
-        LabelledImages(
-            labelled("photos", {"a": []}).images,
-            labelled("photos", {"a": ["Kite"], "b": ["Kite"]}).objects,
-        )
-
-
 # --------------------------------------------------------------------------------------------------
 # on disk
-
-
-def ingested(folder: Path, dataset: str, shown: dict[str, list[str]], subset: str = "val") -> None:
-    write_tables(folder / dataset / subset, labelled(dataset, shown))
-    write_json(folder / dataset / "categories.json", {"categories": CATEGORIES, "parents": PARENTS})
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> TablesFolder:
-    folder = tmp_path / "tables"
-    ingested(folder, "photos", {"a": ["Leopard"], "b": ["Kite"], "c": ["Cat"]})
-    ingested(folder, "drawings", {"x": ["Kite"], "y": ["Otter"]})
-    ingested(folder, "id", {"t": ["cat"]})
-    return TablesFolder(folder)
 
 
 def params(rules: Path, **splits: str) -> dict:
@@ -351,44 +213,12 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
     assert read_json(tmp_path / "out" / "warnings.json")["count"] >= 1
 
 
-def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
-    with pytest.raises(
-        ParameterError, match=r"no dataset is called 'foto'\. Known: drawings, id, photos"
-    ):
-        tables.source("foto", "val")
-    with pytest.raises(
-        ParameterError, match=r"no subset of 'photos' is called 'test'\. Known: val"
-    ):
-        tables.source("photos", "test")
-    with pytest.raises(DataError, match="leaves its folder"):
-        tables.source("../tables/photos", "val")
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ({"categories": "Cat"}, "field 'categories': "),
-        (
-            {"categories": ["Cat", "Cat"]},
-            r"field 'categories': expected names that differ .*, found \['Cat', 'Cat'\]",
-        ),
-        ({"categories": [], "parents": {"Cat": "Animal"}}, "field 'parents.Cat': "),
-        ([], "Input should be a valid dictionary"),
-    ],
-)
-def test_a_damaged_categories_file_is_named_with_its_field(tables, content, problem):
-    file = tables.path / "photos" / "categories.json"
-    write_json(file, content)
-    with pytest.raises(DataError, match=rf"categories\.json: {problem}"):
-        tables.categories("photos")
-
-
 def test_images_of_classes_that_overlap_with_an_id_class_may_be_a_shifted_split(rules):
     shown = {"a": ["Plate"], "b": ["Kite"], "c": ["Cat", "Kite"], "d": []}
     shifted = {
         "plates": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}
     }
-    split = made(rules, shown, shifted=shifted).splits["plates"]
+    split = curate_photos(rules, shown, shifted=shifted).splits["plates"]
     assert split.images.image_id.tolist() == ["a", "c"]
     assert split.objects.category.tolist() == ["table", "cat"]
 
@@ -401,9 +231,12 @@ def test_an_id_split_may_be_made_of_another_dataset(rules):
         "d": ["Person", "Human hand"],
     }
     subsets = {"val": "val", "test": {"dataset": "photos", "subset": "val"}}
-    assert made(rules, shown, subsets=subsets).splits["test"].images.image_id.tolist() == ["a", "d"]
+    assert curate_photos(rules, shown, subsets=subsets).splits["test"].images.image_id.tolist() == [
+        "a",
+        "d",
+    ]
     subsets["test"]["empty"] = "keep"
-    split = made(rules, shown, subsets=subsets).splits["test"]
+    split = curate_photos(rules, shown, subsets=subsets).splits["test"]
     assert split.images.image_id.tolist() == ["a", "b", "d"]
     assert split.objects.category.tolist() == ["cat", "person", "person"]
 
@@ -413,7 +246,7 @@ def test_an_id_split_may_leave_out_images_that_show_other_classes_too(rules):
     split = {"dataset": "photos", "subset": "val", "others": "remove"}
     for empty, expected in (("remove", ["c", "e"]), ("keep", ["c", "d", "e"])):
         subsets = {"val": "val", "test": {**split, "empty": empty}}
-        found = made(rules, shown, subsets=subsets).splits["test"]
+        found = curate_photos(rules, shown, subsets=subsets).splits["test"]
         assert found.images.image_id.tolist() == expected
         assert found.objects.category.tolist() == ["cat", "cat", "person"]
 
@@ -454,23 +287,8 @@ def test_names_that_the_hierarchy_of_classes_lacks_are_warnings(tmp_path):
     assert set(curation.pairs.category) == {"dog", "Wolf", "Cat"}
 
 
-def test_categories_are_counted_the_most_frequent_first():
-    random = np.random.default_rng(4)
-    names = [*CATEGORIES, "unlabelled*"]
-    shown = {
-        f"{i}": [str(name) for name in random.choice(names, random.integers(0, 5))]
-        for i in range(60)
-    }
-    counts = Counter(name for categories in shown.values() for name in categories)
-    images = Counter(name for categories in shown.values() for name in set(categories))
-    ordered = sorted(set(CATEGORIES) & set(counts), key=lambda name: (-counts[name], name))
-    found = category_counts(labelled("photos", shown).objects)
-    assert list(found.iter_rows()) == [(name, counts[name], images[name]) for name in ordered]
-    assert len(set(counts.values())) < len(counts)  # some are equally frequent
-
-
 def test_how_far_out_each_class_is_is_listed(rules):
-    classes = made(rules, {"a": ["Kite"]}).classes
+    classes = curate_photos(rules, {"a": ["Kite"]}).classes
     assert dict(zip(classes.category, classes.oodness, strict=True)) == {
         **dict.fromkeys(["Cat", "Person", "Human hand"], 0),
         **dict.fromkeys(["Plate", "Spoon"], 1),
@@ -480,15 +298,19 @@ def test_how_far_out_each_class_is_is_listed(rules):
 
 
 def test_an_empty_split_is_reported_and_an_empty_id_split_is_refused(rules):
-    assert len(made(rules, {}).splits["photos_near"].images) == len(made(rules, {}).fates) == 0
+    assert (
+        len(curate_photos(rules, {}).splits["photos_near"].images)
+        == len(curate_photos(rules, {}).fates)
+        == 0
+    )
     assert (
         "split 'photos_near' has no image, and is not tested"
-        in made(rules, {"a": ["Kite"]}).warnings
+        in curate_photos(rules, {"a": ["Kite"]}).warnings
     )
     with pytest.raises(
         DataError, match=r"ID split 'val' has no image: photos val has none that the rules let in"
     ):
-        made(
+        curate_photos(
             rules,
             {"a": ["Kite"]},
             subsets={"train": "train", "val": {"dataset": "photos", "subset": "val"}},
@@ -515,63 +337,8 @@ def test_with_the_vocabulary_of_another_dataset_only_unknown_names_are_warnings(
     ]
 
 
-def test_unknown_categories_in_training_images_are_counted_with_the_splits_that_test_them(
-    rules,
-):
-    splits = {
-        f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
-        for d in ("near", "far")
-    }
-    tables = InMemory(
-        id={"t1": ["cat", "kite", "kite"], "t2": ["cat", "Kite_"], "t3": ["cat", "whale"]},
-        photos={
-            "a": ["Kite", "Leopard"],
-            "b": ["Kite"],
-            "c": ["Kite", "Otter"],
-            "d": ["Cat", "Kite"],
-        },
-    )
-    curation = curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits}), tables)
-    # Three kites in two images; a whale is tested nowhere, and leopards and otters are in no
-    # training image.
-    assert curation.seen == [
-        {
-            "category": "Kite",
-            "objects": 3,
-            "images": 2,
-            "splits": {"photos_near": 2, "photos_far": 1},
-        }
-    ]
-    assert curation.counts()["seen_unknowns"] == 1
-    assert made(rules, {"a": ["Kite"]}).seen == []
-
-
 # ------------------------------------------------------------------------------------------- splits
 # as published
-
-
-@pytest.mark.parametrize(
-    ("distance", "empty", "expected"),
-    [
-        ("near", "keep", ["near"] * 3),
-        ("far", "keep", ["far"] * 3),
-        ("farther", "keep", ["farther"] * 3),
-        ("near", "remove", ["near", "near", "removed"]),
-    ],
-)
-def test_of_a_split_as_published_only_empty_images_may_be_removed(distance, empty, expected):
-    source = labelled("d", {"a": ["person"], "b": ["zebra"], "c": []})
-    found = as_published(source, "s", distance, empty)
-    assert found.fate.tolist() == expected
-    assert found.rule.tolist()[:2] == [PUBLISHED] * 2
-    assert found.object_id.tolist() == [-1] * 3
-
-
-def test_two_splits_cannot_both_be_one_published_split():
-    split = {"dataset": "d", "subset": "s", "assigned": "as published"}
-    splits = {"one": {**split, "distance": "near"}, "two": {**split, "distance": "far"}}
-    with pytest.raises(ParameterError, match="both take"):
-        benchmark("x", {"id": "voc", "rules": "rules.yaml", "splits": splits})
 
 
 class OneSubset(InMemory):
@@ -646,26 +413,6 @@ def test_frames_of_a_video_stay_together(rules):
     assert sum(map(len, videos.values())) == len(set().union(*videos.values())) == 50
 
 
-def test_parts_follow_each_other_within_their_own_subset(rules):
-    subsets = {
-        "train": {"of": "all", "part": 0.5},
-        "val": {"of": "more", "part": 0.25},
-        "test": {"of": "all", "part": 0.25},
-        "late": {"of": "more", "part": 0.75},
-        "whole": "rest",
-    }
-    splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
-    found = benchmark("b", {"id": "id", "rules": rules, "splits": splits, "subsets": subsets})
-    shares = {name: found.shares(name) for name in subsets}
-    assert shares == {
-        "train": (0, 0.5),
-        "val": (0, 0.25),
-        "test": (0.5, 0.75),
-        "late": (0.25, 1),
-        "whole": (0, 1),
-    }
-
-
 def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other_leaves(rules):
     shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
     far = {"dataset": "photos", "subset": "val", "distance": "far"}
@@ -673,12 +420,12 @@ def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other
         "photos_far": far,
         "validation": {**far, "use": "validation", "rest_of": "photos_far"},
     }
-    taken = made(rules, shown, most={"photos_far": 2}, splits=splits)
+    taken = curate_photos(rules, shown, most={"photos_far": 2}, splits=splits)
     halves = [set(taken.splits[name].images.image_id) for name in ("photos_far", "validation")]
     assert [len(half) for half in halves] == [2, 3]
     assert halves[0] | halves[1] == {name for name in shown if name.startswith("Kite")}
     assert set(taken.fates.frame.filter(fate="far")["image_id"]) == halves[0] | halves[1]
-    fewer = made(rules, shown, most={"photos_far": 2, "validation": 1}, splits=splits)
+    fewer = curate_photos(rules, shown, most={"photos_far": 2, "validation": 1}, splits=splits)
     assert len(fewer.splits["validation"].images) == 1
     assert set(fewer.splits["validation"].images.image_id) < halves[1]
     undrawn = halves[1] - set(fewer.splits["validation"].images.image_id)
@@ -689,8 +436,8 @@ def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other
 
 def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
     shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
-    whole = made(rules, shown)
-    limited = made(rules, shown, most={"photos_far": 2})
+    whole = curate_photos(rules, shown)
+    limited = curate_photos(rules, shown, most={"photos_far": 2})
     far = limited.splits["photos_far"].images.image_id.tolist()
     assert far == smallest([f"Kite{number}" for number in range(5)], 2)
     assert (
@@ -706,5 +453,5 @@ def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
             assert fate == fates(whole)[image_id]
     # A larger number adds images and replaces none.
     assert set(far) < set(
-        made(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id
+        curate_photos(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id
     )
