@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from tests.detectors.test_torchvision_builders import published_as, without_memory
 from tests.detectors.torchvision_models import BUILT, of_classifier
-from tests.projects.test_projects import coco, picture
+from tests.projects.files import coco, picture
 
 from farther.detectors.networks.torchvision_builders import BUILDERS
 from farther.errors import DataError

@@ -382,7 +382,7 @@ def _id_splits(subsets: Sequence[str]) -> _IdSplits:
     if len(remaining) == 1:
         half = {"of": remaining[0], "part": 0.5}
         note = f"val and test are halves of {remaining[0]}"
-        return _IdSplits({"train": train, "val": half, "test": half}, note)
+        return _IdSplits({"train": train, "val": half, "test": dict(half)}, note)
     val = "val" if "val" in remaining else remaining[0]
     test = "test" if "test" in remaining else remaining[-1]
     return _IdSplits({"train": train, "val": val, "test": test})
