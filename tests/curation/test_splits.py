@@ -21,7 +21,7 @@ from farther.tables.files import digest
 
 
 @pytest.mark.parametrize(
-    ("shown", "reason", "fate"),
+    ("photos", "reason", "fate"),
     [
         (["Leopard", "Kite", "Cat"], "ID class: Cat → cat", "removed"),
         (["Plate", "Cat", "Leopard"], "ID class: Cat → cat", "removed"),
@@ -41,8 +41,8 @@ from farther.tables.files import digest
         "nearness does not reach down",
     ],
 )
-def test_the_highest_rule_on_what_is_labelled_decides(rules, shown, reason, fate):
-    curation = curate_photos(rules, {"a": shown})
+def test_the_highest_rule_on_what_is_labelled_decides(rules, photos, reason, fate):
+    curation = curate_photos(rules, {"a": photos})
     assert (reasons(curation), fates(curation)) == ({"a": reason}, {"a": fate})
 
 
@@ -72,25 +72,24 @@ def test_an_image_without_any_object_follows_the_parameter(rules, empty, fate):
 
 def test_no_image_is_in_two_splits_and_none_is_lost(rules):
     random = np.random.default_rng(3)
-    shown = {f"{i:03d}": list(random.choice(CATEGORIES, random.integers(0, 4))) for i in range(300)}
-    curation = curate_photos(rules, shown)
-    ids = [
-        i for name in ("photos_near", "photos_far") for i in curation.splits[name].images.image_id
-    ]
-    removed = [i for i, fate in fates(curation).items() if fate == "removed"]
-    assert sorted(ids + removed) == sorted(shown)
+    photos = {}
+    for number in range(300):
+        photos[f"{number:03d}"] = list(random.choice(CATEGORIES, random.integers(0, 4)))
+    curation = curate_photos(rules, photos)
+    near = curation.splits["photos_near"]
+    far = curation.splits["photos_far"]
+    removed = [image for image, fate in fates(curation).items() if fate == "removed"]
+    assert sorted([*near.images.image_id, *far.images.image_id, *removed]) == sorted(photos)
     assert 0 < len(removed) < 300
-    for name in ("photos_near", "photos_far"):
-        assert not {"Cat", "Person", "Human hand", "Plate", "Spoon"} & set(
-            curation.splits[name].objects.category
-        )
-    assert not {"Leopard", "Otter", "Knife"} & set(curation.splits["photos_far"].objects.category)
+    overlapping = {"Cat", "Person", "Human hand", "Plate", "Spoon"}
+    assert not overlapping & {*near.objects.category, *far.objects.category}
+    assert not {"Leopard", "Otter", "Knife"} & set(far.objects.category)
 
 
 def test_the_order_of_images_and_objects_does_not_change_a_fate(rules):
-    shown = {"a": ["Kite", "Leopard"], "b": ["Plate", "Cat"], "c": ["Kite"]}
-    turned = {image: shown[image][::-1] for image in reversed(shown)}
-    assert reasons(curate_photos(rules, shown)) == reasons(curate_photos(rules, turned))
+    photos = {"a": ["Kite", "Leopard"], "b": ["Plate", "Cat"], "c": ["Kite"]}
+    turned = {image: photos[image][::-1] for image in reversed(photos)}
+    assert reasons(curate_photos(rules, photos)) == reasons(curate_photos(rules, turned))
 
 
 def test_id_splits_pass_through_unchanged(rules):
@@ -142,14 +141,14 @@ def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
 
 
 def test_metrics_count_images_by_split_and_by_rule(rules):
-    shown = {
+    photos = {
         "a": ["Cat"],
         "b": ["Cat", "Kite"],
         "c": ["Leopard", "Leopard"],
         "d": ["Kite"],
         "e": [],
     }
-    counts = curate_photos(rules, shown).counts()
+    counts = curate_photos(rules, photos).counts()
     assert counts["photos_near.images"] == 1
     assert counts["photos_near.objects"] == 2
     assert counts["removed.images"] == 3
@@ -214,39 +213,37 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
 
 
 def test_images_of_classes_that_overlap_with_an_id_class_may_be_a_shifted_split(rules):
-    shown = {"a": ["Plate"], "b": ["Kite"], "c": ["Cat", "Kite"], "d": []}
+    photos = {"a": ["Plate"], "b": ["Kite"], "c": ["Cat", "Kite"], "d": []}
     shifted = {
         "plates": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}
     }
-    split = curate_photos(rules, shown, shifted=shifted).splits["plates"]
+    split = curate_photos(rules, photos, shifted=shifted).splits["plates"]
     assert split.images.image_id.tolist() == ["a", "c"]
     assert split.objects.category.tolist() == ["table", "cat"]
 
 
 def test_an_id_split_may_be_made_of_another_dataset(rules):
-    shown = {
+    photos = {
         "a": ["Cat", "Leopard"],
         "b": ["Kite"],
         "c": ["Cat", "Plate"],
         "d": ["Person", "Human hand"],
     }
     subsets = {"val": "val", "test": {"dataset": "photos", "subset": "val"}}
-    assert curate_photos(rules, shown, subsets=subsets).splits["test"].images.image_id.tolist() == [
-        "a",
-        "d",
-    ]
+    split = curate_photos(rules, photos, subsets=subsets).splits["test"]
+    assert split.images.image_id.tolist() == ["a", "d"]
     subsets["test"]["empty"] = "keep"
-    split = curate_photos(rules, shown, subsets=subsets).splits["test"]
+    split = curate_photos(rules, photos, subsets=subsets).splits["test"]
     assert split.images.image_id.tolist() == ["a", "b", "d"]
     assert split.objects.category.tolist() == ["cat", "person", "person"]
 
 
 def test_an_id_split_may_leave_out_images_that_show_other_classes_too(rules):
-    shown = {"a": ["Cat", "Leopard"], "b": ["Kite"], "c": ["Cat", "Cat"], "d": [], "e": ["Person"]}
+    photos = {"a": ["Cat", "Leopard"], "b": ["Kite"], "c": ["Cat", "Cat"], "d": [], "e": ["Person"]}
     split = {"dataset": "photos", "subset": "val", "others": "remove"}
     for empty, expected in (("remove", ["c", "e"]), ("keep", ["c", "d", "e"])):
         subsets = {"val": "val", "test": {**split, "empty": empty}}
-        found = curate_photos(rules, shown, subsets=subsets).splits["test"]
+        found = curate_photos(rules, photos, subsets=subsets).splits["test"]
         assert found.images.image_id.tolist() == expected
         assert found.objects.category.tolist() == ["cat", "cat", "person"]
 
@@ -351,56 +348,63 @@ class OneSubset(InMemory):
     def source(self, dataset: str, subset: str) -> LabelledImages:
         if dataset != "id":
             return super().source(dataset, subset)
-        shown = {
-            f"video{n // 4}_{n % 4}{copy}": ["cat"]
-            for n in range(self.count)
-            for copy in ("", "_copy")
-        }
-        found = labelled(dataset, shown)
-        digests = [digest(name.removesuffix("_copy")) for name in found.images.image_id]
-        return LabelledImages(found.images.with_columns(digest=digests), found.objects)
+        categories_by_image = {}
+        for number in range(self.count):
+            name = f"video{number // 4}_{number % 4}"
+            categories_by_image[name] = ["cat"]
+            categories_by_image[f"{name}_copy"] = ["cat"]
+        frames = labelled(dataset, categories_by_image)
+        digests = [digest(name.removesuffix("_copy")) for name in frames.images.image_id]
+        return LabelledImages(frames.images.with_columns(digest=digests), frames.objects)
 
 
-def divided(rules: Path, count: int, **more) -> dict[str, set[str]]:
-    parts = {
-        name: {"of": "all", "part": part, **more}
-        for name, part in (("train", 0.6), ("val", 0.2), ("test", 0.2))
-    }
+SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+
+
+def divided(rules: Path, count: int, **options: str) -> dict[str, set[str]]:
+    """Names of the images of each part of a subset.
+
+    Args:
+        rules: The rules file.
+        count: Number of frames of the subset.
+        options: Further parameters of each part.
+    """
+    parts = {name: {"of": "all", "part": share, **options} for name, share in SHARES.items()}
     splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
     params = {"id": "id", "rules": rules, "splits": splits, "subsets": parts}
-    found = curate(benchmark("b", params), OneSubset(count))
-    assert not any("in common" in warning for warning in found.warnings)
-    return {name: set(found.splits[name].images.image_id) for name in parts}
+    curation = curate(benchmark("b", params), OneSubset(count))
+    assert not any("in common" in warning for warning in curation.warnings)
+    return {name: set(curation.splits[name].images.image_id) for name in parts}
 
 
 def test_parts_of_a_subset_share_no_image_and_keep_theirs_when_images_are_added(rules):
     parts = divided(rules, 400)
     assert sum(len(part) for part in parts.values()) == len(set().union(*parts.values())) == 800
-    for name, share in (("train", 0.6), ("val", 0.2), ("test", 0.2)):
+    for name, share in SHARES.items():
         assert abs(len(parts[name]) / 800 - share) < 4 * (share * (1 - share) / 400) ** 0.5
-        assert {image.removesuffix("_copy") for image in parts[name]} <= parts[
-            name
-        ]  # equal bytes stay together
+        originals = {image.removesuffix("_copy") for image in parts[name]}
+        assert originals <= parts[name]  # equal bytes stay together
     more = divided(rules, 500)
     assert all(parts[name] <= more[name] for name in parts)
 
 
 def test_an_image_between_two_parts_belongs_to_one_of_them(rules, monkeypatch):
     monkeypatch.setattr(splits, "digest", lambda group: group)
-    shares = {"train": 0.5, "val": 0.25, "test": 0.25}
-    params = {
-        "id": "id",
-        "rules": rules,
-        "splits": {},
-        "subsets": {n: {"of": "all", "part": p} for n, p in shares.items()},
+    subsets = {
+        "train": {"of": "all", "part": 0.5},
+        "val": {"of": "all", "part": 0.25},
+        "test": {"of": "all", "part": 0.25},
     }
-    places = [0, 0.5, 0.75, 0.5 - 2**-50, 0.75 - 2**-50, 1 - 2**-50]
-    tables = InMemory(id={f"{int(place * 16**13):013x}": ["cat"] for place in places})
-    found = curate(benchmark("b", params), tables).splits
-    parts = {
-        name: [int(image, 16) / 16**13 for image in found[name].images.image_id] for name in shares
-    }
-    assert parts == {
+    params = {"id": "id", "rules": rules, "splits": {}, "subsets": subsets}
+    positions = [0, 0.5, 0.75, 0.5 - 2**-50, 0.75 - 2**-50, 1 - 2**-50]
+    names = [f"{int(position * 16**13):013x}" for position in positions]
+    tables = InMemory(id={name: ["cat"] for name in names})
+    curation = curate(benchmark("b", params), tables)
+    positions_by_part = {}
+    for part in subsets:
+        images = curation.splits[part].images.image_id
+        positions_by_part[part] = [int(image, 16) / 16**13 for image in images]
+    assert positions_by_part == {
         "train": [0, 0.5 - 2**-50],
         "val": [0.5, 0.75 - 2**-50],
         "test": [0.75, 1 - 2**-50],
@@ -413,19 +417,28 @@ def test_frames_of_a_video_stay_together(rules):
     assert sum(map(len, videos.values())) == len(set().union(*videos.values())) == 50
 
 
+def kites_and_leopards() -> dict[str, list[str]]:
+    """Five photos of kites, which are far, and five of leopards, which are near."""
+    photos = {}
+    for number in range(5):
+        photos[f"Kite{number}"] = ["Kite"]
+        photos[f"Leopard{number}"] = ["Leopard"]
+    return photos
+
+
 def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other_leaves(rules):
-    shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
+    photos = kites_and_leopards()
     far = {"dataset": "photos", "subset": "val", "distance": "far"}
     splits = {
         "photos_far": far,
         "validation": {**far, "use": "validation", "rest_of": "photos_far"},
     }
-    taken = curate_photos(rules, shown, most={"photos_far": 2}, splits=splits)
+    taken = curate_photos(rules, photos, most={"photos_far": 2}, splits=splits)
     halves = [set(taken.splits[name].images.image_id) for name in ("photos_far", "validation")]
     assert [len(half) for half in halves] == [2, 3]
-    assert halves[0] | halves[1] == {name for name in shown if name.startswith("Kite")}
+    assert halves[0] | halves[1] == {name for name in photos if name.startswith("Kite")}
     assert set(taken.fates.frame.filter(fate="far")["image_id"]) == halves[0] | halves[1]
-    fewer = curate_photos(rules, shown, most={"photos_far": 2, "validation": 1}, splits=splits)
+    fewer = curate_photos(rules, photos, most={"photos_far": 2, "validation": 1}, splits=splits)
     assert len(fewer.splits["validation"].images) == 1
     assert set(fewer.splits["validation"].images.image_id) < halves[1]
     undrawn = halves[1] - set(fewer.splits["validation"].images.image_id)
@@ -435,9 +448,9 @@ def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other
 
 
 def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
-    shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
-    whole = curate_photos(rules, shown)
-    limited = curate_photos(rules, shown, most={"photos_far": 2})
+    photos = kites_and_leopards()
+    whole = curate_photos(rules, photos)
+    limited = curate_photos(rules, photos, most={"photos_far": 2})
     far = limited.splits["photos_far"].images.image_id.tolist()
     assert far == smallest([f"Kite{number}" for number in range(5)], 2)
     assert (
@@ -453,5 +466,5 @@ def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
             assert fate == fates(whole)[image_id]
     # A larger number adds images and replaces none.
     assert set(far) < set(
-        curate_photos(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id
+        curate_photos(rules, photos, most={"photos_far": 3}).splits["photos_far"].images.image_id
     )

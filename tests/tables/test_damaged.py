@@ -23,18 +23,20 @@ from farther.tables.regions import RegionsFolder
 
 @pytest.fixture
 def folder(tmp_path):
-    boxes, rows = np.tile([0, 0, 2, 2], (40, 1)), np.arange(40)
-    texts = [f"image {n}" for n in rows]
-    logits, features = np.ones((40, 2)), np.ones((40, 3))
-    header = {"classes": ("a", "b"), "weight": np.ones((2, 3)), "bias": np.ones(2)}
-    columns = {
-        "image_id": texts,
-        "region_id": rows,
-        "box": boxes,
-        "score": rows / 40,
-        "label": rows % 2,
-    }
-    Regions(**columns, logits=logits, features=features, **header).write(tmp_path / "r")
+    rows = np.arange(40)
+    regions = Regions(
+        image_id=[f"image {row}" for row in rows],
+        region_id=rows,
+        box=np.tile([0, 0, 2, 2], (40, 1)),
+        score=rows / 40,
+        label=rows % 2,
+        logits=np.ones((40, 2)),
+        features=np.ones((40, 3)),
+        classes=("a", "b"),
+        weight=np.ones((2, 3)),
+        bias=np.ones(2),
+    )
+    regions.write(tmp_path / "r")
     return tmp_path / "r"
 
 

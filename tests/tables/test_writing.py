@@ -34,12 +34,9 @@ with write_aside(sys.argv[1]) as folder:
 @pytest.fixture
 def writing(tmp_path):
     """Number and path of another process that has written half of artifacts/tables/coco."""
-    command, pipes = (
-        [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"],
-        {"text": True},
-    )
+    command = [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **pipes
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield process, Path(process.stdout.readline().strip())
         process.kill()
