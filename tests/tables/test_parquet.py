@@ -1,7 +1,6 @@
-"""Damaged tables and headers are errors that name the file. See also `tests/fuzz`."""
+"""Parquet and Arrow files, damaged ones included. See also `tests/fuzz`."""
 
 import io
-import json
 import resource
 import sys
 from contextlib import suppress
@@ -9,93 +8,21 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import save_file
+from polars.testing import assert_frame_equal
 
 from farther.errors import DataError
-from farther.tables import Images, Regions
-from farther.tables.files import digest
-from farther.tables.parquet import arrow_rows, read_batches, read_parquet, scan_parquet
-from farther.tables.regions import RegionsFolder
-
-
-@pytest.fixture
-def folder(tmp_path):
-    rows = np.arange(40)
-    regions = Regions(
-        image_id=[f"image {row}" for row in rows],
-        region_id=rows,
-        box=np.tile([0, 0, 2, 2], (40, 1)),
-        score=rows / 40,
-        label=rows % 2,
-        logits=np.ones((40, 2)),
-        features=np.ones((40, 3)),
-        classes=("a", "b"),
-        weight=np.ones((2, 3)),
-        bias=np.ones(2),
-    )
-    regions.write(tmp_path / "r")
-    return tmp_path / "r"
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "named"),
-    [
-        ("classes", 1.5, "classes"),
-        ("classes", ["a", 2], r"classes\.1"),
-        ("shards", {}, "shards"),
-        ("shards", [{"regions": 40}], r"shards\.0\.file"),
-        ("shards", [{"file": "part-00000.parquet", "regions": -1}], r"shards\.0\.regions"),
-        ("columns", None, "columns"),
-        ("detector", [], "detector"),
-        ("failures", [1], r"failures\.0"),
-        ("background_index", "0", "background_index"),
-        ("score_threshold", float("inf"), "score_threshold"),
-        ("activation", ["softmax"], "activation"),
-    ],
+from farther.tables import Images
+from farther.tables.parquet import (
+    arrow_rows,
+    read_batches,
+    read_parquet,
+    scan_parquet,
+    write_parquet,
 )
-def test_a_header_field_of_another_type_is_named(folder, field, value, named):
-    info = json.loads((folder / "regions.json").read_text())
-    (folder / "regions.json").write_text(json.dumps({**info, field: value}))
-    with pytest.raises(DataError, match=rf"regions\.json: field '{named}'"):
-        RegionsFolder(folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"background_index": 2}, "field 'background_index': expected 0 … 1, found 2"),
-        (
-            {"background_index": 0, "unknown_columns": [0]},
-            "field 'unknown_columns': expected different columns from 0 to 1",
-        ),
-        ({"classes": ["a", "a"]}, "field 'classes': the class 'a' is listed twice"),
-        (
-            {"classes": ["a", "b", "c"]},
-            r"field 'weight': expected 3, one per class, found shape \(2, 3\)",
-        ),
-    ],
-)
-def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(
-    folder, changes, problem
-):
-    info = json.loads((folder / "regions.json").read_text())
-    (folder / "regions.json").write_text(json.dumps({**info, **changes}))
-    with pytest.raises(DataError, match=rf"regions\.json: {problem}"):
-        RegionsFolder(folder)
-
-
-@pytest.mark.parametrize(
-    "weight", [np.ones((2, 3), np.int32), np.float32([[1, 2, 3], [4, np.nan, 6]])]
-)
-def test_a_last_layer_of_other_than_finite_numbers_is_refused_by_file_and_field(folder, weight):
-    save_file({"weight": weight, "bias": np.ones(2, np.float32)}, folder / "last_layer.safetensors")
-    with pytest.raises(
-        DataError, match=r"last_layer\.safetensors: field 'weight': expected finite numbers"
-    ):
-        RegionsFolder(folder)
 
 
 def twice(file):
@@ -234,5 +161,21 @@ def test_a_column_of_a_type_that_polars_lacks_is_refused(tmp_path):
             scan_parquet([file])
 
 
-def test_a_digest_takes_the_name_of_a_file_that_is_not_utf_8():
-    assert digest("a\udcff") != digest("a")
+def test_the_first_rows_of_several_files_are_read_and_no_more(tmp_path: Path):
+    whole, files = pl.DataFrame({"x": range(10), "y": [f"{n % 3}" for n in range(10)]}), []
+    for first, count in ((0, 5), (5, 1), (6, 4)):
+        files.append(tmp_path / f"{first}.parquet")
+        write_parquet(whole[first : first + count], files[-1])
+    is_even = pl.col("x") % 2 == 0
+    for count in range(12):
+        assert_frame_equal(scan_parquet(files).head(count).collect(), whole.head(count))
+        assert_frame_equal(
+            scan_parquet(files).filter(is_even).head(count).collect(),
+            whole.filter(is_even).head(count),
+        )
+        some = scan_parquet(files).head(count).filter(is_even).select("y").collect()
+        assert_frame_equal(some, whole.head(count).filter(is_even).select("y"))
+    files[2].write_text("damaged")
+    assert scan_parquet(files).head(6).collect().height == 6
+    with pytest.raises(DataError, match=r"6\.parquet: not a readable Parquet file"):
+        scan_parquet(files).head(7).collect()
