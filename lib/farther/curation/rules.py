@@ -468,7 +468,7 @@ def _read(path: Path) -> _RulesFile:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
-    form = _RulesFile
+    form: type[_RulesFile] = _RulesFile
     if isinstance(content.get("id_classes"), list):
         form = _NamedRulesFile
     try:

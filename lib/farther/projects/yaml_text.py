@@ -88,11 +88,11 @@ def inserted(text: str, keys: Sequence[str], lines: Sequence[str], flow: str = "
             node = entry.value
             key_column = entry.key.start_mark.column
 
-    if not _is_mapping_or_null(node):
+    if node is None or not _is_mapping_or_null(node):
         raise ParameterError(
             f"{'.'.join(keys)}: expected a mapping to add `{flow}` to; write it there by hand"
         )
-    if not node.value or isinstance(node, yaml.ScalarNode):
+    if not isinstance(node, yaml.MappingNode) or not node.value:
         return _in_new_block(text, node, key_column + 2, lines)
     if node.flow_style:
         end = node.value[-1][1].end_mark.index
@@ -100,9 +100,7 @@ def inserted(text: str, keys: Sequence[str], lines: Sequence[str], flow: str = "
     return _in_block(text, node, lines)
 
 
-def _is_mapping_or_null(node: yaml.Node | None) -> bool:
-    if node is None:
-        return False
+def _is_mapping_or_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.MappingNode) or node.tag == "tag:yaml.org,2002:null"
 
 
