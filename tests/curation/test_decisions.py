@@ -31,20 +31,23 @@ id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}
 protocols: {paper: {overlap: {photos: {}}, near: {photos: {dog: [Fox]}}}}
 """
 
-SHOWN = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Cat", "Fox"], "e": []}
+PHOTOS = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Cat", "Fox"], "e": []}
 
 HEADER = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
 
 
 class InMemory:
-    """Tables of the photos above, and of an ID dataset with one image a subset."""
+    """Tables of `PHOTOS`, and of an ID dataset with one image per subset."""
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
-        shown = SHOWN if dataset == "photos" else {f"{subset}-pet": ["cat"]}
-        return labelled(dataset, shown)
+        if dataset == "photos":
+            return labelled(dataset, PHOTOS)
+        return labelled(dataset, {f"{subset}-pet": ["cat"]})
 
     def categories(self, dataset: str) -> Categories:
-        return Categories(("Cat", "Dog", "Fox", "Kite") if dataset == "photos" else ("cat", "dog"))
+        if dataset == "photos":
+            return Categories(("Cat", "Dog", "Fox", "Kite"))
+        return Categories(("cat", "dog"))
 
 
 class Bench:
@@ -55,22 +58,25 @@ class Bench:
         self.file = DecisionsFile(folder / "decisions.csv")
         (folder / "rules.yaml").write_text(RULES)
 
-    def write(self, *said: str) -> "Bench":
-        """Lines as `ann b remove cat`: reviewer, image, decision, class; a second apart."""
+    def write(self, *decisions: str) -> "Bench":
+        """Writes decisions, a second apart.
+
+        Args:
+            decisions: Reviewer, image, decision and, where there is one, class: `ann b remove cat`.
+        """
         lines = [HEADER]
-        for second, words in enumerate(said):
-            reviewer, image, decision, id_class = (*words.split(), "")[:4]
-            lines.append(
-                f"2026-11-21T09:00:{second:02d}.000Z,{reviewer},photos,val,{image},{decision},{id_class},\n"
-            )
+        for second, decision in enumerate(decisions):
+            reviewer, image, word, *classes = decision.split()
+            time = f"2026-11-21T09:00:{second:02d}.000Z"
+            lines.append(f"{time},{reviewer},photos,val,{image},{word},{''.join(classes)},\n")
         self.file.path.write_text("".join(lines))
         return self
 
     def curate(self, *distances: str) -> Curation:
-        splits = {
-            f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
-            for d in distances or ("near", "far")
-        }
+        splits = {}
+        for distance in distances or ("near", "far"):
+            split = {"dataset": "photos", "subset": "val", "distance": distance}
+            splits[f"photos_{distance}"] = split
         paths = {"rules": self.folder / "rules.yaml", "decisions": self.file.path}
         return curate(benchmark("b", {"id": "pets", "splits": splits, **paths}), InMemory())
 
@@ -93,7 +99,7 @@ def at(
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("decisions", "expected"),
     [
         ((), "r n f r r"),
         (("ann a keep", "ann d keep", "ann e keep", "ann b keep"), "f n f n f"),
@@ -111,8 +117,8 @@ def at(
         "undo of the only word leaves the rules",
     ],
 )
-def test_the_decisions_that_stand_decide(bench, said, expected):
-    assert fates(bench.write(*said).curate()) == expected
+def test_the_decisions_that_stand_decide(bench, decisions, expected):
+    assert fates(bench.write(*decisions).curate()) == expected
 
 
 def test_people_override_rules(bench):
@@ -142,10 +148,10 @@ def test_an_image_is_explained_by_who_decided_and_by_what_the_rules_would_have_d
 
 
 @pytest.mark.parametrize(
-    "said", [("ann b far", "bob b remove cat"), ("ann b far", "bob b remove dog", "cy b near")]
+    "decisions", [("ann b far", "bob b remove cat"), ("ann b far", "bob b remove dog", "cy b near")]
 )
-def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said):
-    curation = bench.write(*said).curate()
+def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, decisions):
+    curation = bench.write(*decisions).curate()
     assert fates(curation) == "r n f r r"
     (warning,) = curation.warnings
     assert warning.startswith("photos val b: no majority (ann: far, bob: remove → ")
@@ -301,8 +307,8 @@ def test_a_note_in_two_lines_would_be_two_decisions_and_is_refused():
 
 
 def test_time_goes_on_when_the_clock_is_set_back():
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-    assert time_after(tomorrow) == tomorrow + timedelta(milliseconds=1)
+    later_than_now = datetime(9000, 1, 1, tzinfo=UTC)
+    assert time_after(later_than_now) == later_than_now + timedelta(milliseconds=1)
     assert time_after(None).microsecond % 1000 == 0
 
 
