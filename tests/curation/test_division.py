@@ -1,4 +1,4 @@
-"""Benchmarks of open-set recognition: an ID dataset whose classes are divided into known and unknown ones."""
+"""Open-set recognition: a dataset whose classes are divided into known and unknown ones."""
 
 from pathlib import Path
 

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import yaml
 from polars.testing import assert_frame_equal
 from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
-from farther.curation import Categories, LabelledImages, benchmark, curate, explain
-from farther.curation.candidates import CANDIDATES, listed, write_candidates
-from farther.curation.check import check_enrichment
+from farther.curation import Benchmark, Categories, LabelledImages, benchmark, curate, explain
+from farther.curation.candidates import CANDIDATES, write_candidates
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import (
     SearchResult,
@@ -26,7 +24,7 @@ from farther.curation.enrichment import (
     present,
     subsets_searched,
 )
-from farther.errors import DataError, ParameterError
+from farther.errors import ParameterError
 from farther.tables.documents import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -45,15 +43,16 @@ CATEGORIES = ("Cat", "Table", "Plate", "Lynx", "Otter", "Kite", "Moon")
 
 
 class InMemory:
-    """Tables that were never on disk: of each subset, what its images show."""
+    """Tables without files: the categories of the objects of each image, by subset."""
 
     def __init__(self, **subsets: dict[str, list[str]]):
         self.subsets = {"train": {"t": ["cat"]}, **subsets}
         self.digests: dict[str, str] = {}
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
-        shown = self.subsets[subset]
-        return labelled(dataset, shown, digest=[self.digests.get(name, name) for name in shown])
+        categories_by_image = self.subsets[subset]
+        digests = [self.digests.get(name, name) for name in categories_by_image]
+        return labelled(dataset, categories_by_image, digest=digests)
 
     def categories(self, dataset: str) -> Categories:
         return Categories(("cat", "table") if dataset == "id" else CATEGORIES)
@@ -66,26 +65,32 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def made(folder: Path, **splits: dict):
-    val = {
-        f"val_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")
-    }
-    written = {
+def bench_of(folder: Path, **splits: dict) -> Benchmark:
+    """The benchmark of a near and a far split of photos, and of further splits."""
+    photos = {"dataset": "photos", "subset": "val"}
+    entry = {
         "id": "id",
         "rules": folder / "rules.yaml",
+        "decisions": folder / "decisions.csv",
         "subsets": {"train": "train"},
-        "splits": {**val, **splits},
+        "splits": {
+            "val_near": {**photos, "distance": "near"},
+            "val_far": {**photos, "distance": "far"},
+            **splits,
+        },
     }
-    return benchmark("b", {**written, "decisions": folder / "decisions.csv"})
+    return benchmark("b", entry)
 
 
 def search(
-    folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params
+    folder: Path, tables: InMemory, duplicates=None, splits: dict | None = None, **params
 ) -> SearchResult:
+    """Candidates from the subset `pool`."""
     pools = [{"dataset": "photos", "subset": "pool"}]
-    bench = made(folder, **(splits or {}))
+    bench = bench_of(folder, **(splits or {}))
+    known_images = present(bench, tables)
     return find(
-        enrichment("b", {"pools": pools, **params}), bench, tables, present(bench, tables), looks
+        enrichment("b", {"pools": pools, **params}), bench, tables, known_images, duplicates
     )
 
 
@@ -95,8 +100,9 @@ def decide(folder: Path, *lines: str) -> None:
             file.write(f"2026-11-21T09:30:{number:02}Z,ann,photos,pool,{line}\n")
 
 
-def chosen(found: SearchResult) -> list[tuple[str, str, str]]:
-    return list(found.candidates.select("image_id", "distance", "category").iter_rows())
+def candidate_rows(result: SearchResult) -> list[tuple[str, str, str]]:
+    """Image, distance and category of each candidate."""
+    return list(result.candidates.select("image_id", "distance", "category").iter_rows())
 
 
 def test_only_images_without_id_class_or_overlap_and_with_a_wanted_category_qualify(folder):
@@ -108,17 +114,17 @@ def test_only_images_without_id_class_or_overlap_and_with_a_wanted_category_qual
         "empty": [],
         "crowd": ["Lynx*"],
     }
-    found = search(folder, InMemory(val={}, pool=pool))
-    assert sorted(chosen(found)) == [("far", "far", "Kite"), ("near", "near", "Lynx")]
-    assert found.counts["pool"] == 6
-    assert found.counts["qualified"] == 2
+    result = search(folder, InMemory(val={}, pool=pool))
+    assert sorted(candidate_rows(result)) == [("far", "far", "Kite"), ("near", "near", "Lynx")]
+    assert result.counts["pool"] == 6
+    assert result.counts["qualified"] == 2
 
 
 def test_the_category_that_the_fewest_images_show_comes_first(folder):
     val = {f"v{n}": ["Kite"] for n in range(3)} | {"m": ["Moon"]}
     pool = {f"k{n}": ["Kite"] for n in range(4)} | {f"m{n}": ["Moon"] for n in range(4)}
-    found = search(folder, InMemory(val=val, pool=pool), distances=["far"])
-    assert list(found.candidates.select("category", "shown").iter_rows()) == [
+    result = search(folder, InMemory(val=val, pool=pool), distances=["far"])
+    assert list(result.candidates.select("category", "shown").iter_rows()) == [
         ("Moon", 1),
         ("Moon", 2),
         ("Kite", 3),
@@ -146,17 +152,18 @@ def test_only_categories_with_new_candidates_are_described_the_rarest_first(fold
 
 def test_images_that_show_two_categories_count_for_both(folder):
     pool = {"both": ["Kite", "Moon"], "kite": ["Kite"]}
-    found = search(folder, InMemory(val={"v": ["Moon"]}, pool=pool), distances=["far"], most=1)
-    assert found.candidates["category"][0] == "Kite"
-    needs = {need["category"]: (need["before"], need["new"]) for need in found.needs.to_dicts()}
-    assert needs["kite"] == (0, 1)
-    assert needs["moon"] == (1, 1 if found.candidates["image_id"][0] == "both" else 0)
+    result = search(folder, InMemory(val={"v": ["Moon"]}, pool=pool), distances=["far"], most=1)
+    assert result.candidates["category"][0] == "Kite"
+    needs = {need["category"]: need for need in result.needs.to_dicts()}
+    assert (needs["kite"]["before"], needs["kite"]["new"]) == (0, 1)
+    shows_moon = result.candidates["image_id"][0] == "both"
+    assert (needs["moon"]["before"], needs["moon"]["new"]) == (1, int(shows_moon))
 
 
 def test_caps_hold_for_each_category_and_for_each_distance(folder):
     pool = {f"{name} {n}": [name] for name in ("Kite", "Moon", "Lynx") for n in range(20)}
-    found = search(folder, InMemory(val={}, pool=pool), per_class=4)
-    assert sorted(found.candidates["category"]) == ["Kite"] * 4 + ["Lynx"] * 4 + ["Moon"] * 4
+    result = search(folder, InMemory(val={}, pool=pool), per_class=4)
+    assert sorted(result.candidates["category"]) == ["Kite"] * 4 + ["Lynx"] * 4 + ["Moon"] * 4
     few = search(folder, InMemory(val={}, pool=pool), most=3)
     assert few.candidates["distance"].to_list() == ["near"] * 3 + ["far"] * 3
     only = search(folder, InMemory(val={}, pool=pool), categories=["Moon"])
@@ -166,9 +173,11 @@ def test_caps_hold_for_each_category_and_for_each_distance(folder):
 def test_the_order_of_the_pool_does_not_change_the_choice(folder):
     pool = {f"{name} {n}": [name] for name in ("Kite", "Moon") for n in range(20)}
     turned = dict(reversed(pool.items()))
-    one, other = (search(folder, InMemory(val={}, pool=p), most=10) for p in (pool, turned))
-    assert_frame_equal(one.candidates, other.candidates)
-    assert chosen(one) != chosen(search(folder, InMemory(val={"v": ["Kite"]}, pool=pool), most=10))
+    result = search(folder, InMemory(val={}, pool=pool), most=10)
+    of_turned = search(folder, InMemory(val={}, pool=turned), most=10)
+    assert_frame_equal(result.candidates, of_turned.candidates)
+    with_kite = search(folder, InMemory(val={"v": ["Kite"]}, pool=pool), most=10)
+    assert candidate_rows(result) != candidate_rows(with_kite)
 
 
 def test_equal_files_are_chosen_once_and_never_when_the_benchmark_has_them(folder):
@@ -176,14 +185,14 @@ def test_equal_files_are_chosen_once_and_never_when_the_benchmark_has_them(folde
         val={"v": ["Kite"]}, pool={"a": ["Kite"], "b": ["Kite"], "c": ["Kite"], "d": ["Kite"]}
     )
     tables.digests = {"v": "1", "a": "1", "b": "2", "c": "2", "t": "3", "d": "3"}
-    found = search(folder, tables)
-    assert len(found.candidates) == 1
-    assert found.candidates["image_id"][0] in ("b", "c")
-    assert found.counts["copies"] == 3
+    result = search(folder, tables)
+    assert len(result.candidates) == 1
+    assert result.candidates["image_id"][0] in ("b", "c")
+    assert result.counts["copies"] == 3
 
 
-class InOneDirection:
-    """Looks: images whose names start alike look alike."""
+class SameFirstLetter:
+    """A `DuplicateIndex`: images whose names have the same first letter are duplicates."""
 
     def __init__(self, *known: str):
         self.known = list(known)
@@ -200,12 +209,13 @@ class InOneDirection:
 
 def test_near_duplicates_of_known_images_and_of_candidates_are_left_out(folder):
     pool = {name: ["Kite"] for name in ("a1", "a2", "b1", "c1", "c2", "unreadable")}
-    found = search(folder, InMemory(val={}, pool=pool), InOneDirection("b0"))
-    assert [one[0][0] for one in sorted(chosen(found))] == ["a", "c", "u"]
-    assert found.counts["copies"] == 3
-    by_name = {one["image_id"]: one for one in found.candidates.to_dicts()}
-    assert by_name["unreadable"]["similarity"] is None
-    assert set(found.candidates["neighbour"]) == {"t", ""}
+    result = search(folder, InMemory(val={}, pool=pool), SameFirstLetter("b0"))
+    first_letters = [image_id[0] for image_id in result.candidates["image_id"].sort()]
+    assert first_letters == ["a", "c", "u"]
+    assert result.counts["copies"] == 3
+    unreadable = result.candidates.filter(image_id="unreadable")
+    assert unreadable["similarity"].to_list() == [None]
+    assert set(result.candidates["neighbour"]) == {"t", ""}
 
 
 def test_images_with_decisions_stay_listed_in_whatever_split_they_are(folder):
@@ -214,8 +224,8 @@ def test_images_with_decisions_stay_listed_in_whatever_split_they_are(folder):
     result = search(
         folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"]
     )
-    assert chosen(result)[-2:] == [("in2", "near", ""), ("out", "far", "")]
-    assert sorted(chosen(result)[:-2]) == [
+    assert candidate_rows(result)[-2:] == [("in2", "near", ""), ("out", "far", "")]
+    assert sorted(candidate_rows(result)[:-2]) == [
         ("in", "far", "Kite"),
         ("moon", "far", "Moon"),
         ("new", "far", "Kite"),
@@ -262,7 +272,7 @@ def test_an_image_that_reviewers_moved_makes_its_category_less_rare_where_it_wen
     assert needs == {"lynx": 0, "otter": 0}
     decide(folder, "c,far,,")
     result = search(folder, tables, splits=more(folder), distances=["near", "far"])
-    assert ("c", "near", "") in chosen(result)
+    assert ("c", "near", "") in candidate_rows(result)
 
 
 def test_a_search_of_a_large_pool_reads_it_in_one_pass(folder):
@@ -283,38 +293,6 @@ def test_the_subsets_of_pools_are_known_before_the_stage_runs():
         }
     }
     assert subsets_searched(entries) == {"photos": {"pool", "other"}}
-
-
-@pytest.mark.parametrize(
-    ("name", "params", "problem"),
-    [
-        ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}]}, None),
-        (
-            "vok",
-            {"pools": [{"dataset": "photos", "subset": "pool"}]},
-            "unknown benchmark 'vok'.*'voc'",
-        ),
-        (
-            "voc",
-            {"pools": [{"dataset": "fotos", "subset": "pool"}]},
-            "unknown dataset 'fotos'.*photos",
-        ),
-        ("voc", {"pools": []}, "pools"),
-        (
-            "voc",
-            {"pools": [{"dataset": "photos", "subset": "pool"}], "file": "c.csv"},
-            "unknown parameter 'file'",
-        ),
-    ],
-)
-def test_what_the_stage_would_refuse_is_found_before_it_runs(name, params, problem):
-    findings = check_enrichment(name, params, ["voc"], ["photos", "id"])
-    if problem is None:
-        assert findings == []
-    else:
-        (finding,) = findings
-        assert finding.name == f"enrich.{name}"
-        assert re.search(problem, finding.text)
 
 
 def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
@@ -342,8 +320,8 @@ def test_a_benchmark_without_near_and_far_takes_both_kinds_as_farther(folder):
     )
     tables = InMemory(val={"v": ["Lynx"]}, pool={"a": ["Lynx"], "b": ["Kite"], "c": ["Cat"]})
     params = enrichment("b", {"pools": [{"dataset": "photos", "subset": "pool"}]})
-    found = find(params, bench, tables, present(bench, tables))
-    assert chosen(found) == [("b", "farther", "Kite"), ("a", "farther", "Lynx")]
+    result = find(params, bench, tables, present(bench, tables))
+    assert candidate_rows(result) == [("b", "farther", "Kite"), ("a", "farther", "Lynx")]
 
 
 def test_pasted_objects_make_no_category_less_rare(folder):
@@ -351,12 +329,12 @@ def test_pasted_objects_make_no_category_less_rare(folder):
     tables = InMemory(
         val={"v": ["Moon"]}, pasted={"p": ["Kite", "Kite"], "q": ["Kite"]}, pool={"a": ["Kite"]}
     )
-    found = search(folder, tables, splits={"pasted": pasted})
-    assert found.candidates["shown"][0] == 0
+    result = search(folder, tables, splits={"pasted": pasted})
+    assert result.candidates["shown"][0] == 0
 
 
 def test_images_are_named_by_the_subset_that_they_come_from(folder):
-    bench, tables = made(folder), InMemory(val={"v": ["Lynx"], "w": ["Kite"], "x": ["Cat"]})
+    bench, tables = bench_of(folder), InMemory(val={"v": ["Lynx"], "w": ["Kite"], "x": ["Cat"]})
     assert images_by_subset(bench, present(bench, tables)) == {("photos", "val"): {"v", "w"}}
 
 
@@ -396,57 +374,29 @@ def names_in(curation) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            "dataset,subset,image_id\nphotos,pool,a\n\nphotos,pool,x\n",
-            r"c\.csv: row 4: field 'image_id': photos pool has no image 'x'",
-        ),
-        (
-            "dataset,subset,image_id\nphotos,pool,a\nphotos,,b\n",
-            "row 3: expected dataset, subset and image_id",
-        ),
-        ("dataset,subset\nphotos,pool\n", "row 1: no column 'image_id'"),
-    ],
-)
-def test_a_wrong_row_of_candidates_is_named_by_its_line(tmp_path, text, problem):
-    (tmp_path / "c.csv").write_text(text)
-    with pytest.raises(DataError, match=problem):
-        listed(tmp_path / "c.csv", "photos", "pool", ["a", "b"])
-
-
-def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
-    (tmp_path / "c.csv").write_text(
-        "dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n"
-    )
-    assert listed(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [
-        False,
-        True,
-        False,
-    ]
-
-
 def test_a_candidate_enters_only_after_people_let_it_in(folder):
     write(folder, "a", "b", "c", "d", "e")
     tables = InMemory(val={}, pool=POOL)
-    assert names_in(curate(made(folder, **more(folder)), tables)) == {
+    assert names_in(curate(bench_of(folder, **more(folder)), tables)) == {
         "more_near": [],
         "more_far": [],
     }
     decide(folder, "a,keep,,", "c,near,,", "d,remove,cat,", "e,far,,")
-    curation = curate(made(folder, **more(folder)), tables)
+    curation = curate(bench_of(folder, **more(folder)), tables)
     assert names_in(curation) == {"more_near": ["a", "c"], "more_far": ["e"]}
     rule = dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
     assert rule["b"] == "candidate: not reviewed yet"
-    sentence = "photos pool b: removed; candidate: not reviewed yet (by the rules: near; near: Lynx → cat (object 1, Lynx))"
+    sentence = (
+        "photos pool b: removed; candidate: not reviewed yet "
+        "(by the rules: near; near: Lynx → cat (object 1, Lynx))"
+    )
     assert explain(curation.fates, "b") == sentence
     assert "unlisted" not in rule
 
 
 def test_all_candidates_enter_where_that_is_asked_for(folder):
     write(folder, "a", "c", "e")
-    curation = curate(made(folder, **more(folder, admit="all")), InMemory(val={}, pool=POOL))
+    curation = curate(bench_of(folder, **more(folder, admit="all")), InMemory(val={}, pool=POOL))
     assert names_in(curation) == {"more_near": ["a"], "more_far": ["c"]}
 
 
@@ -456,7 +406,7 @@ def test_a_split_may_ask_for_review_without_candidates(folder):
         name: {**split, "candidates": None, "admit": "reviewed"}
         for name, split in more(folder).items()
     }
-    assert names_in(curate(made(folder, **splits), InMemory(val={}, pool=POOL))) == {
+    assert names_in(curate(bench_of(folder, **splits), InMemory(val={}, pool=POOL))) == {
         "more_near": ["b"],
         "more_far": [],
     }
@@ -469,7 +419,7 @@ def test_splits_of_one_source_cannot_differ_in_what_they_admit(folder):
     with pytest.raises(
         ParameterError, match="splits more_near, more_far share their images, so 'needs_review'"
     ):
-        curate(made(folder, **splits), InMemory(val={}, pool=POOL))
+        curate(bench_of(folder, **splits), InMemory(val={}, pool=POOL))
 
 
 def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
@@ -478,7 +428,7 @@ def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
         for d in ("near", "far")
     }
     pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Kite"], "c": ["Plate", "Kite"]}
-    curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
+    curation = curate(bench_of(folder, **splits), InMemory(val={}, pool=pool))
     assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
     assert curation.splits["mixed_near"].objects.category.tolist() == [
         "cat",
@@ -487,7 +437,7 @@ def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["b"]
 
 
-def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones_must_share_an_image(
+def test_images_with_only_known_objects_are_left_out_where_both_must_share_an_image(
     folder,
 ):
     splits = {
@@ -500,31 +450,9 @@ def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones
         for d in ("near", "far")
     }
     pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Table"], "c": ["Kite"], "d": ["Kite", "Cat"]}
-    curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
+    curation = curate(bench_of(folder, **splits), InMemory(val={}, pool=pool))
     assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["c", "d"]
-
-
-def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
-    path = folder / "c.csv"
-    write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))
-    assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
-    assert listed(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
-    assert listed(path, "photos", "other", ["x"]).tolist() == [False]
-    with pytest.raises(
-        DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"
-    ):
-        listed(path, "photos", "pool", ["x"])
-    for text, problem in (
-        ("dataset,image_id\n", "no column 'subset'"),
-        ("dataset,subset,image_id\nphotos,pool\n", "row 2: expected dataset, subset and image_id"),
-        ('dataset,subset,image_id\nphotos,"pool,x\n', "not CSV"),
-    ):
-        path.write_text(text)
-        with pytest.raises(DataError, match=problem):
-            listed(path, "photos", "pool", ["x"])
-    with pytest.raises(DataError, match="the file does not exist"):
-        listed(folder / "none.csv", "photos", "pool", ["x"])
 
 
 # -------------------------------------------------------------------------------------------------

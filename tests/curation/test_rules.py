@@ -11,8 +11,8 @@ from farther.errors import DataError, ParameterError
 
 BENCHMARKS = Path(__file__).parents[2] / "data" / "benchmarks"
 VOC_CLASSES = (
-    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep "
-    "sofa train tvmonitor"
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
+    "person pottedplant sheep sofa train tvmonitor"
 )
 
 
@@ -186,7 +186,9 @@ protocols:
     near: {zoo: {various: [van]}}
     far: {zoo: [Bench]}
     classes_by: {similarity: path, near_above: 0.3, hierarchy: kinds.yaml}
-  loose: {extends: strict, classes_by: {similarity: path, near_above: 0.15, overlap_above: 0.3, hierarchy: kinds.yaml}}
+  loose:
+    extends: strict
+    classes_by: {similarity: path, near_above: 0.15, overlap_above: 0.3, hierarchy: kinds.yaml}
 """
 
 
@@ -233,7 +235,10 @@ def test_names_of_id_classes_in_a_vocabulary_go_before_similarity(similar):
 
 def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
     (tmp_path / "kinds.yaml").write_text(KINDS)
-    text = "{id_classes: {dog: {}}, protocols: {paper: {classes_by: {near_above: %s, hierarchy: kinds.yaml}}}}"
+    text = (
+        "{id_classes: {dog: {}}, "
+        "protocols: {paper: {classes_by: {near_above: %s, hierarchy: kinds.yaml}}}}"
+    )
     near = []
     for least in (0.2, 0.5, 0.6, 0.9):
         (tmp_path / "rules.yaml").write_text(text % least)
@@ -270,7 +275,8 @@ def test_a_misspelt_or_otherwise_named_id_class_is_reported_unless_it_is_listed_
 def test_a_category_resembles_an_id_class_by_all_its_names_but_by_no_other_category(tmp_path):
     (tmp_path / "rules.yaml").write_text(
         "id_classes: {table: {photos: [Dining table], mine: [Esstisch]}}\n"
-        "protocols: {paper: {near: {photos: {table: [Hassock]}}, overlap: {photos: {table: [Crockery]}}}}\n"
+        "protocols: {paper: {near: {photos: {table: [Hassock]}}, "
+        "overlap: {photos: {table: [Crockery]}}}}\n"
     )
     names = ("dining-tables", "Esstisch", "TABLES", "Hassocks", "Crokery", "Hassock")
     found = Rules(tmp_path / "rules.yaml").doubtful("photos", Categories(names))
@@ -288,8 +294,12 @@ def test_categories_that_a_vocabulary_does_not_have_are_told_from_those_that_it_
 def test_all_classes_that_the_file_of_names_lacks_are_named_at_once(tmp_path):
     (tmp_path / "names.yaml").write_text("dog: {coco: [dog]}\n")
     (tmp_path / "rules.yaml").write_text(
-        "id_classes: [dog, fire hydrant, kite]\nvocabulary: coco\nnames: names.yaml\nprotocols: {paper: {}}\n"
+        "id_classes: [dog, fire hydrant, kite]\n"
+        "vocabulary: coco\nnames: names.yaml\nprotocols: {paper: {}}\n"
     )
-    message = r"'coco' has no class called 'fire hydrant', 'kite'; add fire hydrant: {coco: \[fire hydrant\]}; kite: "
+    message = (
+        r"'coco' has no class called 'fire hydrant', 'kite'; "
+        r"add fire hydrant: {coco: \[fire hydrant\]}; kite: "
+    )
     with pytest.raises(DataError, match=message):
         Rules(tmp_path / "rules.yaml")

@@ -21,7 +21,8 @@ CVAT = """<?xml version="1.0" encoding="utf-8"?>
     <labels><label><name>cat</name><color>#8000e0</color><type>rectangle</type><attributes></attributes></label></labels>
   </task></meta>
   <image id="0" name="a.jpg" width="100" height="80">
-    <box label="cat" source="manual" occluded="0" xtl="10.00" ytl="20.00" xbr="40.00" ybr="60.00" z_order="0"></box>
+    <box label="cat" source="manual" occluded="0"
+      xtl="10.00" ytl="20.00" xbr="40.00" ybr="60.00" z_order="0"></box>
   </image>
 </annotations>
 """
@@ -94,7 +95,9 @@ VIA = {
         "file_attributes": {},
     }
 }
-VIA_CSV = """filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes
+VIA_CSV = """\
+filename,file_size,file_attributes,region_count,region_id,\
+region_shape_attributes,region_attributes
 a.jpg,823,"{}",1,0,"{""name"":""rect"",""x"":10,""y"":20,""width"":30,""height"":40}","{""label"":""cat""}"
 """
 SUPERVISELY_META = {
@@ -265,7 +268,8 @@ CVAT_VIDEO = """<?xml version="1.0" encoding="utf-8"?>
   <version>1.1</version>
   <meta><task><size>1</size><mode>interpolation</mode></task></meta>
   <track id="0" label="cat" source="manual">
-    <box frame="0" keyframe="1" outside="0" occluded="0" xtl="10.0" ytl="20.0" xbr="40.0" ybr="60.0" z_order="0"></box>
+    <box frame="0" keyframe="1" outside="0" occluded="0"
+      xtl="10.0" ytl="20.0" xbr="40.0" ybr="60.0" z_order="0"></box>
   </track>
 </annotations>
 """
@@ -340,7 +344,8 @@ def test_an_export_that_is_not_read_comes_with_the_command_that_converts_it(tmp_
         recognise(root)
     assert error.value.file == str(root / telling)
     assert error.value.problem.startswith(
-        f"an export of {name}, which is not read: convert it to COCO, in an environment of its own, with `"
+        f"an export of {name}, which is not read: convert it to COCO, "
+        "in an environment of its own, with `"
     )
     command = re.search("`(.+)`", error.value.problem)[1]
     assert "pip install" in command
@@ -393,7 +398,8 @@ def test_numbers_of_classes_in_metadata_need_names(tmp_path):
     write(
         tmp_path,
         {
-            "README.md": f"---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    {names}\n---\n"
+            "README.md": "---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n"
+            f"    {names}\n---\n"
         },
     )
     assert recognise(tmp_path).categories == ["cat"]

@@ -1,4 +1,4 @@
-"""What `farther init` says of files of detections."""
+"""Files of detections: formats, names and numbers of classes, and assumptions about them."""
 
 import json
 
@@ -8,27 +8,38 @@ from farther.errors import DataError
 from farther.projects import recognise, recognise_detector
 
 
+def labelled(folder, name_by_number, number_by_image):
+    """A dataset of COCO labels, with one box per image.
+
+    Args:
+        folder: Its folder.
+        name_by_number: Name of each class by its number in the file.
+        number_by_image: Number of the class in each image.
+    """
+    images = []
+    annotations = []
+    for image_id, number in enumerate(number_by_image):
+        images.append({"id": image_id, "file_name": f"{image_id}.jpg", "width": 9, "height": 9})
+        annotation = {
+            "id": image_id,
+            "image_id": image_id,
+            "category_id": number,
+            "bbox": [0, 0, 9, 9],
+            "area": 81,
+            "iscrowd": 0,
+        }
+        annotations.append(annotation)
+    categories = [{"id": number, "name": name} for number, name in name_by_number.items()]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    folder.mkdir()
+    (folder / "all.json").write_text(json.dumps(content))
+    return recognise(folder)
+
+
 @pytest.fixture
 def pets(tmp_path):
     """Twelve images, each of a cat or of a dog, whose numbers are 3 and 4."""
-    content = {
-        "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(12)],
-        "categories": [{"id": 3, "name": "cat"}, {"id": 4, "name": "dog"}],
-        "annotations": [
-            {
-                "id": k,
-                "image_id": k,
-                "category_id": 3 + k % 2,
-                "bbox": [0, 0, 9, 9],
-                "area": 81,
-                "iscrowd": 0,
-            }
-            for k in range(12)
-        ],
-    }
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets/all.json").write_text(json.dumps(content))
-    return recognise(tmp_path / "pets")
+    return labelled(tmp_path / "pets", {3: "cat", 4: "dog"}, [3, 4] * 6)
 
 
 @pytest.fixture
@@ -40,17 +51,19 @@ def found(tmp_path):
 
 def test_tables_say_how_many_detections_there_are_and_with_what(pets, found):
     (found / "r.csv").write_text(
-        'image,x1,y1,x2,y2,class,conf,logits\na.jpg,0,0,9,9,dog,0.7311,"[1, 0, 0]"\na.jpg,0,0,9,9,owl,0.3,"[0, 0, 1]"\n'
+        "image,x1,y1,x2,y2,class,conf,logits\n"
+        'a.jpg,0,0,9,9,dog,0.7311,"[1, 0, 0]"\n'
+        'a.jpg,0,0,9,9,owl,0.3,"[0, 0, 1]"\n'
     )
-    made = recognise_detector(found / "r.csv", pets)
+    recognised = recognise_detector(found / "r.csv", pets)
     params = {"score_threshold": 0.3, "classes": ["cat", "dog", "owl"]}
-    assert made.entry == {
+    assert recognised.entry == {
         "adapter": "detections",
         "params": params,
         "weights": str(found / "r.csv"),
     }
-    assert made.content == "2 detections of 1 images, with logits; without features"
-    assert made.assumed == ""
+    assert recognised.content == "2 detections of 1 images, with logits; without features"
+    assert recognised.assumed == ""
 
 
 @pytest.mark.parametrize(
@@ -64,8 +77,8 @@ def test_tables_say_how_many_detections_there_are_and_with_what(pets, found):
 )
 def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(pets, found, lines, columns):
     (found / "a.txt").write_text("\n".join(lines))
-    made = recognise_detector(found, pets)
-    params = made.entry["params"]
+    recognised = recognise_detector(found, pets)
+    params = recognised.entry["params"]
     assert (params.get("columns"), params["categories"]) == (
         columns and columns.split(),
         {0: "cat", 1: "dog"},
@@ -73,7 +86,8 @@ def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(pets, found
     assert params.get("fractions", False) == (columns is None or "cx" in columns)
     assert params["score_threshold"] == 0.3
     assert (
-        "classes are numbers: assumed to be the ID dataset's, in its order, from 0" in made.assumed
+        "classes are numbers: assumed to be the ID dataset's, in its order, from 0"
+        in recognised.assumed
     )
 
 
@@ -84,8 +98,8 @@ def test_names_beside_the_files_are_those_of_the_numbers(pets, found):
     ):
         recognise_detector(found, pets)
     (found / "classes.txt").write_text("dog\nowl\ncat\n")
-    made = recognise_detector(found, pets)
-    assert (made.entry["params"]["categories"], made.assumed) == (
+    recognised = recognise_detector(found, pets)
+    assert (recognised.entry["params"]["categories"], recognised.assumed) == (
         {0: "dog", 1: "owl", 2: "cat"},
         "",
     )
@@ -127,13 +141,21 @@ def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
 
 
 def results_of_pets(folder, number, *, images=12, without=None, **fields):
-    """COCO results of the best detection of each of the twelve images, under the number of its class."""
-    rows = []
+    """COCO results of the best detection of each of twelve images, with the number of its class."""
+    detections = []
     for k in range(images):
-        if k % 2 != without:
-            row = {"image_id": k, "category_id": number(k % 2), "bbox": [0, 0, 9, 9], "score": 0.5}
-            rows.append({**row, **{name: value(k) for name, value in fields.items()}})
-    (folder / "predictions.json").write_text(json.dumps(rows))
+        if k % 2 == without:
+            continue
+        detection = {
+            "image_id": k,
+            "category_id": number(k % 2),
+            "bbox": [0, 0, 9, 9],
+            "score": 0.5,
+        }
+        for name, value in fields.items():
+            detection[name] = value(k)
+        detections.append(detection)
+    (folder / "predictions.json").write_text(json.dumps(detections))
     return folder / "predictions.json"
 
 
@@ -161,65 +183,52 @@ def results_of_pets(folder, number, *, images=12, without=None, **fields):
 def test_the_numbers_of_coco_results_are_tested_on_labelled_images(
     pets, found, number, categories, assumed
 ):
-    made = recognise_detector(results_of_pets(found, number), pets)
-    assert made.entry["params"]["categories"] == categories
-    assert made.assumed.startswith("classes are numbers: assumed to be ")
-    assert assumed in made.assumed
-    assert ("write the right names into `categories`" in made.assumed) == ("but in only" in assumed)
+    recognised = recognise_detector(results_of_pets(found, number), pets)
+    assert recognised.entry["params"]["categories"] == categories
+    assert recognised.assumed.startswith("classes are numbers: assumed to be ")
+    assert assumed in recognised.assumed
+    assert ("write the right names into `categories`" in recognised.assumed) == (
+        "but in only" in assumed
+    )
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbers_shifted_by_one_are_seen_where_the_last_or_first_class_is_never_detected(
     tmp_path, found, first
 ):
-    content = {
-        "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(20)],
-        "categories": [
-            {"id": k + first, "name": name} for k, name in enumerate(("cat", "dog", "fox"))
-        ],
-        "annotations": [
-            {
-                "id": k,
-                "image_id": k,
-                "category_id": k % 2 + 2 * first,
-                "bbox": [0, 0, 9, 9],
-                "area": 81,
-                "iscrowd": 0,
-            }
-            for k in range(20)
-        ],
-    }
-    (tmp_path / "foxes").mkdir()
-    (tmp_path / "foxes/all.json").write_text(json.dumps(content))
+    name_by_number = {first: "cat", first + 1: "dog", first + 2: "fox"}
+    number_by_image = [2 * first, 2 * first + 1] * 10
+    foxes = labelled(tmp_path / "foxes", name_by_number, number_by_image)
     # Labels from 0 show cat and dog, and detections count from 1; or labels from 1 show dog and
     # fox, and these from 0.
     file = results_of_pets(
         found, lambda k: k + 1, images=20, file_name=lambda k: f"/elsewhere/{k}.jpg"
     )
-    made = recognise_detector(file, recognise(tmp_path / "foxes"))
-    assert made.entry["params"]["categories"] == dict(
-        enumerate(("cat", "dog", "fox"), start=1 - first)
-    )
-    assert f"in its order, from {1 - first}, as in 20 of 20 labelled images" in made.assumed
-    assert made.assumed.endswith("(else in 0)")
+    recognised = recognise_detector(file, foxes)
+    assumed_first = 1 - first
+    categories = {assumed_first: "cat", assumed_first + 1: "dog", assumed_first + 2: "fox"}
+    assert recognised.entry["params"]["categories"] == categories
+    words = f"in its order, from {assumed_first}, as in 20 of 20 labelled images"
+    assert words in recognised.assumed
+    assert recognised.assumed.endswith("(else in 0)")
 
 
 @pytest.mark.parametrize("written", ["{:.1f}", " {}", "{}.", "{:d}"])
 def test_classes_in_texts_are_numbers_however_they_are_written(pets, found, written):
     lines = [f"{written.format(k % 2)},{k}.jpg,0,0,9,9,0.5" for k in range(12)]
     (found / "r.csv").write_text("\n".join(["class,file,x1,y1,x2,y2,score", *lines]))
-    made = recognise_detector(found / "r.csv", pets)
-    assert made.entry["params"]["categories"] == {0: "cat", 1: "dog"}
-    assert "but in only" not in made.assumed
+    recognised = recognise_detector(found / "r.csv", pets)
+    assert recognised.entry["params"]["categories"] == {0: "cat", 1: "dog"}
+    assert "but in only" not in recognised.assumed
 
 
 @pytest.mark.parametrize(
     "number", [lambda k: float(3 + k), lambda k: str(3 + k), lambda k: f"{3 + k}.0"]
 )
 def test_numbers_of_coco_results_may_be_floats_or_texts(pets, found, number):
-    made = recognise_detector(results_of_pets(found, number), pets)
-    assert made.entry["params"]["categories"] == {3: "cat", 4: "dog"}
-    assert made.header.known_classes == ("cat", "dog")
+    recognised = recognise_detector(results_of_pets(found, number), pets)
+    assert recognised.entry["params"]["categories"] == {3: "cat", 4: "dog"}
+    assert recognised.header.known_classes == ("cat", "dog")
 
 
 def test_names_of_classes_that_are_digits_are_names(tmp_path, found):
@@ -240,5 +249,5 @@ def test_names_of_classes_that_are_digits_are_names(tmp_path, found):
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits/all.json").write_text(json.dumps(content))
     (found / "r.csv").write_text("class,file,x1,y1,x2,y2,score\n7,1.jpg,0,0,9,9,0.5")
-    made = recognise_detector(found / "r.csv", recognise(tmp_path / "digits"))
-    assert made.entry["params"] == {"score_threshold": 0.5, "classes": ["7", "8"]}
+    recognised = recognise_detector(found / "r.csv", recognise(tmp_path / "digits"))
+    assert recognised.entry["params"] == {"score_threshold": 0.5, "classes": ["7", "8"]}

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 from tests.detectors.test_torchvision_builders import published_as, without_memory
 from tests.detectors.torchvision_models import BUILT, of_classifier
-from tests.projects.test_projects import coco, picture
+from tests.projects.files import coco, picture
 
 from farther.detectors.networks.torchvision_builders import BUILDERS
 from farther.errors import DataError
@@ -89,9 +89,8 @@ def test_an_epsilon_that_the_file_does_not_say_is_assumed_aloud(pets, tmp_path):
             frozen[name] = frozen[name][:27]
     found = recognise_state_dict(saved(tmp_path, "retinanet_resnet50_fpn", state=frozen), pets)
     assert "norm_epsilon" not in found.params
-    assert (
-        found.assumed[-1]
-        == "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
+    assert found.assumed[-1] == (
+        "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
     )
 
 
@@ -100,7 +99,10 @@ def test_one_of_two_architectures_of_one_shape_is_assumed_aloud(name, size, pets
     path = saved(tmp_path, "fasterrcnn_mobilenet_v3_large_fpn", name=name)
     found = recognise_detector(path, pets)
     assert found.entry["params"]["architecture"] == f"mobilenet_v3_large_{size}"
-    message = f"mobilenet_v3_large_fpn and mobilenet_v3_large_320_fpn alike: assumed mobilenet_v3_large_{size}; "
+    message = (
+        "mobilenet_v3_large_fpn and mobilenet_v3_large_320_fpn alike: "
+        f"assumed mobilenet_v3_large_{size}; "
+    )
     assert message in found.assumed
 
 
@@ -115,8 +117,9 @@ def test_a_file_that_torchvision_publishes_needs_no_assumption(monkeypatch, pets
 def test_other_numbers_of_classes_are_refused_unless_names_lie_beside_the_file(pets, tmp_path):
     path = saved(tmp_path, "ssdlite320_mobilenet_v3_large", 5)
     message = (
-        r"a state dict names no classes: it has 5 outputs, which are the background and 4 classes, but the ID dataset "
-        r"has 2 classes; write the names of its classes into classes\.txt beside the file"
+        r"a state dict names no classes: it has 5 outputs, which are the background and 4 classes, "
+        r"but the ID dataset has 2 classes; "
+        r"write the names of its classes into classes\.txt beside the file"
     )
     with pytest.raises(DataError, match=message):
         recognise_detector(path, pets)

@@ -7,7 +7,7 @@ import pytest
 
 from farther.datasets.wordnet import WordNet
 from farther.errors import ParameterError
-from farther.projects.proposals import Lookup, encoder_params, propose
+from farther.projects.class_matching import Lookup, encoder_params, match_classes
 
 #: Words of a synset, and the first word of the one above.
 NOUNS = [
@@ -37,7 +37,7 @@ def wordnet(tmp_path_factory, write_wordnet) -> WordNet:
 def related(categories, id_classes, lookup):
     return {
         one.category: (one.relation, one.id_class, one.reason)
-        for one in propose(categories, id_classes, lookup)
+        for one in match_classes(categories, id_classes, lookup)
     }
 
 

@@ -187,7 +187,7 @@ def test_the_example_of_the_docs_has_the_values_in_its_comments():
     )
     made: dict = {}
     exec(example, made)
-    commented = re.findall(r"^(\w+\.evaluate.*?)\s+# ([\d.]+)", example, re.MULTILINE)
+    commented = re.findall(r"^(\w+\W.*?)\s+# ([\d.]+)", example, re.MULTILINE)
     assert len(commented) == 2
     for expression, value in commented:
         assert eval(expression, made) == float(value)

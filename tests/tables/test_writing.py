@@ -33,13 +33,10 @@ with write_aside(sys.argv[1]) as folder:
 
 @pytest.fixture
 def writing(tmp_path):
-    """Another process that has written half of artifacts/tables/coco; its number and where it writes."""
-    command, pipes = (
-        [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"],
-        {"text": True},
-    )
+    """Number and path of another process that has written half of artifacts/tables/coco."""
+    command = [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **pipes
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield process, Path(process.stdout.readline().strip())
         process.kill()
@@ -272,7 +269,10 @@ def write_text(path):
 
 
 def test_a_full_disk_is_one_message(tmp_path):
-    message = r"coco: no space left on device: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
+    message = (
+        r"coco: no space left on device: more than [\d,]+ bytes are needed "
+        r"\(1,500,000 were written, [\d,]+ are free\)"
+    )
     with pytest.raises(FartherError, match=message), write_aside(tmp_path / "coco") as aside:
         aside.write_bytes(b"x" * 1_500_000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

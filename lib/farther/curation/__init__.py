@@ -1,17 +1,19 @@
-"""Selection of the images of a benchmark's splits: ID classes and categories that overlap with them are left out."""
+"""Selection of the images of a benchmark's splits.
+
+Images that show an ID class, or a category that overlaps with one, are left out of the OOD splits.
+"""
 
 from farther.curation.decisions import (
     CHOICES,
     UNDO,
     Decision,
-    Decisions,
     DecisionsFile,
     ImageKey,
+    ReviewDecisions,
     time_after,
 )
 from farther.curation.division import Division
 from farther.curation.fates import Fates, explain, why
-from farther.curation.overruling import joint_decisions, votes
 from farther.curation.parameters import (
     Benchmark,
     IdSplit,
@@ -20,7 +22,8 @@ from farther.curation.parameters import (
     benchmark_kind,
     subsets_used,
 )
-from farther.curation.rules import PRECEDENCE, Rule, Rules, read_rules
+from farther.curation.review_votes import joint_decisions, votes
+from farther.curation.rules import PRECEDENCE, CategoryRule, Rules, read_rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.curation.splits import Curation, RuledSource, by_rules, curate, of_id_classes
 
@@ -30,9 +33,9 @@ __all__ = [
     "UNDO",
     "Benchmark",
     "Categories",
+    "CategoryRule",
     "Curation",
     "Decision",
-    "Decisions",
     "DecisionsFile",
     "Division",
     "Fates",
@@ -40,7 +43,7 @@ __all__ = [
     "ImageKey",
     "LabelledImages",
     "OodSplit",
-    "Rule",
+    "ReviewDecisions",
     "RuledSource",
     "Rules",
     "TablesFolder",

@@ -41,15 +41,19 @@ CANDIDATES = pl.Schema(
     }
 )
 
+#: The columns that a file of candidates must have, in each row; they name the image.
+_REQUIRED = ("dataset", "subset", "image_id")
+
 
 def write_candidates(path: str | Path, candidates: pl.DataFrame) -> None:
     """Writes a frame of `CANDIDATES`, replacing an existing file."""
-    empty_is_null = pl.when(pl.col(pl.String) != "").then(pl.col(pl.String)).name.keep()
+    text = pl.col(pl.String)
+    empty_is_null = pl.when(text != "").then(text).name.keep()
     with write_aside(path) as aside:
         candidates.with_columns(empty_is_null).write_csv(aside, float_precision=4)
 
 
-def listed(
+def candidate_mask(
     path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray
 ) -> np.ndarray:
     """Mask of the images of a subset that a file of candidates lists.
@@ -61,39 +65,40 @@ def listed(
         DataError: the file is absent or not of this form, or lists an image that the subset does
             not have; names row and field.
     """
-    rows = _read(Path(path)).filter(pl.col("dataset") == dataset, pl.col("subset") == subset)
-    names = pl.Series("image_id", image_id, dtype=pl.String)
-    unknown = rows.filter(~pl.col("image_id").is_in(names.implode()))
+    candidates = _read(Path(path)).filter(pl.col("dataset") == dataset, pl.col("subset") == subset)
+    images = pl.Series("image_id", image_id, dtype=pl.String)
+    unknown = candidates.filter(~pl.col("image_id").is_in(images.implode()))
     if unknown.height:
-        row, name = unknown["row"][0], unknown["image_id"][0]
+        name = unknown["image_id"][0]
         problem = (
             f"{dataset} {subset} has no image {name!r}; delete the row, or choose candidates again"
         )
-        raise DataError(problem, file=path, row=row, field="image_id")
-    return names.is_in(rows["image_id"].implode()).to_numpy()
+        raise DataError(problem, file=path, row=unknown["row"][0], field="image_id")
+    return images.is_in(candidates["image_id"].implode()).to_numpy()
 
 
 def _read(path: Path) -> pl.DataFrame:
     """Line (`row`), and dataset, subset and image, of each candidate."""
-    text = read_text(
-        path,
-        "the file does not exist; the stage `enrich` writes candidates from pools, see docs/enrichment.md",
+    if_absent = (
+        "the file does not exist; the stage `enrich` writes candidates from pools, "
+        "see docs/enrichment.md"
     )
-    names = list(CANDIDATES)[:3]
+    text = read_text(path, if_absent)
     try:
         frame = pl.read_csv(
             text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2
         )
     except pl.exceptions.PolarsError as error:
         raise DataError(f"not CSV: {error}", file=path) from None
-    if absent := [name for name in names if name not in frame.columns]:
-        raise DataError(
-            f"no column {absent[0]!r}: expected {', '.join(CANDIDATES)}", file=path, row=1
-        )
-    frame = frame.select("row", *names).filter(~pl.all_horizontal(pl.col(names).is_null()))
-    incomplete = frame.filter(pl.any_horizontal(pl.col(names).is_null()))
+    for name in _REQUIRED:
+        if name not in frame.columns:
+            problem = f"no column {name!r}: expected {', '.join(CANDIDATES)}"
+            raise DataError(problem, file=path, row=1)
+
+    is_null = pl.col(_REQUIRED).is_null()
+    frame = frame.select("row", *_REQUIRED).filter(~pl.all_horizontal(is_null))
+    incomplete = frame.filter(pl.any_horizontal(is_null))
     if incomplete.height:
-        raise DataError(
-            "expected dataset, subset and image_id", file=path, row=incomplete["row"][0]
-        )
+        problem = "expected dataset, subset and image_id"
+        raise DataError(problem, file=path, row=incomplete["row"][0])
     return frame

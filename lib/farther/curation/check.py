@@ -1,4 +1,4 @@
-"""What `curate` would refuse in an entry of the section `benchmarks`, before it runs."""
+"""Checks of the sections `benchmarks` and `enrich` of params.yaml before their stages run."""
 
 from __future__ import annotations
 
@@ -15,84 +15,109 @@ from farther.curation.parameters import Benchmark, IdSplit, benchmark
 from farther.curation.rules import read_rules
 from farther.errors import DataError, Finding, choose, refused
 
-#: The folders of decisions, which `curate` depends on, and of rules, of which `code` takes digests.
-DECISIONS, RULES = Path("data/decisions"), Path("data/benchmarks")
+#: The folder of decisions, which `curate` depends on.
+DECISIONS = Path("data/decisions")
+
+#: The folder of rules files, whose digests `code` writes.
+RULES = Path("data/benchmarks")
 
 
 def check_benchmark(name: str, params: Mapping[str, Any], datasets: Iterable[str]) -> list[Finding]:
-    """What is wrong with a benchmark: its parameters, datasets, rules, decisions and candidates; no image is opened."""
+    """Problems of a benchmark: its parameters, datasets, rules, decisions and candidates.
+
+    No image is opened.
+    """
     place = f"benchmarks.{name}"
     invalid = refused(place, partial(benchmark, name, params))
     if invalid:
         return invalid
-    made = benchmark(name, params)
+    checked = benchmark(name, params)
     return refused(
         place,
-        partial(_check_datasets, made, list(datasets)),
-        partial(_check_rules, made),
-        partial(_check_decisions, made),
-        partial(_check_candidates, name, made),
+        partial(_check_datasets, checked, list(datasets)),
+        partial(_check_rules, checked),
+        partial(_check_decisions, checked),
+        partial(_check_candidates, name, checked),
     )
 
 
 def check_enrichment(
     name: str, params: Mapping[str, Any], benchmarks: Iterable[str], datasets: Iterable[str]
 ) -> list[Finding]:
-    """What is wrong with an entry of the section `enrich`: its parameters, its benchmark, the datasets of its pools."""
+    """Problems of a search for candidates: its parameters, its benchmark, its pools' datasets."""
     place = f"enrich.{name}"
     invalid = refused(place, partial(enrichment, name, params))
     if invalid:
         return invalid
+    known_datasets = list(datasets)
     pools = enrichment(name, params).pools
-    checks = [partial(choose, "dataset", pool.dataset, list(datasets)) for pool in pools]
-    return refused(place, partial(choose, "benchmark", name, list(benchmarks)), *checks)
+    known_benchmark = partial(choose, "benchmark", name, list(benchmarks))
+    known_pools = [partial(choose, "dataset", pool.dataset, known_datasets) for pool in pools]
+    return refused(place, known_benchmark, *known_pools)
 
 
-def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
-    splits = (*made.splits.values(), *made.derived_splits.values())
-    for dataset in sorted(
-        {made.id, *(name for name, _ in made.id_sources.values()), *(one.dataset for one in splits)}
-    ):
+def _check_datasets(checked: Benchmark, known: Iterable[str]) -> None:
+    datasets = {checked.id}
+    for dataset, _ in checked.id_sources.values():
+        datasets.add(dataset)
+    for split in (*checked.splits.values(), *checked.derived_splits.values()):
+        datasets.add(split.dataset)
+    for dataset in sorted(datasets):
         choose("dataset", dataset, known)
 
 
-def _is_within(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a folder, whatever `..` it has."""
-    return Path(os.path.normpath(path)).is_relative_to(folder)
-
-
-def _check_rules(made: Benchmark) -> None:
-    """The rules file, the names in it, and the vocabulary of each split."""
-    if not _is_within(made.rules, RULES):
-        raise DataError(
-            f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules
-        )
-    rules = read_rules(made)
-    _ = rules.similarity  # opens WordNet where the rules use it
-    shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
-    ruled = [split for split in made.splits.values() if split.assigned == "by rules"]
-    others = [split for split in made.subsets.values() if isinstance(split, IdSplit)]
-    for vocabulary in dict.fromkeys(split.names for split in (*ruled, *shifted, *others)):
+def _check_rules(checked: Benchmark) -> None:
+    """Checks the rules file, the names in it, and the vocabulary of each split."""
+    if not _is_within(checked.rules, RULES):
+        problem = f"rules files belong in {RULES}, which stage `code` depends on"
+        raise DataError(problem, file=checked.rules)
+    rules = read_rules(checked)
+    rules.open_hierarchy()
+    for vocabulary in _vocabularies(checked):
         rules.of(vocabulary)
 
 
-def _check_decisions(made: Benchmark) -> None:
-    path = made.decisions
+def _vocabularies(checked: Benchmark) -> list[str]:
+    """The vocabularies of the splits whose images are chosen by the rules, without repetition."""
+    ood_splits = checked.splits.values()
+    shifted_splits = checked.shifted.values()
+    id_splits = checked.subsets.values()
+    vocabularies = [
+        *(split.names for split in ood_splits if split.assigned == "by rules"),
+        *(split.names for split in shifted_splits if split.classes == "by rules"),
+        *(split.names for split in id_splits if isinstance(split, IdSplit)),
+    ]
+    return list(dict.fromkeys(vocabularies))
+
+
+def _check_decisions(checked: Benchmark) -> None:
+    path = checked.decisions
     if path is None:
         return
     if not _is_within(path, DECISIONS):
         raise DataError(f"decisions belong in {DECISIONS}, which `curate` depends on", file=path)
     if not path.is_file():
-        problem = f"the file does not exist: leave `decisions` out, or write a file with the line {HEADER.strip()}"
+        problem = (
+            "the file does not exist: leave `decisions` out, or write a file with the line "
+            f"{HEADER.strip()}"
+        )
         raise DataError(problem, file=path)
     DecisionsFile(path).read()
 
 
-def _check_candidates(name: str, made: Benchmark) -> None:
+def _check_candidates(name: str, checked: Benchmark) -> None:
     from_pools = FROM_POOLS / f"{name}.csv"
-    for split in made.splits.values():
+    for split in checked.splits.values():
         path = split.candidates
         if path is None or path == from_pools or path.is_file():
             continue
-        problem = f"the file does not exist: write it, or name the list that stage `enrich` writes, {from_pools}"
+        problem = (
+            "the file does not exist: write it, or name the list that stage `enrich` writes, "
+            f"{from_pools}"
+        )
         raise DataError(problem, file=path)
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder, also one with `..` in it."""
+    return Path(os.path.normpath(path)).is_relative_to(folder)

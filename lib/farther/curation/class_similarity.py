@@ -1,12 +1,11 @@
-"""Sorting of classes by the similarity of their names to the nearest ID class, and how far out each class is."""
+"""Sorting of classes by the similarity of their names to the nearest ID class: their OODness."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from os.path import normpath
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
@@ -18,21 +17,24 @@ from farther.datasets.wordnet import open_hierarchy
 from farther.registry import STRICT
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
 
-#: OODness of a class that no rule is about.
+#: OODness of a class that no rule names.
 FARTHEST = 3
 
 #: Similarities that differ by less are equal.
 ROUNDING = 1e-9
 
+#: The similarities of a pair of classes that are stored.
+_MEASURES = ("path", "wu_palmer", "leacock_chodorow")
+
 
 @dataclass(config=STRICT, frozen=True, kw_only=True)
 class ClassesBy:
-    """How classes that no list of the rules file names are sorted: by similarity to the nearest ID class.
+    """Sorting of classes that no list of the rules file names, by similarity to an ID class.
 
     Args:
         similarity: The similarity of two names; see `farther.datasets.hierarchy.NameSimilarity`.
-        near_above: Least similarity of a near class.
-        overlap_above: Least similarity at which a class overlaps with an ID class; 1: the same
+        near_above: Lowest similarity to the nearest ID class at which a class is near.
+        overlap_above: Lowest similarity at which a class overlaps with an ID class; 1: the same
             kind.
         hierarchy: WordNet's `dict` folder, or a YAML file
             (`farther.datasets.hierarchy.HierarchyFile`), relative to the rules file.
@@ -62,9 +64,12 @@ class ClassSimilarity:
     """Similarity of class names to the nearest of several ID classes.
 
     Args:
-        by: How it is measured.
+        by: The measure and the hierarchy.
         folder: The folder that paths in `by` are relative to.
         id_classes: The ID classes.
+
+    Attributes:
+        hierarchy: The opened hierarchy.
 
     Raises:
         DataError: the hierarchy or the mapping of synsets is absent or damaged, or has none of the
@@ -74,64 +79,65 @@ class ClassSimilarity:
     def __init__(self, by: ClassesBy, folder: Path, id_classes: Sequence[str]):
         self.by = by
         self._id_classes = id_classes
-        synsets = None if by.synsets is None else read_synsets(normpath(folder / by.synsets))
+        synsets = None
+        if by.synsets is not None:
+            synsets = read_synsets(normpath(folder / by.synsets))
         self.hierarchy = open_hierarchy(
             normpath(folder / by.hierarchy), synsets, by.leacock_chodorow
         )
-        self._nearest = cache(lambda name: self.hierarchy.nearest(name, id_classes, by.similarity))
+        self._nearest_by_category: dict[str, NameSimilarity | None] = {}
 
     def nearest(self, category: str) -> tuple[str, float] | None:
-        """The most similar ID class and the similarity; None for a name that the hierarchy does not have."""
-        found: NameSimilarity | None = self._nearest(category)
-        return None if found is None else (found.other, float(getattr(found, self.by.similarity)))
+        """The most similar ID class and the similarity; None for a name outside the hierarchy."""
+        if category not in self._nearest_by_category:
+            self._nearest_by_category[category] = self.hierarchy.nearest(
+                category, self._id_classes, self.by.similarity
+            )
+        nearest = self._nearest_by_category[category]
+        if nearest is None:
+            return None
+        return nearest.other, float(getattr(nearest, self.by.similarity))
 
     def pairs(self, categories: Sequence[str]) -> ClassPairs:
-        """Similarity of each category to each ID class, but for names that the hierarchy does not have."""
-        found = [
-            (category, similarity)
-            for category in dict.fromkeys(categories)
-            for id_class in self._id_classes
-            if (similarity := self.hierarchy.similarity(category, id_class)) is not None
-        ]
-        measures = ("path", "wu_palmer", "leacock_chodorow")
-        return ClassPairs(
-            category=[category for category, _ in found],
-            id_class=[similarity.other for _, similarity in found],
-            **{name: [getattr(similarity, name) for _, similarity in found] for name in measures},
-        )
+        """Similarity of each category to each ID class, without names outside the hierarchy."""
+        columns: dict[str, list[Any]] = {"category": [], "id_class": []}
+        for measure in _MEASURES:
+            columns[measure] = []
+        for category in dict.fromkeys(categories):
+            for id_class in self._id_classes:
+                similarity = self.hierarchy.similarity(category, id_class)
+                if similarity is None:
+                    continue
+                columns["category"].append(category)
+                columns["id_class"].append(similarity.other)
+                for measure in _MEASURES:
+                    columns[measure].append(getattr(similarity, measure))
+        return ClassPairs(**columns)
 
     def unknown(self, categories: Sequence[str]) -> list[str]:
         """The ID classes, then the categories, that the hierarchy does not have."""
-        return [
-            name
-            for name in dict.fromkeys((*self._id_classes, *categories))
-            if not self.hierarchy.synsets(name)
-        ]
+        names = dict.fromkeys((*self._id_classes, *categories))
+        return [name for name in names if not self.hierarchy.synsets(name)]
 
 
 def image_classes(source: LabelledImages, classes: SortedClasses) -> ImageClasses:
-    """The class of each image that decides how far out it is.
+    """The class with the lowest OODness in each image, which decides how far out the image is.
 
     Args:
         source: Images of one dataset.
         classes: The classes of that dataset.
     """
+    oodness = pl.col("oodness").fill_null(FARTHEST)
+    oodness_by_category = classes.frame.select("category", "oodness")
+    objects = source.objects.frame.select("image_id", "category").join(
+        oodness_by_category, on="category", how="left", maintain_order="left"
+    )
     nearest = (
-        source.objects.frame.select("image_id", "category")
-        .join(
-            classes.frame.select("category", "oodness"),
-            on="category",
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(pl.col("oodness").fill_null(FARTHEST))
+        objects.with_columns(oodness)
         .sort("oodness", maintain_order=True)
         .unique("image_id", keep="first", maintain_order=True)
     )
-    joined = source.images.frame.select("image_id").join(
+    images = source.images.frame.select("image_id").join(
         nearest, on="image_id", how="left", maintain_order="left"
     )
-    filled = joined.with_columns(
-        pl.col("category").fill_null(""), pl.col("oodness").fill_null(FARTHEST)
-    )
-    return ImageClasses.from_frame(filled)
+    return ImageClasses.from_frame(images.with_columns(pl.col("category").fill_null(""), oodness))

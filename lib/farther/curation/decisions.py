@@ -1,4 +1,6 @@
-"""Reviewers' decisions about images: one line per decision, append-only, in a file under version control.
+"""Reviewers' decisions about images, in an append-only file under version control.
+
+One line per decision:
 
     time,reviewer,dataset,subset,image_id,decision,id_class,note
     2026-11-21T09:30:02.114Z,ann,coco,val2017,000000000004,remove,person,behind the bus
@@ -7,8 +9,8 @@
 
 A line is never changed or taken out: `undo` takes back the reviewer's last decision on that image.
 So a line is one `write`, two writers cannot destroy each other's lines, and git joins two branches
-by keeping the lines of both. An apostrophe stands before a value that a spreadsheet would take for
-a formula.
+by keeping the lines of both. A value that a spreadsheet would take for a formula begins with an
+apostrophe.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ UNDO = "undo"
 COLUMNS = ("time", "reviewer", "dataset", "subset", "image_id", "decision", "id_class", "note")
 HEADER = ",".join(COLUMNS) + "\n"
 
-#: Columns that name an image, and a reviewer's view of one.
+#: Columns that name an image.
 IMAGE = ("dataset", "subset", "image_id")
-VIEW = (*IMAGE, "reviewer")
+
+#: Columns that name an image and its reviewer.
+_IMAGE_AND_REVIEWER = (*IMAGE, "reviewer")
 
 #: One row per line: its number in the file, then the file's columns.
 LINES = pl.Schema(
@@ -55,39 +59,60 @@ LINES = pl.Schema(
     ]
 )
 
-_REMOVES = pl.col("decision") == "remove"
 
-#: Field, rows with a wrong value, and the problem, with names of columns in braces.
-_CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
-    (
-        "reviewer",
-        ~pl.col("reviewer").str.contains(r"^[\w.@-](?:[\w .@-]{0,78}[\w.@-])?$"),
-        "expected letters, digits, spaces and '.@_-', at most 80 of them, found {reviewer!r:.200}",
-    ),
-    (
-        "decision",
-        ~pl.col("decision").is_in([*CHOICES, UNDO]),
-        f"expected one of {', '.join((*CHOICES, UNDO))}, found {{decision!r}}",
-    ),
-    (
-        "id_class",
-        (pl.col("id_class") != "") & ~_REMOVES,
-        "only 'remove' has an ID class, found {id_class!r:.200}",
-    ),
-    (
-        "note",
-        _REMOVES & (pl.col("id_class") == "") & (pl.col("note") == ""),
-        "'remove' needs the ID class that the image shows, or a note that says why",
-    ),
-    *(
-        (
-            name,
-            pl.col(name).str.contains(r"[\p{C}\p{Zl}\p{Zp}]"),
-            f"expected text in one line, found {{{name}!r}}",
-        )
-        for name in (*IMAGE, "id_class", "note")
-    ),
-)
+@dataclass(frozen=True)
+class _FieldCheck:
+    """A condition on one field of a line.
+
+    Args:
+        field: Name of the column.
+        is_wrong: True for rows with a wrong value.
+        problem: Text of the error, with names of columns in braces.
+    """
+
+    field: str
+    is_wrong: pl.Expr
+    problem: str
+
+
+def _field_checks() -> list[_FieldCheck]:
+    """The checks of all fields but the time."""
+    reviewer = pl.col("reviewer")
+    is_name = reviewer.str.contains(r"^[\w.@-](?:[\w .@-]{0,78}[\w.@-])?$")
+    decision = pl.col("decision")
+    has_class = pl.col("id_class") != ""
+    known_decisions = (*CHOICES, UNDO)
+    checks = [
+        _FieldCheck(
+            "reviewer",
+            ~is_name,
+            "expected letters, digits, spaces and '.@_-', at most 80 of them, "
+            "found {reviewer!r:.200}",
+        ),
+        _FieldCheck(
+            "decision",
+            ~decision.is_in(known_decisions),
+            f"expected one of {', '.join(known_decisions)}, found {{decision!r}}",
+        ),
+        _FieldCheck(
+            "id_class",
+            has_class & (decision != "remove"),
+            "only 'remove' has an ID class, found {id_class!r:.200}",
+        ),
+        _FieldCheck(
+            "note",
+            (decision == "remove") & ~has_class & (pl.col("note") == ""),
+            "'remove' needs the ID class that the image shows, or a note that says why",
+        ),
+    ]
+    for name in (*IMAGE, "id_class", "note"):
+        has_control_characters = pl.col(name).str.contains(r"[\p{C}\p{Zl}\p{Zp}]")
+        problem = f"expected text in one line, found {{{name}!r}}"
+        checks.append(_FieldCheck(name, has_control_characters, problem))
+    return checks
+
+
+_CHECKS = _field_checks()
 
 
 class ImageKey(NamedTuple):
@@ -132,7 +157,9 @@ class Decision:
         _check(pl.DataFrame([{"row": None, **asdict(self)}], schema=LINES), None)
 
     def __str__(self) -> str:
-        return " → ".join(filter(None, (self.decision, self.id_class)))
+        if self.id_class:
+            return f"{self.decision} → {self.id_class}"
+        return self.decision
 
     @property
     def image(self) -> ImageKey:
@@ -141,14 +168,14 @@ class Decision:
 
     def to_line(self) -> str:
         """Its line of the file, with the line end."""
-        written = io.StringIO()
         time = self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values = {**asdict(self), "time": time}.values()
-        csv.writer(written, lineterminator="\n").writerow(map(spreadsheet, values))
-        return written.getvalue()
+        fields = {**asdict(self), "time": time}
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(map(spreadsheet, fields.values()))
+        return line.getvalue()
 
 
-class Decisions:
+class ReviewDecisions:
     """Decisions of several reviewers.
 
     Args:
@@ -167,41 +194,53 @@ class Decisions:
 
     def __init__(self, lines: pl.DataFrame | None = None, file: str | Path | None = None):
         self.file = file
-        lines = pl.DataFrame(schema=LINES) if lines is None else lines
+        if lines is None:
+            lines = pl.DataFrame(schema=LINES)
         _check(lines, file)
-        frame = lines.unique(COLUMNS, keep="first", maintain_order=True).sort(
-            "time", maintain_order=True
+        unique = lines.unique(COLUMNS, keep="first", maintain_order=True)
+        by_time = unique.sort("time", maintain_order=True)
+
+        # The number of active decisions after each line: a decision adds one, `undo` takes one.
+        is_undo = pl.col("decision") == UNDO
+        depth = pl.when(is_undo).then(-1).otherwise(1).cum_sum().over(_IMAGE_AND_REVIEWER)
+        line_before = (
+            pl.col("time", "row", "decision")
+            .shift()
+            .over(_IMAGE_AND_REVIEWER)
+            .name.suffix("_before")
         )
-        before = [
-            pl.col(name).shift().over(VIEW).alias(f"{name}_before")
-            for name in ("time", "row", "decision")
-        ]
-        steps = pl.when(pl.col("decision") == UNDO).then(-1).otherwise(1)
-        frame = frame.with_columns(*before, depth=steps.cum_sum().over(VIEW))
-        about = "{dataset} {subset} {image_id}"
-        problem = (
-            f"{{reviewer}} says '{{decision}}' about {about}, and '{{decision_before}}' in row {{row_before}}, "
-            "both at {time}: delete one of the two"
+        checked = by_time.with_columns(line_before, depth=depth)
+        self._refuse_equal_times(checked)
+        self._refuse_undo_of_nothing(checked)
+
+        # A decision is active if no later line takes the number below its own.
+        is_kept = pl.col("depth") <= pl.col("depth").cum_min(reverse=True).over(_IMAGE_AND_REVIEWER)
+        self.frame = checked.select(*LINES, is_active=~is_undo & is_kept)
+        self.current = self.frame.filter("is_active").unique(
+            _IMAGE_AND_REVIEWER, keep="last", maintain_order=True
         )
-        _refuse(frame, pl.col("time") == pl.col("time_before"), "decision", problem, file)
-        _refuse(
-            frame,
-            pl.col("depth") < 0,
-            "decision",
-            f"{{reviewer}} has no decision on {about} to undo",
-            file,
-        )
-        kept = pl.col("depth") <= pl.col("depth").cum_min(reverse=True).over(VIEW)
-        self.frame = frame.select(*LINES, is_active=(pl.col("decision") != UNDO) & kept)
-        self.current = self.frame.filter("is_active").unique(VIEW, keep="last", maintain_order=True)
 
     def __len__(self) -> int:
         return self.frame.height
 
+    def _refuse_equal_times(self, lines: pl.DataFrame) -> None:
+        problem = (
+            "{reviewer} says '{decision}' about {dataset} {subset} {image_id}, and "
+            "'{decision_before}' in row {row_before}, both at {time}: delete one of the two"
+        )
+        has_equal_time = pl.col("time") == pl.col("time_before")
+        _refuse(lines.filter(has_equal_time), "decision", problem, self.file)
+
+    def _refuse_undo_of_nothing(self, lines: pl.DataFrame) -> None:
+        problem = "{reviewer} has no decision on {dataset} {subset} {image_id} to undo"
+        _refuse(lines.filter(pl.col("depth") < 0), "decision", problem, self.file)
+
     def latest(self, reviewer: str) -> Decision | None:
         """The reviewer's last decision that was not taken back."""
-        rows = self.frame.filter("is_active", reviewer=reviewer).select(COLUMNS).tail(1).to_dicts()
-        return Decision(**rows[0]) if rows else None
+        active = self.frame.filter("is_active", reviewer=reviewer)
+        if not active.height:
+            return None
+        return Decision(**active.select(COLUMNS).row(-1, named=True))
 
     def last_time(self, reviewer: str) -> datetime | None:
         """Time of the reviewer's last line, None without lines."""
@@ -214,33 +253,28 @@ class Decisions:
     def check(self, known: pl.DataFrame, id_classes: Collection[str]) -> None:
         """Raises an error for a decision, taken back or not, on an unknown image or ID class.
 
+        Args:
+            known: The images of the benchmark's OOD sources; has the columns of `IMAGE`.
+            id_classes: Names of the ID classes.
+
         Raises:
             DataError: names file, row and field.
         """
         sources = known.select("dataset", "subset").unique().sort("dataset", "subset")
         names = ", ".join(" ".join(source) for source in sources.iter_rows())
         problem = f"the benchmark draws no OOD images from {{dataset}} {{subset}}. Known: {names}"
-        elsewhere = self.frame.join(sources, on=["dataset", "subset"], how="anti")
-        _refuse(
-            elsewhere,
-            ~pl.col("dataset").is_in(sources["dataset"].to_list()),
-            "dataset",
-            problem,
-            self.file,
-        )
-        _refuse(elsewhere, pl.lit(True), "subset", problem, self.file)
-        unknown = self.frame.join(known, on=IMAGE, how="anti")
-        _refuse(
-            unknown,
-            pl.lit(True),
-            "image_id",
-            "{dataset} {subset} has no image {image_id!r}",
-            self.file,
-        )
+        of_other_sources = self.frame.join(sources, on=["dataset", "subset"], how="anti")
+        is_known_dataset = pl.col("dataset").is_in(sources["dataset"].to_list())
+        _refuse(of_other_sources.filter(~is_known_dataset), "dataset", problem, self.file)
+        _refuse(of_other_sources, "subset", problem, self.file)
+
+        of_unknown_images = self.frame.join(known, on=IMAGE, how="anti")
+        problem = "{dataset} {subset} has no image {image_id!r}"
+        _refuse(of_unknown_images, "image_id", problem, self.file)
+
+        is_class_or_none = pl.col("id_class").is_in(["", *id_classes])
         problem = f"{{id_class!r}} is not an ID class. Known: {', '.join(id_classes)}"
-        _refuse(
-            self.frame, ~pl.col("id_class").is_in(["", *id_classes]), "id_class", problem, self.file
-        )
+        _refuse(self.frame.filter(~is_class_or_none), "id_class", problem, self.file)
 
 
 class DecisionsFile:
@@ -253,16 +287,16 @@ class DecisionsFile:
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
-    def read(self) -> Decisions:
+    def read(self) -> ReviewDecisions:
         """All decisions; none when the file does not exist.
 
         Raises:
             DataError: the file is a broken link, or a line is not one of this form; names file, row
-                and field. Or see `Decisions`.
+                and field. Or see `ReviewDecisions`.
         """
         if not is_present(self.path):
-            return Decisions(file=self.path)
-        return Decisions(_lines(self.path), self.path)
+            return ReviewDecisions(file=self.path)
+        return ReviewDecisions(_lines(self.path), self.path)
 
     def state(self) -> tuple[int, ...]:
         """Inode, size and time of the file, () if absent; differs after a change.
@@ -305,75 +339,94 @@ class DecisionsFile:
             FartherError: the line cannot be written; the file is unchanged.
         """
         file.seek(-1, os.SEEK_END)
-        self._write(file, ("" if file.read(1) == b"\n" else "\n") + decision.to_line())
+        line = decision.to_line()
+        if file.read(1) != b"\n":
+            line = f"\n{line}"
+        self._write(file, line)
 
     def _write(self, file: FileIO, text: str) -> None:
-        size, line = os.fstat(file.fileno()).st_size, text.encode()
+        size_before = os.fstat(file.fileno()).st_size
+        content = text.encode()
         try:
-            written = file.write(line)
-            if written == len(line):
+            count = file.write(content)
+            if count == len(content):
                 os.fsync(file)
                 return
-            problem = f"only {written} of {len(line)} bytes were written"
+            problem = f"only {count} of {len(content)} bytes were written"
         except OSError as error:
             problem = str(error)
-        file.truncate(size)
+        file.truncate(size_before)
         raise FartherError(f"{self.path}: the decision was not saved: {problem}")
 
 
 def time_after(before: datetime | None) -> datetime:
-    """Now in whole milliseconds, but later than `before`: decisions keep their order when a clock is set back."""
+    """Now in whole milliseconds, but later than `before`.
+
+    So decisions keep their order when a clock is set back.
+    """
     now = datetime.now(UTC)
     now = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    return now if before is None else max(now, before + timedelta(milliseconds=1))
+    if before is None:
+        return now
+    return max(now, before + timedelta(milliseconds=1))
 
 
 def _lines(path: Path) -> pl.DataFrame:
     """The lines of a file as a frame of `LINES`."""
+    as_text = pl.DataFrame(_rows(path), schema={**LINES, "time": pl.String})
+    parsed_time = pl.col("time").str.to_datetime("%+", time_unit="us", strict=False)
+    lines = as_text.with_columns(time=parsed_time, time_text="time")
+
+    # Python has no other years, and later decisions must fit, too.
+    is_time = pl.col("time").dt.year().is_between(1, 9998).fill_null(value=False)
+    problem = (
+        "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {time_text!r:.200}"
+    )
+    _refuse(lines.filter(~is_time).drop("time"), "time", problem, path)
+    return lines.select(pl.col(name).cast(dtype) for name, dtype in LINES.items())
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file: number of the line (`row`), and text by column."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     rows: list[dict[str, Any]] = []
     try:
         header = next(reader, [])
         if tuple(header) != COLUMNS:
-            problem = (
-                f"expected the columns {','.join(COLUMNS)}, found {','.join(header) or 'nothing'}"
-            )
+            columns = ",".join(header) or "nothing"
+            problem = f"expected the columns {','.join(COLUMNS)}, found {columns}"
             raise DataError(problem, file=path, row=1)
-        for values in filter(None, reader):
+        for values in reader:
+            if not values:
+                continue
             if len(values) != len(COLUMNS):
                 problem = f"expected {len(COLUMNS)} values, found {len(values)}"
                 advice = "complete the line, or delete it if it was cut off"
                 raise DataError(f"{problem}: {advice}", file=path, row=reader.line_num)
-            rows.append(
-                {
-                    "row": reader.line_num,
-                    **dict(zip(COLUMNS, map(of_spreadsheet, values), strict=True)),
-                }
-            )
+            row: dict[str, Any] = {"row": reader.line_num}
+            for column, value in zip(COLUMNS, values, strict=True):
+                row[column] = of_spreadsheet(value)
+            rows.append(row)
     except csv.Error as error:
         raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
-    written = pl.DataFrame(rows, schema={**LINES, "time": pl.String})
-    lines = written.with_columns(
-        time=pl.col("time").str.to_datetime("%+", time_unit="us", strict=False), given="time"
-    )
-    problem = "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {given!r:.200}"
-    # Python has no other years, and later decisions must fit, too.
-    is_time = lines.select(
-        pl.col("time").dt.year().is_between(1, 9998).fill_null(value=False)
-    ).to_series()
-    _refuse(lines.drop("time"), pl.lit(~is_time), "time", problem, path)
-    return lines.select(pl.col(name).cast(dtype) for name, dtype in LINES.items())
+    return rows
 
 
 def _check(lines: pl.DataFrame, file: str | Path | None) -> None:
-    for field, wrong, problem in _CHECKS:
-        _refuse(lines, wrong, field, problem, file)
+    for check in _CHECKS:
+        _refuse(lines.filter(check.is_wrong), check.field, check.problem, file)
 
 
-def _refuse(
-    lines: pl.DataFrame, wrong: pl.Expr, field: str, problem: str, file: str | Path | None
-) -> None:
-    """Raises an error about the first of the wrong rows; names of columns in `problem` are in braces."""
-    found = lines.filter(wrong).sort("row", maintain_order=True).head(1)
-    for row in found.iter_rows(named=True):
-        raise DataError(problem.format_map(row), file=file, row=row["row"], field=field)
+def _refuse(wrong: pl.DataFrame, field: str, problem: str, file: str | Path | None) -> None:
+    """Raises an error about the first of wrong lines, if there are any.
+
+    Args:
+        wrong: Lines with a wrong value.
+        field: Name of the column with the wrong value.
+        problem: Text of the error, with names of columns in braces.
+        file: Name in messages.
+    """
+    if not wrong.height:
+        return
+    first = wrong.sort("row", maintain_order=True).row(0, named=True)
+    raise DataError(problem.format_map(first), file=file, row=first["row"], field=field)

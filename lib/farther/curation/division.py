@@ -1,4 +1,4 @@
-"""Division of an ID dataset's classes into known and unknown ones, as open-set recognition defines its benchmarks."""
+"""Division of an ID dataset's classes into known and unknown ones, for open-set recognition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farther.tables.files import digest
 
 @dataclass(config=STRICT, kw_only=True)
 class Division:
-    """Which classes of the ID dataset are known; the others are unknown.
+    """Division of the ID dataset's classes into known and unknown ones.
 
     Images of known classes are the ID splits. Images of unknown classes are in no ID split, and may
     be an OOD split of the same dataset (Scheirer et al. 2013, doi:10.1109/TPAMI.2012.256; OpenOOD,
@@ -62,9 +62,9 @@ class Division:
             )
         if self.seed is not None:
             raise ValueError("seed: it draws nothing where 'known' lists the classes; leave it out")
-        twice = [name for name in self.known if self.known.count(name) > 1]
-        if twice:
-            raise ValueError(f"known: {twice[0]!r} is listed twice")
+        for name in self.known:
+            if self.known.count(name) > 1:
+                raise ValueError(f"known: {name!r} is listed twice")
 
     def known_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
         """The known classes, in the order of `classes`.
@@ -75,24 +75,39 @@ class Division:
         Raises:
             ParameterError: a listed name is not a class, or no class would be unknown.
         """
-        count = self.known if isinstance(self.known, int) else len(self.known)
-        if not isinstance(self.known, int):
-            absent = [name for name in self.known if name not in classes]
-            if absent:
-                listed = ", ".join(classes[:LISTED])
-                more = "" if len(classes) <= LISTED else ", …"
-                raise ParameterError(
-                    f"division: known: {absent[0]!r} is not a class. Classes: {listed}{more}"
-                )
+        if isinstance(self.known, int):
+            count = self.known
+        else:
+            count = len(self.known)
+            _refuse_absent(self.known, classes)
         if count > len(classes):
             raise ParameterError(f"division: known: {count} classes, but there are {len(classes)}")
         if count == len(classes):
             raise ParameterError(
                 f"division: known: all {count} classes are known, which leaves no unknown class"
             )
+
         if isinstance(self.known, int):
-            seed = str(self.seed)
-            chosen = set(heapq.nsmallest(count, classes, key=lambda name: digest(seed, name)))
+            known = set(self._drawn(count, classes))
         else:
-            chosen = set(self.known)
-        return tuple(name for name in classes if name in chosen)
+            known = set(self.known)
+        return tuple(name for name in classes if name in known)
+
+    def _drawn(self, count: int, classes: Sequence[str]) -> list[str]:
+        """The classes whose names have the smallest digests together with the seed."""
+        seed = str(self.seed)
+
+        def digest_with_seed(name: str) -> str:
+            return digest(seed, name)
+
+        return heapq.nsmallest(count, classes, key=digest_with_seed)
+
+
+def _refuse_absent(known: Sequence[str], classes: Sequence[str]) -> None:
+    for name in known:
+        if name in classes:
+            continue
+        listed = ", ".join(classes[:LISTED])
+        if len(classes) > LISTED:
+            listed = f"{listed}, …"
+        raise ParameterError(f"division: known: {name!r} is not a class. Classes: {listed}")

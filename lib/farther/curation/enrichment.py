@@ -1,4 +1,6 @@
-"""Finds candidates for a benchmark's OOD splits in larger pools of images; reviewers decide on them before use.
+"""Search for candidates for a benchmark's OOD splits in larger pools of images.
+
+Reviewers decide on the candidates before use.
 
 FMIYC (Section 4.1, Appendix B) added images to its near and far splits: candidates without a
 labelled ID category and with a labelled near or far one, each reviewed by people. It does not
@@ -7,9 +9,9 @@ specify their order; here categories with the fewest images in the splits come f
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass as plain
 from dataclasses import field, replace
 from typing import Annotated, Any, Protocol
 
@@ -18,7 +20,7 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.curation.candidates import CANDIDATES as COLUMNS
-from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
+from farther.curation.decisions import IMAGE, DecisionsFile, ReviewDecisions
 from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
 from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
@@ -35,7 +37,7 @@ KINDS: Mapping[Distance, tuple[str | None, ...]] = {
 }
 
 #: Columns of a table of the categories that make an image a candidate.
-_WANTED = dict.fromkeys(("distance", "dataset", "subset", "category"), pl.String)
+_SEARCH_CATEGORIES = dict.fromkeys(("distance", "dataset", "subset", "category"), pl.String)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -82,17 +84,17 @@ NEEDS = pl.Schema(
 )
 
 
-@plain(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class SearchResult:
     """Result of a search.
 
     Args:
         candidates: Frame of `farther.curation.candidates.CANDIDATES`: the candidates in the order
             of choice, then, sorted, other images that reviewers decided on.
-        counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as
-            far as the search got, because they are `present` in the benchmark, or as `copies`
-            (near-duplicates included) of an image there or of an earlier candidate; `decided` on by
-            reviewers, and of these `accepted`; `candidates` that are open or accepted.
+        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `present`: qualified
+            images that the search left out because the benchmark has them; `copies`: those left out
+            as duplicates or near-duplicates of an image there or of an earlier candidate;
+            `decided`: on by reviewers; `accepted`: by reviewers; `candidates`: open or accepted.
         needs: Frame of `NEEDS`, one row per distance and category.
     """
 
@@ -118,11 +120,11 @@ def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledIma
         DataError: a table or a file is damaged.
     """
     splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
-    whole = replace(benchmark, most={}, splits=splits)
+    unlimited = replace(benchmark, most={}, splits=splits)
     decisions = _decisions(benchmark)
     rules = read_rules(benchmark)
-    images_by_split = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
-    for ruled in by_rules(whole, tables, rules).values():
+    images_by_split = {name: id_split(unlimited, name, tables, rules) for name in benchmark.subsets}
+    for ruled in by_rules(unlimited, tables, rules).values():
         fates, _ = ruled.decided(decisions)
         for name, split in ruled.splits.items():
             images_by_split[name] = ruled.source.select(fates.fate == split.distance)
@@ -161,14 +163,14 @@ def find(
     distances = _distances(params, benchmark)
     rules = read_rules(benchmark)
     pools = _as_splits(params, benchmark, distances[0])
-    wanted = _wanted(params, distances, pools, tables, rules)
+    search_categories = _search_categories(params, distances, pools, tables, rules)
     decisions = _decisions(benchmark)
     known = _KnownImages(splits, duplicates)
     images_by_category = _images_by_category(benchmark, splits)
 
     searched = []
     for ruled in by_rules(replace(benchmark, splits=pools), tables, rules).values():
-        pool = _Pool.of(ruled, decisions, wanted)
+        pool = _Pool.of(ruled, decisions, search_categories)
         searched.append(pool)
         known.take(pool.refused)
         images_by_category.update(pool.reassigned.select("name", "distance").iter_rows())
@@ -189,14 +191,14 @@ def find(
 
     chosen = pl.DataFrame(candidates, schema=COLUMNS)
     decided = pl.concat([pool.decided for pool in searched])
-    others = decided.join(chosen, on=IMAGE, how="anti").sort(IMAGE)
+    decided_only = decided.join(chosen, on=IMAGE, how="anti").sort(IMAGE)
     not_chosen = {
         "category": pl.lit(""),
         "shown": pl.lit(0, pl.Int64),
         "neighbour": pl.lit(""),
         "similarity": pl.lit(None, pl.Float64),
     }
-    listed = pl.concat([chosen, others.select(*IMAGE, "distance", **not_chosen)])
+    listed = pl.concat([chosen, decided_only.select(*IMAGE, "distance", **not_chosen)])
     result_counts = {
         "pool": sum(pool.size for pool in searched),
         "qualified": qualified.select(IMAGE).n_unique(),
@@ -210,7 +212,7 @@ def find(
 
 
 def subsets_searched(entries: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Subsets of each dataset that searches read: the pools in the section `enrich` of the parameters.
+    """Subsets of each dataset that the searches of the section `enrich` read: their pools.
 
     Raises:
         ParameterError: as for `enrichment`.
@@ -249,17 +251,17 @@ def describe(result: SearchResult) -> str:
     return "\n".join(lines)
 
 
-@plain(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Pool:
     """The images of one pool.
 
     Args:
         size: Number of its images.
-        decided: Images that reviewers have a line about: `IMAGE`, `distance` by the rules,
-            `accepted`: most reviewers agree with the rules.
-        refused: Of these, images that are no candidates any more: `IMAGE` and `digest`.
-        reassigned: Those that reviewers gave a distance that the rules do not: one row per image
-            and category that it shows: `name` of the category, `distance`.
+        decided: Images with a reviewer's decision: `IMAGE`, `distance` by the rules, `accepted`:
+            most reviewers agree with the rules.
+        refused: Decided images that are no longer candidates: `IMAGE` and `digest`.
+        reassigned: Refused images that reviewers gave another distance: one row per image and
+            category that it shows: `name` of the category, `distance`.
         qualified: One row per open or accepted image and category that makes it a candidate:
             `IMAGE`, `distance`, `digest`, `category`, and `name`: the category in lower case.
     """
@@ -271,7 +273,9 @@ class _Pool:
     qualified: pl.DataFrame
 
     @classmethod
-    def of(cls, ruled: RuledSource, decisions: Decisions, wanted: pl.DataFrame) -> _Pool:
+    def of(
+        cls, ruled: RuledSource, decisions: ReviewDecisions, search_categories: pl.DataFrame
+    ) -> _Pool:
         """The images of a source, sorted by what rules and reviewers say of them."""
         images = ruled.fates.frame.select(
             *IMAGE, distance="fate", digest=ruled.source.images.frame["digest"]
@@ -284,17 +288,21 @@ class _Pool:
         touched = touched.join(by_reviewers, on=IMAGE, how="left", maintain_order="left")
         agrees = pl.col("decision") == pl.col("distance")
         differing = touched.filter(~agrees.fill_null(value=True))
-        shown = _shown(ruled.source)
+        image_categories = _image_categories(ruled.source)
         reassigned = differing.filter(pl.col("decision") != "removed")
 
         open_images = images.join(differing, on=IMAGE, how="anti", maintain_order="left")
-        named = open_images.join(shown, on="image_id", maintain_order="left")
+        named = open_images.join(image_categories, on="image_id", maintain_order="left")
         return cls(
             size=images.height,
             decided=touched.select(*IMAGE, "distance", accepted=agrees.fill_null(value=False)),
             refused=differing.select(*IMAGE, "digest"),
-            reassigned=reassigned.join(shown, on="image_id").select("name", distance="decision"),
-            qualified=named.join(wanted, on=list(_WANTED), how="semi", maintain_order="left"),
+            reassigned=reassigned.join(image_categories, on="image_id").select(
+                "name", distance="decision"
+            ),
+            qualified=named.join(
+                search_categories, on=list(_SEARCH_CATEGORIES), how="semi", maintain_order="left"
+            ),
         )
 
 
@@ -348,7 +356,7 @@ class _KnownImages:
         return {"neighbour": name, "similarity": cosine}
 
 
-@plain(slots=True)
+@dataclasses.dataclass(slots=True)
 class _Image:
     """An image that qualifies.
 
@@ -395,7 +403,7 @@ def _choose(
                 waiting.append(name)
         if not waiting:
             break
-        rarest = min(waiting, key=lambda name: (counts[name], name))
+        rarest = min((counts[name], name) for name in waiting)[1]
         image = queues[rarest].popleft()
         if image.is_considered:
             continue
@@ -420,7 +428,7 @@ def _queues(qualified: pl.DataFrame) -> dict[str, deque[_Image]]:
     """
     by_image = qualified.sort("name").group_by(*IMAGE, "distance", "digest", maintain_order=True)
     images = [_Image(**row) for row in by_image.agg("name", "category").iter_rows(named=True)]
-    images.sort(key=lambda image: digest(*image.key.values()))
+    images.sort(key=_digest)
     queues: dict[str, deque[_Image]] = {}
     for name in qualified["name"].unique().sort():
         queues[name] = deque()
@@ -430,11 +438,16 @@ def _queues(qualified: pl.DataFrame) -> dict[str, deque[_Image]]:
     return queues
 
 
+def _digest(image: _Image) -> str:
+    return digest(*image.key.values())
+
+
 def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[Distance, ...]:
     """The distances to find candidates for; ParameterError if they cannot be combined."""
     distances = params.distances
     if not distances:
-        distances = tuple(dict.fromkeys(split.distance for split in benchmark.splits.values()))
+        all_distances = [split.distance for split in benchmark.splits.values()]
+        distances = tuple(dict.fromkeys(all_distances))
     if len(set(distances)) > 1 and "farther" in distances:
         problem = "'farther' includes near and far images, so it cannot be combined"
         raise ParameterError(f"distances {', '.join(distances)}: {problem}")
@@ -449,7 +462,8 @@ def _images_by_category(
     for name, split in benchmark.splits.items():
         # Pasted objects do not count as images of their categories.
         if name in splits and split.known == "remove":
-            counts.update((category, split.distance) for category in _shown(splits[name])["name"])
+            for category in _image_categories(splits[name])["name"]:
+                counts[category, split.distance] += 1
     return counts
 
 
@@ -475,7 +489,7 @@ def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> 
     return splits
 
 
-def _wanted(
+def _search_categories(
     params: Enrichment,
     distances: Sequence[Distance],
     pools: Mapping[str, OodSplit],
@@ -483,32 +497,30 @@ def _wanted(
     rules: Rules,
 ) -> pl.DataFrame:
     """Categories that make an image a candidate: distance, dataset, subset, category."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, str]] = []
     for split in pools.values():
         categories = tables.categories(split.dataset)
-        deciding = rules.by_category(split.names, categories)
-        for name in categories.names:
+        rule_by_category = rules.by_category(split.names, categories)
+        for category in categories.names:
             kind = None
-            if name in deciding:
-                kind = deciding[name].kind
-            rows.extend(
-                (distance, split.dataset, split.subset, name)
-                for distance in distances
-                if kind in KINDS[distance]
-            )
-    wanted = pl.DataFrame(rows, schema=_WANTED, orient="row")
+            if category in rule_by_category:
+                kind = rule_by_category[category].kind
+            pool = {"dataset": split.dataset, "subset": split.subset, "category": category}
+            matching = [distance for distance in distances if kind in KINDS[distance]]
+            rows.extend({"distance": distance, **pool} for distance in matching)
+    search_categories = pl.DataFrame(rows, schema=_SEARCH_CATEGORIES)
     if not params.categories:
-        return wanted
-    known = set(wanted["category"])
+        return search_categories
+    known = set(search_categories["category"])
     for name in params.categories:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             problem = f"category {name!r} makes no image of the pools a candidate. Known: {names}"
             raise ParameterError(problem)
-    return wanted.filter(pl.col("category").is_in(params.categories))
+    return search_categories.filter(pl.col("category").is_in(params.categories))
 
 
-def _shown(source: LabelledImages) -> pl.DataFrame:
+def _image_categories(source: LabelledImages) -> pl.DataFrame:
     """Categories of each image's single objects, each name once.
 
     Returns:
@@ -520,7 +532,7 @@ def _shown(source: LabelledImages) -> pl.DataFrame:
     return by_name.agg(pl.col("category").max())
 
 
-def _decisions(benchmark: Benchmark) -> Decisions:
+def _decisions(benchmark: Benchmark) -> ReviewDecisions:
     if benchmark.decisions is None:
-        return Decisions()
+        return ReviewDecisions()
     return DecisionsFile(benchmark.decisions).read()

@@ -1,4 +1,7 @@
-"""The fate of each image of an OOD source, and the reason; counts of fates and of categories."""
+"""The split assignment (fate) of each image of an OOD source, and its reason.
+
+And counts of fates and of categories.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from farther.curation.rules import Rule
+from farther.curation.rules import CategoryRule
 from farther.curation.sources import LabelledImages
 from farther.errors import ParameterError
 from farther.tables import Column, Objects, Table
@@ -22,7 +25,6 @@ NOT_DRAWN = "not among the images that `most` draws"
 
 #: Value of `object_id` where no object decided.
 NO_OBJECT = -1
-
 
 #: Fates of an image of an OOD source, the nearest to the ID dataset first.
 FATES = ("near", "far", "farther", "removed")
@@ -41,10 +43,10 @@ class Fates(Table):
     """One row per image of an OOD source.
 
     Columns:
-        image_id, dataset, subset: The image. fate: `near`, `far`, `farther`, or `removed`. rule:
-        The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; by
-        reviewers' decision,
-            `decision: removed → person`.
+        image_id, dataset, subset: The image.
+        fate: `near`, `far`, `farther`, or `removed`.
+        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; by
+            reviewers' decision, `decision: removed → person`.
         category: Category of the object that decided, "" if none did.
         object_id: That object, -1 if none did.
         decided_by: The reviewers who decided, "" where the rules did.
@@ -64,24 +66,31 @@ class Fates(Table):
     file = Column(pl.String, default="")
 
 
-#: The rule that decided, and on which object or by whom.
-BY = (
+#: The reviewers who decided, "" where the rules did.
+_REVIEWERS = (
     pl.when(pl.col("decided_by") != "")
     .then(pl.format(", by {}", "decided_by"))
     .otherwise(pl.lit(""))
 )
+
+#: The rule that decided, and on which object or by whom.
 REASON = (
     pl.when(pl.col("by_rules") != "")
-    .then(pl.format("{}{} (by the rules: {})", "rule", BY, "by_rules"))
+    .then(pl.format("{}{} (by the rules: {})", "rule", _REVIEWERS, "by_rules"))
     .when(pl.col("object_id") != NO_OBJECT)
     .then(pl.format("{} (object {}, {})", "rule", "object_id", "category"))
     .otherwise("rule")
 )
 
+#: A frame of rules by category.
+_RULES = pl.Schema(
+    {"category": pl.String, "rule": pl.String, "kind": pl.String, "precedence": pl.Int64}
+)
+
 
 def decide(
     source: LabelledImages,
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, CategoryRule],
     *,
     subset: str,
     farther: bool,
@@ -91,45 +100,45 @@ def decide(
 
     The rule with the highest precedence among those of the image's objects decides; among equals,
     the first object in the table.
+
+    Args:
+        source: Images of one dataset.
+        rules: Category → the rule on it.
+        subset: The subset that the images are from.
+        farther: Whether near and far images alike are `farther`.
+        empty: Fate of an image without labelled objects.
     """
-    decisive = pl.DataFrame(
-        [(category, str(rule), rule.kind, rule.precedence) for category, rule in rules.items()],
-        schema={
-            "category": pl.String,
-            "rule": pl.String,
-            "kind": pl.String,
-            "precedence": pl.Int64,
-        },
-        orient="row",
-    )
-    if farther:
-        decisive = decisive.filter(pl.col("kind") != "near")
     objects = source.objects.frame.select("image_id", "object_id", "category")
     deciding = (
         objects.with_row_index()
-        .join(decisive, on="category")
+        .join(_rules_frame(rules, farther=farther), on="category")
         .sort("precedence", "index")
         .unique("image_id", keep="first", maintain_order=True)
     )
-    labelled = source.shows(np.ones(len(objects), bool))
-    images = source.images.frame.select("image_id", "dataset", "file", labelled=labelled)
+    has_objects = source.shows(np.ones(len(objects), bool))
+    images = source.images.frame.select("image_id", "dataset", "file", has_objects=has_objects)
     joined = images.join(deciding, on="image_id", how="left", maintain_order="left")
-    without = ~pl.col("labelled")
+
+    distance = "far"
+    without_rule = NO_NEAR
+    if farther:
+        distance = "farther"
+        without_rule = NO_OVERLAP
+    is_empty = ~pl.col("has_objects")
+    is_removed = pl.col("kind").is_not_null() | (is_empty & (empty == "remove"))
     fate = (
         pl.when(pl.col("kind") == "near")
         .then(pl.lit("near"))
-        .when(pl.col("kind").is_not_null() | (without & (empty == "remove")))
+        .when(is_removed)
         .then(pl.lit("removed"))
-        .otherwise(pl.lit("farther" if farther else "far"))
+        .otherwise(pl.lit(distance))
     )
-    none = (
-        pl.when(without).then(pl.lit(EMPTY)).otherwise(pl.lit(NO_OVERLAP if farther else NO_NEAR))
-    )
+    reason_without_rule = pl.when(is_empty).then(pl.lit(EMPTY)).otherwise(pl.lit(without_rule))
     frame = joined.select(
         "image_id",
         "dataset",
         fate.alias("fate"),
-        pl.col("rule").fill_null(none),
+        pl.col("rule").fill_null(reason_without_rule),
         pl.col("category").fill_null(""),
         pl.col("object_id").fill_null(NO_OBJECT),
         "file",
@@ -138,33 +147,52 @@ def decide(
     return Fates.from_frame(frame)
 
 
+def _rules_frame(rules: Mapping[str, CategoryRule], *, farther: bool) -> pl.DataFrame:
+    """Frame of `_RULES`; for a `farther` split without the rules of kind `near`."""
+    rows = []
+    for category, rule in rules.items():
+        if farther and rule.kind == "near":
+            continue
+        rows.append(
+            {
+                "category": category,
+                "rule": str(rule),
+                "kind": rule.kind,
+                "precedence": rule.precedence,
+            }
+        )
+    return pl.DataFrame(rows, schema=_RULES)
+
+
 def as_published(
     source: LabelledImages, subset: str, distance: str, empty: Literal["keep", "remove"]
 ) -> Fates:
     """The fate of each image of a split that is taken as its authors published it."""
     fates = decide(source, {}, subset=subset, farther=False, empty=empty)
-    kept = pl.when(pl.col("fate") != "removed")
-    fate, rule = (
-        kept.then(pl.lit(distance)).otherwise("fate"),
-        kept.then(pl.lit(PUBLISHED)).otherwise("rule"),
+    is_kept = pl.col("fate") != "removed"
+    frame = fates.frame.with_columns(
+        fate=pl.when(is_kept).then(pl.lit(distance)).otherwise("fate"),
+        rule=pl.when(is_kept).then(pl.lit(PUBLISHED)).otherwise("rule"),
     )
-    return fates.with_frame(fates.frame.with_columns(fate=fate, rule=rule))
+    return fates.with_frame(frame)
 
 
-def without_undrawn(fates: Fates, distance: str, drawn: Collection[str]) -> Fates:
+def without_undrawn(fates: Fates, distance: str, image_ids: Collection[str]) -> Fates:
     """The fates, with images of a distance removed that are not drawn into its split.
 
     Args:
         fates: Fates of one source.
         distance: The split's.
-        drawn: Names of the images that are in the split.
+        image_ids: Names of the images that are in the split.
     """
-    undrawn = (pl.col("fate") == distance) & ~pl.col("image_id").is_in(list(drawn))
-    fate = pl.when(undrawn).then(pl.lit("removed")).otherwise("fate")
-    rule = pl.when(undrawn).then(pl.lit(NOT_DRAWN)).otherwise("rule")
-    category = pl.when(undrawn).then(pl.lit("")).otherwise("category")
-    object_id = pl.when(undrawn).then(pl.lit(NO_OBJECT)).otherwise("object_id")
-    frame = fates.frame.with_columns(fate=fate, rule=rule, category=category, object_id=object_id)
+    is_undrawn = (pl.col("fate") == distance) & ~pl.col("image_id").is_in(list(image_ids))
+    undrawn = pl.when(is_undrawn)
+    frame = fates.frame.with_columns(
+        fate=undrawn.then(pl.lit("removed")).otherwise("fate"),
+        rule=undrawn.then(pl.lit(NOT_DRAWN)).otherwise("rule"),
+        category=undrawn.then(pl.lit("")).otherwise("category"),
+        object_id=undrawn.then(NO_OBJECT).otherwise("object_id"),
+    )
     return fates.with_frame(frame)
 
 
@@ -172,54 +200,56 @@ def explain(fates: Fates, image_id: str) -> str:
     """The fate of an image and the reason, one sentence per OOD source that has such an image.
 
     Args:
-        fates: The fates that `curate` gives.
+        fates: The fates of a curated benchmark; see `curate`.
         image_id: An image of an OOD dataset.
 
     Raises:
         ParameterError: no OOD source has such an image.
     """
-    found = fates.frame.filter(pl.col("image_id") == image_id)
-    if not found.height:
+    images = fates.frame.filter(pl.col("image_id") == image_id)
+    if not images.height:
         raise ParameterError(f"no image {image_id!r} in the benchmark's OOD sources")
     sentence = pl.format("{} {} {}: {}; {}", "dataset", "subset", "image_id", "fate", REASON)
-    return "\n".join(found.select(sentence).to_series())
+    return "\n".join(images.select(sentence).to_series())
 
 
 def why(fates: Fates, row: int) -> str:
     """The rule that decided on an image, and on which object or by whom.
 
     Args:
-        fates: The fates that `curate` gives.
+        fates: The fates of a curated benchmark; see `curate`.
         row: Row of the image.
     """
     return fates.frame[row].select(REASON).item()
 
 
 def category_counts(objects: Objects) -> pl.DataFrame:
-    """Category, objects and images that show one; the most frequent category first (FMIYC, Figures 8 and 9)."""
-    counts = (
-        objects.frame.filter(~objects.is_unlabelled)
-        .group_by("category")
-        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    """Number of objects, and of images that show one, per category (FMIYC, Figures 8 and 9).
+
+    Returns:
+        `category`, `objects`, `images`; the most frequent category first.
+    """
+    labelled = objects.frame.filter(~objects.is_unlabelled)
+    counts = labelled.group_by("category").agg(
+        objects=pl.len(), images=pl.col("image_id").n_unique()
     )
     return counts.sort("objects", "category", descending=[True, False])
 
 
 def fate_counts(fates: Fates) -> pl.DataFrame:
-    """Images by source, fate and kind of reason, in words: dataset, subset, fate, reason, images."""
-    counts = fates.frame.group_by(
-        "dataset", "subset", "fate", reason=rule_kind().replace(REASONS)
-    ).agg(images=pl.len())
-    order = [
-        "dataset",
-        "subset",
-        pl.col("fate").cast(pl.Enum(FATES)),
-        -pl.col("images").cast(pl.Int64),
-        "reason",
-    ]
-    return counts.sort(order)
+    """Number of images by source, fate and kind of reason.
+
+    Returns:
+        `dataset`, `subset`, `fate`, `reason` (in words), `images`.
+    """
+    reason = rule_kind().replace(REASONS)
+    groups = fates.frame.group_by("dataset", "subset", "fate", reason=reason)
+    counts = groups.agg(images=pl.len())
+    nearest_first = pl.col("fate").cast(pl.Enum(FATES))
+    most_first = -pl.col("images").cast(pl.Int64)
+    return counts.sort("dataset", "subset", nearest_first, most_first, "reason")
 
 
 def rule_kind() -> pl.Expr:
-    """Kind of the rule that decided on an image: a key of `REASONS`, or the reason why none did."""
+    """Kind of the rule that decided on an image: a key of `REASONS`, or why none decided."""
     return pl.col("rule").str.split(": ").list.first()

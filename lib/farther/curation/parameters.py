@@ -26,14 +26,24 @@ Task = Literal["ood", "osr", "ad"]
 PSEUDO_OOD = "pseudo_ood"
 
 
+def _require_one_group(parameter: str, pattern: str) -> None:
+    """ValueError unless a parameter's value is a regular expression with one group."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{parameter}: not a regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"{parameter}: expected one group in parentheses, found {groups}")
+
+
 @dataclass(config=STRICT, kw_only=True)
 class ImagePairs:
-    """Images of which those of an OOD split were made, by adding an unknown object.
+    """The images that an OOD split was made from by adding an unknown object to each.
 
     Args:
-        of: The ID or OOD split that has them.
+        of: The ID or OOD split that contains these images.
         name: Regular expression with one group: the part of its name that an image shares with
-            those made from it.
+            the images made from it.
         by: Name that is compared: the image's id, or its file's path within the dataset.
     """
 
@@ -42,12 +52,7 @@ class ImagePairs:
     by: Literal["image_id", "file"] = "image_id"
 
     def __post_init__(self) -> None:
-        try:
-            groups = re.compile(self.name).groups
-        except re.error as error:
-            raise ValueError(f"name: not a regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(f"name: expected one group in parentheses, found {groups}")
+        _require_one_group("name", self.name)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -127,7 +132,7 @@ class OodSplit(RuledImages):
 
 @dataclass(config=STRICT, kw_only=True)
 class IdSplit(RuledImages):
-    """An ID split that is not a whole subset of the ID dataset: one of another dataset, or with other classes too.
+    """An ID split of another dataset, or of a subset that shows other classes too.
 
     By the rules, its images show an ID class and no category that overlaps with one. Their objects
     are those of ID classes, by the names of the ID classes; objects of other classes are left out.
@@ -145,19 +150,19 @@ class IdSplit(RuledImages):
 
 @dataclass(config=STRICT, kw_only=True)
 class PartOfSubset:
-    """A part of a subset of the ID dataset, for datasets without separate images for validation and test.
+    """A part of a subset of the ID dataset, where validation and test have no images of their own.
 
     An image belongs to a part by the digest of its file's bytes, so the parts are disjoint and the
     same on every machine, files of equal content stay together, and added images move no other one.
-    The shares are met in the mean: of n images a part has about part · n, ± √(part · (1 − part) ·
-    n).
+    The shares hold on average: of n images a part has about part · n, with a standard deviation of
+    √(part · (1 − part) · n).
 
     Args:
         of: The subset.
         part: Share of its images. Parts of one subset follow each other in the order of `subsets`.
         together: Regular expression with one group, searched in the file's path: images with the
-            same group (frames of one video, crops of one picture) belong to the same part. Images
-            without a match stand for themselves.
+            same group (frames of one video, crops of one picture) belong to the same part. An image
+            without a match is a group of its own.
     """
 
     of: str
@@ -165,18 +170,15 @@ class PartOfSubset:
     together: str | None = None
 
     def __post_init__(self) -> None:
-        try:
-            groups = 1 if self.together is None else re.compile(self.together).groups
-        except re.error as error:
-            raise ValueError(f"together: not a regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(f"together: expected one group in parentheses, found {groups}")
+        if self.together is not None:
+            _require_one_group("together", self.together)
 
 
 @dataclass(config=STRICT, kw_only=True)
 class ShiftedSplit(RuledImages):
-    """Images of the ID classes under another distribution, such as corrupted images (see `farther.derived`).
+    """Images of the ID classes under another distribution, such as corrupted images.
 
+    See `farther.derived` for such datasets.
     Its labels of ID classes have the ID dataset's names. See `RuledImages` for the other
     parameters; `vocabulary` is for `by rules`.
 
@@ -184,8 +186,8 @@ class ShiftedSplit(RuledImages):
         severity: Strength of the shift, from 1 on; images of the largest may be rejected without
             loss (`farther.metrics.self_awareness`).
         classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class
-            which by the rules is an ID class or overlaps with one, labelled by that ID class.
-            Images of other classes that count as ID.
+            which by the rules is an ID class or overlaps with one, labelled by that ID class:
+            images of other classes that count as ID.
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
@@ -210,19 +212,23 @@ def _kind(value: Any) -> str:
     """The tag of an ID split's form."""
     if isinstance(value, str):
         return " "
-    return (
-        "  "
-        if isinstance(value, PartOfSubset) or (isinstance(value, Mapping) and "of" in value)
-        else ""
-    )
+    if isinstance(value, PartOfSubset):
+        return "  "
+    if isinstance(value, Mapping) and "of" in value:
+        return "  "
+    return ""
 
 
-#: A subset of the ID dataset, a part of one, or an ID split that is neither. The tags are no part
-#: of the names in messages.
+#: A subset of the ID dataset, a part of one, or an ID split that is neither. The tags are blank, so
+#: that the names in messages do not show them.
 IdSubset = Annotated[
     Annotated[str, Tag(" ")] | Annotated[PartOfSubset, Tag("  ")] | Annotated[IdSplit, Tag("")],
     Discriminator(_kind),
 ]
+
+
+def _usual_subsets() -> dict[str, IdSubset]:
+    return {"train": "train", "val": "val", "test": "test"}
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -264,9 +270,7 @@ class Benchmark:
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
     shifted_val: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
-    subsets: dict[str, IdSubset] = Field(
-        default_factory=lambda: dict[str, IdSubset](train="train", val="val", test="test")
-    )
+    subsets: dict[str, IdSubset] = Field(default_factory=_usual_subsets)
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
@@ -277,7 +281,7 @@ class Benchmark:
 
     @property
     def task(self) -> Task:
-        """What the benchmark tests; see `kind`."""
+        """The task of the benchmark; see `kind`."""
         if self.kind is not None:
             return self.kind
         return "ood" if self.division is None else "osr"
@@ -285,22 +289,27 @@ class Benchmark:
     @property
     def id_sources(self) -> dict[str, tuple[str, str]]:
         """Dataset and subset of each ID split."""
-        return {
-            name: split.origin
-            if isinstance(split, IdSplit)
-            else (self.id, split if isinstance(split, str) else split.of)
-            for name, split in self.subsets.items()
-        }
+        sources = {}
+        for name, split in self.subsets.items():
+            if isinstance(split, IdSplit):
+                sources[name] = split.origin
+            elif isinstance(split, PartOfSubset):
+                sources[name] = (self.id, split.of)
+            else:
+                sources[name] = (self.id, split)
+        return sources
 
     def shares(self, name: str) -> tuple[float, float]:
-        """Begin and end, between 0 and 1, of the part that an ID split is of its subset."""
-        begin, split = 0.0, self.subsets[name]
+        """Begin and end, between 0 and 1, of the part of its subset that an ID split is."""
+        split = self.subsets[name]
         if not isinstance(split, PartOfSubset):
             return 0.0, 1.0
-        for other, one in self.subsets.items():
-            if other == name:
+        begin = 0.0
+        for earlier_name, earlier in self.subsets.items():
+            if earlier_name == name:
                 break
-            begin += one.part if isinstance(one, PartOfSubset) and one.of == split.of else 0.0
+            if isinstance(earlier, PartOfSubset) and earlier.of == split.of:
+                begin += earlier.part
         return begin, begin + split.part
 
     def roles(self, empty: Collection[str] = ()) -> dict[str, Any]:
@@ -311,27 +320,29 @@ class Benchmark:
 
         Returns:
             `test`: names of the OOD splits that results are reported on; `distance`: of each of
-                them; `shifted`:
-            severity by name; `shifted_val`: the same, where there are any; `pseudo_ood`: its name
-            or None; `pairs`: the parameter of each OOD test split that has it.
+            them; `shifted`: severity by name; `shifted_val`: the same, where there are any;
+            `pseudo_ood`: its name or None; `pairs`: the parameter of each OOD test split that has
+            it.
         """
         tested = [name for name in self.test_splits if name not in empty]
+        distances = {}
         pairs = {}
         for name in tested:
-            made = self.splits[name].pairs
-            if made is not None:
-                pairs[name] = asdict(made)
+            split = self.splits[name]
+            distances[name] = split.distance
+            if split.pairs is not None:
+                pairs[name] = asdict(split.pairs)
         roles: dict[str, Any] = {
             "test": tested,
-            "distance": {name: self.splits[name].distance for name in tested},
-            "shifted": {name: split.severity for name, split in self.shifted.items()},
-            "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None,
+            "distance": distances,
+            "shifted": _severities(self.shifted),
+            "pseudo_ood": None,
             "pairs": pairs,
         }
+        if self.pseudo_ood:
+            roles["pseudo_ood"] = PSEUDO_OOD
         if self.shifted_val:
-            roles["shifted_val"] = {
-                name: split.severity for name, split in self.shifted_val.items()
-            }
+            roles["shifted_val"] = _severities(self.shifted_val)
         return roles
 
     @property
@@ -344,26 +355,15 @@ class Benchmark:
 
     @property
     def test_splits(self) -> list[str]:
-        """OOD splits that results are reported on, in their order; on the others parameters may be searched."""
+        """Names of the OOD splits that results are reported on, in their order.
+
+        Parameters may be searched on the others.
+        """
         return [name for name, split in self.splits.items() if split.use == "test"]
 
 
-def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
-    """What does not fit an OOD split that draws what another one leaves."""
-    split = checked.splits[name]
-    names = list(checked.splits)
-    earlier = names[: names.index(name)]
-    if split.rest_of not in earlier:
-        known = ", ".join(earlier) or "none"
-        yield f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. Known: {known}"
-        return
-    other = checked.splits[split.rest_of]
-    place = f"split {name!r}: rest_of: split {split.rest_of!r}"
-    if (other.origin, other.distance) != (split.origin, split.distance):
-        images = f"{other.distance} images of {' '.join(other.origin)}"
-        yield f"{place} takes {images}; write the same dataset, subset, distance"
-    elif split.rest_of not in checked.most:
-        yield f"{place} leaves no image; write its number of images in `most`"
+def _severities(splits: Mapping[str, ShiftedSplit]) -> dict[str, int]:
+    return {name: split.severity for name, split in splits.items()}
 
 
 def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
@@ -379,29 +379,33 @@ def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
             names no ID or OOD split.
     """
     checked = build(Benchmark, f"benchmark {name!r}", dict(params or {}))
-    for problem in _problems(checked):
+    problem = next(_problems(checked), None)
+    if problem is not None:
         raise ParameterError(f"benchmark {name!r}: {problem}")
     return checked
 
 
 def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Subsets of each dataset in the section `benchmarks` of the parameters; errors as for `benchmark`."""
+    """Subsets of each dataset in the section `benchmarks` of the parameters.
+
+    Raises:
+        ParameterError: as for `benchmark`.
+    """
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
-        drawn = [
-            split.origin for split in (*checked.splits.values(), *checked.derived_splits.values())
-        ]
-        for dataset, subset in (*checked.id_sources.values(), *drawn):
+        other_splits = (*checked.splits.values(), *checked.derived_splits.values())
+        other_sources = [split.origin for split in other_splits]
+        for dataset, subset in (*checked.id_sources.values(), *other_sources):
             used.setdefault(dataset, set()).add(subset)
     return used
 
 
 def benchmark_kind(params: Mapping[str, Any]) -> Task:
-    """What a benchmark tests; see `Benchmark.task`.
+    """The task of a benchmark, without checking its parameters; see `Benchmark.task`.
 
     Args:
-        params: Its entry in the section `benchmarks` of params.yaml, which is not checked here.
+        params: Its entry in the section `benchmarks` of params.yaml.
     """
     kind: Task | None = params.get("kind")
     if kind is not None:
@@ -410,64 +414,136 @@ def benchmark_kind(params: Mapping[str, Any]) -> Task:
 
 
 def _problems(checked: Benchmark) -> Iterator[str]:
-    """What does not fit together in a benchmark."""
+    """Parameters of a benchmark that do not fit together."""
     yield from _division_problems(checked)
-    kinds: dict[str, Collection[str]]
-    kinds = {
-        "an ID split": checked.subsets,
-        "an OOD split": checked.splits,
-        "a shifted split": checked.shifted,
-        "a shifted validation split": checked.shifted_val,
-        "the pseudo-OOD split": [PSEUDO_OOD] if checked.pseudo_ood else [],
-    }
-    for split in [split for names in kinds.values() for split in names]:
-        if not re.fullmatch(r"\w[\w.-]*", split):
-            yield f"split name {split!r}: use letters, digits, '_', '-' and '.'"
-    for (first, some), (second, others) in combinations(kinds.items(), 2):
-        if both := set(some) & set(others):
-            yield f"{sorted(both)} name both {first} and {second}"
-    limited = (*checked.subsets, *checked.splits)
-    if unknown := set(checked.most) - set(limited):
-        yield f"most: {sorted(unknown)} are neither ID nor OOD splits. Known: {', '.join(limited)}"
-    parts = [split for split in checked.subsets.values() if isinstance(split, PartOfSubset)]
-    for subset in dict.fromkeys(split.of for split in parts):
-        if (total := sum(split.part for split in parts if split.of == subset)) > 1 + 1e-9:
-            yield f"subsets: the parts of {subset!r} add up to {total:g}, more than 1"
-        if len({split.together for split in parts if split.of == subset}) > 1:
-            yield f"subsets: 'together' differs between parts of {subset!r}, which would share images"
-    taken: dict[tuple[str, str, str], str] = {}
-    for name, made in checked.splits.items():
-        known = [other for other in (*checked.subsets, *checked.splits) if other != name]
-        if made.pairs is not None and made.pairs.of not in known:
-            yield f"split {name!r}: pairs: of: no other split is called {made.pairs.of!r}. Known: {', '.join(known)}"
-        if made.rest_of is not None:
+    yield from _name_problems(checked)
+    yield from _part_problems(checked)
+    taken_by: dict[tuple[str, str, str], str] = {}
+    for name, split in checked.splits.items():
+        yield from _pair_problems(checked, name)
+        if split.rest_of is not None:
             yield from _rest_problems(checked, name)
             continue
-        takes_all = made.distance == "farther" or made.assigned == "as published"
-        for distance in ("near", "far") if takes_all else (made.distance,):
-            other = taken.setdefault((*made.origin, distance), name)
-            if other != name:
-                yield f"splits {other!r} and {name!r} both take {distance} images of {' '.join(made.origin)}"
+        for distance in _distances(split):
+            images = (split.dataset, split.subset, distance)
+            earlier = taken_by.setdefault(images, name)
+            if earlier != name:
+                yield (
+                    f"splits {earlier!r} and {name!r} both take {distance} images of "
+                    f"{split.dataset} {split.subset}"
+                )
+
+
+def _name_problems(checked: Benchmark) -> Iterator[str]:
+    """Names of splits that are no names of folders, that two splits share, or that are unknown."""
+    names_by_kind: dict[str, list[str]] = {
+        "an ID split": list(checked.subsets),
+        "an OOD split": list(checked.splits),
+        "a shifted split": list(checked.shifted),
+        "a shifted validation split": list(checked.shifted_val),
+        "the pseudo-OOD split": [PSEUDO_OOD] if checked.pseudo_ood else [],
+    }
+    for names in names_by_kind.values():
+        for name in names:
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                yield f"split name {name!r}: use letters, digits, '_', '-' and '.'"
+    for first, second in combinations(names_by_kind, 2):
+        shared = set(names_by_kind[first]) & set(names_by_kind[second])
+        if shared:
+            yield f"{sorted(shared)} name both {first} and {second}"
+
+    limited = (*checked.subsets, *checked.splits)
+    unknown = set(checked.most) - set(limited)
+    if unknown:
+        known = ", ".join(limited)
+        yield f"most: {sorted(unknown)} are neither ID nor OOD splits. Known: {known}"
+
+
+def _part_problems(checked: Benchmark) -> Iterator[str]:
+    """Parts of one subset that add up to more than all of it, or could share images."""
+    parts_by_subset: dict[str, list[PartOfSubset]] = {}
+    for split in checked.subsets.values():
+        if isinstance(split, PartOfSubset):
+            parts_by_subset.setdefault(split.of, []).append(split)
+    for subset, parts in parts_by_subset.items():
+        total = sum(split.part for split in parts)
+        if total > 1 + 1e-9:
+            yield f"subsets: the parts of {subset!r} add up to {total:g}, more than 1"
+        groupings = {split.together for split in parts}
+        if len(groupings) > 1:
+            yield (
+                f"subsets: 'together' differs between parts of {subset!r}, which would share images"
+            )
+
+
+def _pair_problems(checked: Benchmark, name: str) -> Iterator[str]:
+    """An OOD split whose `pairs` name no other split."""
+    pairs = checked.splits[name].pairs
+    if pairs is None:
+        return
+    known = [split for split in (*checked.subsets, *checked.splits) if split != name]
+    if pairs.of not in known:
+        yield (
+            f"split {name!r}: pairs: of: no other split is called {pairs.of!r}. "
+            f"Known: {', '.join(known)}"
+        )
+
+
+def _distances(split: OodSplit) -> tuple[Distance, ...]:
+    """The distances of the images that an OOD split takes from its subset."""
+    if split.distance == "farther" or split.assigned == "as published":
+        return "near", "far"
+    return (split.distance,)
+
+
+def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
+    """An OOD split that draws the rest of a split which is absent, different, or leaves none."""
+    split = checked.splits[name]
+    names = list(checked.splits)
+    earlier_names = names[: names.index(name)]
+    if split.rest_of not in earlier_names:
+        known = ", ".join(earlier_names) or "none"
+        yield (
+            f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. "
+            f"Known: {known}"
+        )
+        return
+    earlier = checked.splits[split.rest_of]
+    place = f"split {name!r}: rest_of: split {split.rest_of!r}"
+    if (earlier.origin, earlier.distance) != (split.origin, split.distance):
+        images = f"{earlier.distance} images of {' '.join(earlier.origin)}"
+        yield f"{place} takes {images}; write the same dataset, subset, distance"
+    elif split.rest_of not in checked.most:
+        yield f"{place} leaves no image; write its number of images in `most`"
 
 
 def _division_problems(checked: Benchmark) -> Iterator[str]:
-    """What does not fit a benchmark's division of classes."""
+    """Splits that do not fit a benchmark's division of classes."""
     if checked.division is None:
         return
-    of_dataset = {
-        name: split for name, split in checked.splits.items() if split.dataset == checked.id
+    ood_splits = checked.splits.items()
+    splits_of_id_dataset = {
+        name: split for name, split in ood_splits if split.dataset == checked.id
     }
-    if not of_dataset:
+    if not splits_of_id_dataset:
         example = f"unknown: {{dataset: {checked.id}, subset: test, distance: near}}"
         yield (
-            f"division: no OOD split is made of {checked.id!r}, so its unknown classes are never tested. "
-            f"Add to `splits`: {example}"
+            f"division: no OOD split is made of {checked.id!r}, so its unknown classes are never "
+            f"tested. Add to `splits`: {example}"
         )
-    for name, split in of_dataset.items():
+    for name, split in splits_of_id_dataset.items():
         if split.assigned == "as published":
-            yield f"split {name!r}: the division decides on images of {checked.id!r}; leave `assigned` out"
+            yield (
+                f"split {name!r}: the division decides on images of {checked.id!r}; "
+                "leave `assigned` out"
+            )
         if split.distance == "far":
-            yield f"split {name!r}: unknown classes of a division are near; write `distance: near`"
+            yield (
+                f"split {name!r}: unknown classes of a division are near; write `distance: near`"
+            )
     for name, subset in checked.subsets.items():
         if isinstance(subset, IdSplit) and subset.others == "keep":
-            yield f"subset {name!r}: its images may show unknown classes of the division; write `others: remove`"
+            yield (
+                f"subset {name!r}: its images may show unknown classes of the division; "
+                "write `others: remove`"
+            )

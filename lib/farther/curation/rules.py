@@ -1,11 +1,10 @@
-"""The rules file of a benchmark: categories that are ID classes, overlap with one, or are near to one."""
+"""The rules of a benchmark: which categories are, overlap with, or are near to an ID class."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,7 +26,7 @@ Kind = Literal["ID class", "overlap", "near"]
 #: Kinds of rules by falling precedence: a labelled ID class, an overlap with one, nearness to one.
 PRECEDENCE: tuple[Kind, ...] = get_args(Kind)
 
-#: Instead of an ID class, for a category that is near to, or overlaps with, not a single one
+#: Instead of an ID class, for a category that is near to, or overlaps with, several of them
 #: (FMIYC's Table 6).
 VARIOUS = "various"
 
@@ -35,12 +34,15 @@ VARIOUS = "various"
 #: `difflib.SequenceMatcher`.
 ALIKE = 0.87
 
+#: ID class → its names by dataset.
+Names = Mapping[str, Mapping[str, Iterable[str]]]
+
 #: Vocabulary of a dataset → ID class → categories.
 Listing = dict[str, dict[str, list[str]]]
 
 
 @dataclass(config=STRICT, frozen=True)
-class Rule:
+class CategoryRule:
     """Consequence of a labelled category for its image.
 
     Args:
@@ -56,12 +58,14 @@ class Rule:
     similarity: float | None = None
 
     def __str__(self) -> str:
-        similar = "" if self.similarity is None else f" (similarity {self.similarity:.2f})"
-        return f"{self.kind}: {self.category} → {self.id_class}{similar}"
+        text = f"{self.kind}: {self.category} → {self.id_class}"
+        if self.similarity is None:
+            return text
+        return f"{text} (similarity {self.similarity:.2f})"
 
     @property
     def precedence(self) -> int:
-        """Its place in `PRECEDENCE`; the lowest decides."""
+        """Its place in `PRECEDENCE`; the rule with the lowest decides."""
         return PRECEDENCE.index(self.kind)
 
 
@@ -136,82 +140,99 @@ class Rules:
         dataset: str = "",
     ):
         self.path = Path(path)
-        written = _read(self.path)
-        id_classes, self._names = written.id_classes, None
-        if isinstance(written, _NamedRulesFile):
-            self._names = ClassNames(self.path.parent / written.names)
-            id_classes = _named(written.id_classes, self._names, written.vocabulary)
-        self._all_classes = tuple(id_classes)
+        self.protocol = protocol
+        content = _read(self.path)
+        self._class_names: ClassNames | None = None
+        names: Names = content.id_classes
+        if isinstance(content, _NamedRulesFile):
+            self._class_names = ClassNames(self.path.parent / content.names)
+            names = _names_by_class(content.id_classes, self._class_names, content.vocabulary)
+
+        self._all_classes = tuple(names)
         self.id_classes = self._all_classes
         if division is not None:
             self.id_classes = self._known_classes(division)
         self.unknown_classes = tuple(
             name for name in self._all_classes if name not in self.id_classes
         )
-        if unknown := sorted(
-            {name for group in written.similar for name in group} - set(id_classes)
-        ):
-            raise DataError(
-                f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar"
-            )
-        self.similar = self._similar_groups(written.similar)
-        lists = _chain(written.protocols, protocol, self.path)
-        self.protocol = protocol
-        self.every_class_listed = any(part.every_class_listed for part in lists)
-        self.classes_by = next(
-            (part.classes_by for part in lists if part.classes_by is not None), None
-        )
-        self._rules: dict[str, list[Rule]] = {}
+        self.similar = self._similar_groups(content.similar)
+
+        chain = _chain(content.protocols, protocol, self.path)
+        self.every_class_listed = any(lists.every_class_listed for lists in chain)
+        self.classes_by = _first_classes_by(chain)
+        self._similarity: ClassSimilarity | None = None
+        self._rules: dict[str, list[CategoryRule]] = {}
         self._far: dict[str, set[str]] = {}
-        for id_class, names in id_classes.items():
-            self._add("ID class", id_class, names)
+        for id_class, names_by_dataset in names.items():
+            self._add("ID class", id_class, names_by_dataset)
         if division is not None:
-            self._add_divided(dataset, id_classes)
-        for part in lists:
-            self._add_listing("overlap", part.overlap)
-            self._add_listing("near", part.near)
-            for vocabulary, categories in part.far.items():
-                self._rules.setdefault(vocabulary, [])
-                self._far.setdefault(vocabulary, set()).update(
-                    category.casefold() for category in categories
-                )
+            self._add_divided(dataset, names)
+        for lists in chain:
+            self._add_listing("overlap", lists.overlap)
+            self._add_listing("near", lists.near)
+            self._add_far(lists.far)
 
     def _known_classes(self, division: Division) -> tuple[str, ...]:
-        """The known classes of a division; ParameterError, with the rules file, where it does not fit them."""
+        """The known classes of a division; an error about them names the rules file."""
         try:
             return division.known_classes(self._all_classes)
         except ParameterError as error:
             raise ParameterError(f"{self.path}: {error}") from None
 
     def _similar_groups(self, groups: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Groups of similar classes, of ID classes only; a group of one class is none."""
-        found = []
+        """Groups of similar classes without the unknown ones; a single class is not a group."""
+        absent = sorted(set().union(*groups) - set(self._all_classes))
+        if absent:
+            problem = f"{absent[0]!r} is not among id_classes"
+            raise DataError(problem, file=self.path, field="similar")
+        known_groups = []
         for group in groups:
             known = [name for name in group if name in self.id_classes]
             if len(known) > 1 or len(known) == len(group):
-                found.append(known)
-        return found
+                known_groups.append(known)
+        return known_groups
 
-    def _add_divided(
-        self, dataset: str, id_classes: Mapping[str, Mapping[str, Iterable[str]]]
+    def _add_divided(self, dataset: str, names: Names) -> None:
+        """Rules on the ID dataset's classes: known ones are ID classes, unknown ones are near."""
+        rules = self._rules.setdefault(dataset, [])
+        for id_class in self._all_classes:
+            categories = tuple(names[id_class].get(dataset, ())) or (id_class,)
+            if id_class not in self.id_classes:
+                rules += [CategoryRule("near", category, VARIOUS) for category in categories]
+            elif dataset not in names[id_class]:
+                rules += [CategoryRule("ID class", category, id_class) for category in categories]
+
+    def _add_listing(self, kind: Kind, listing: Listing) -> None:
+        """Adds the rules of a list of a protocol."""
+        for vocabulary, categories_by_class in listing.items():
+            # A vocabulary may have no category that a rule is about.
+            self._rules.setdefault(vocabulary, [])
+            for id_class, categories in categories_by_class.items():
+                if id_class not in (*self._all_classes, VARIOUS):
+                    problem = f"{id_class!r} is not among id_classes"
+                    raise DataError(problem, file=self.path, field=f"{kind}.{vocabulary}")
+                self._add(kind, id_class, {vocabulary: categories})
+
+    def _add(
+        self, kind: Kind, id_class: str, names_by_vocabulary: Mapping[str, Iterable[str]]
     ) -> None:
-        """Rules on the classes of the ID dataset: known ones are ID classes, unknown ones are near."""
-        for name in self._all_classes:
-            called = tuple(id_classes[name].get(dataset, ())) or (name,)
-            if name not in self.id_classes:
-                rules = [Rule("near", category, VARIOUS) for category in called]
-            elif dataset in id_classes[name]:
-                rules = []
-            else:
-                rules = [Rule("ID class", category, name) for category in called]
-            self._rules.setdefault(dataset, []).extend(rules)
+        for vocabulary, categories in names_by_vocabulary.items():
+            rules = self._rules.setdefault(vocabulary, [])
+            if id_class not in self.unknown_classes:
+                rules += [CategoryRule(kind, category, id_class) for category in categories]
+
+    def _add_far(self, categories_by_vocabulary: Mapping[str, Iterable[str]]) -> None:
+        for vocabulary, categories in categories_by_vocabulary.items():
+            self._rules.setdefault(vocabulary, [])
+            far = self._far.setdefault(vocabulary, set())
+            far.update(category.casefold() for category in categories)
 
     @property
     def vocabularies(self) -> tuple[str, ...]:
         """Names of the dataset vocabularies in the file."""
         return tuple(self._rules)
 
-    def of(self, vocabulary: str) -> list[Rule]:
+    def of(self, vocabulary: str) -> list[CategoryRule]:
         """The rules for datasets that use a vocabulary, in the file's order.
 
         With `classes_by`, a dataset for which the file does not name ID classes has the ID classes'
@@ -221,19 +242,22 @@ class Rules:
             ParameterError: the file has no such vocabulary; the message lists those it has.
         """
         rules = self._rules.get(vocabulary, [])
-        if self.classes_by is not None and not any(rule.kind == "ID class" for rule in rules):
-            return [*(Rule("ID class", name, name) for name in self.id_classes), *rules]
+        names_id_classes = any(rule.kind == "ID class" for rule in rules)
+        if self.classes_by is not None and not names_id_classes:
+            own_names = [CategoryRule("ID class", name, name) for name in self.id_classes]
+            return [*own_names, *rules]
         if vocabulary not in self._rules:
             known = ", ".join(self._rules)
-            problem = f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}. Name one of these as "
-            problem += "`vocabulary` of the split if its categories have those names, or list the names of the ID "
             raise ParameterError(
-                f"{problem}classes under {vocabulary!r}; {{}} if the dataset shows none of them"
+                f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}. "
+                "Name one of these as `vocabulary` of the split if its categories have those "
+                f"names, or list the names of the ID classes under {vocabulary!r}; {{}} if the "
+                "dataset shows none of them"
             )
         return rules
 
-    def by_category(self, vocabulary: str, categories: Categories) -> dict[str, Rule]:
-        """The rule that decides for each category of a dataset; a category without one is not in the result.
+    def by_category(self, vocabulary: str, categories: Categories) -> dict[str, CategoryRule]:
+        """The rule that decides for each category of a dataset; categories without one are absent.
 
         The rule on a category's name decides. Where there is none, a rule of kind `ID class` or
         `overlap` on something above it in the dataset's class hierarchy decides, the nearest one: a
@@ -241,64 +265,89 @@ class Rules:
         list is far (FMIYC, Appendix B). Where a name has several rules, the first in `PRECEDENCE`
         decides. Case is ignored.
 
-        A category that none of these decides is sorted by similarity, with `classes_by`.
+        With `classes_by`, a category that none of these decides is sorted by similarity.
 
         Raises:
             ParameterError: see `of`.
             DataError: see `ClassSimilarity`; a category is in no list of a protocol with
                 `every_class_listed`.
         """
-        by_name: dict[str, Rule] = {}
-        for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
-            by_name.setdefault(rule.category.casefold(), rule)
-        reaching = {name for name, rule in by_name.items() if rule.kind != "near"}
-        decided, far = {}, self._far.get(vocabulary, ())
+        rule_by_name: dict[str, CategoryRule] = {}
+        for rule in sorted(self.of(vocabulary), key=_precedence):
+            rule_by_name.setdefault(rule.category.casefold(), rule)
+        inherited = {name for name, rule in rule_by_name.items() if rule.kind != "near"}
+
+        decisive: dict[str, CategoryRule] = {}
         unlisted = []
         for category in categories.names:
             names = [category]
-            if category.casefold() not in by_name:
-                names = categories.nearest_above(category, reaching)
-            if names:
-                decided[category] = min(
-                    (by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence
-                )
-            elif category.casefold() in far:
+            if category.casefold() not in rule_by_name:
+                names = categories.nearest_above(category, inherited)
+            rules = [rule_by_name[name.casefold()] for name in names]
+            if rules:
+                decisive[category] = min(rules, key=_precedence)
                 continue
-            elif self.every_class_listed:
+            if self._is_listed_far(vocabulary, category):
+                continue
+            if self.every_class_listed:
                 unlisted.append(category)
-            elif (similar := self._by_similarity(category)) is not None:
-                decided[category] = similar
+                continue
+            by_similarity = self._by_similarity(category)
+            if by_similarity is not None:
+                decisive[category] = by_similarity
         if unlisted:
-            raise DataError(
-                f"{len(unlisted):,} of the {len(categories.names):,} classes of {vocabulary!r} are in no list, such as "
-                f"{', '.join(unlisted[:3])}: write each below `overlap` (OODness 1), `near` (2) or `far` (3)",
-                file=self.path,
-                field=f"protocols.{self.protocol}",
+            examples = ", ".join(unlisted[:3])
+            problem = (
+                f"{len(unlisted):,} of the {len(categories.names):,} classes of {vocabulary!r} are "
+                f"in no list, such as {examples}: "
+                "write each below `overlap` (OODness 1), `near` (2) or `far` (3)"
             )
-        return decided
+            raise DataError(problem, file=self.path, field=f"protocols.{self.protocol}")
+        return decisive
 
-    @cached_property
+    def _is_listed_far(self, vocabulary: str, category: str) -> bool:
+        return category.casefold() in self._far.get(vocabulary, ())
+
+    @property
     def similarity(self) -> ClassSimilarity | None:
-        """Similarity of class names to the ID classes; None without `classes_by`. Errors as for `ClassSimilarity`."""
-        by = self.classes_by
-        return None if by is None else ClassSimilarity(by, self.path.parent, self.id_classes)
+        """Similarity of class names to the ID classes; None without `classes_by`.
 
-    def _by_similarity(self, category: str) -> Rule | None:
-        if self.similarity is None or (nearest := self.similarity.nearest(category)) is None:
+        Raises:
+            DataError: see `ClassSimilarity`.
+        """
+        self.open_hierarchy()
+        return self._similarity
+
+    def open_hierarchy(self) -> None:
+        """Opens the hierarchy of `classes_by`, if there is one and it is not open yet.
+
+        Raises:
+            DataError: see `ClassSimilarity`.
+        """
+        if self.classes_by is None or self._similarity is not None:
+            return
+        self._similarity = ClassSimilarity(self.classes_by, self.path.parent, self.id_classes)
+
+    def _by_similarity(self, category: str) -> CategoryRule | None:
+        """The rule on a category by its similarity to the nearest ID class."""
+        if self.similarity is None:
             return None
-        by, (id_class, similarity) = self.similarity.by, nearest
-        kind: Kind = "overlap" if similarity >= by.overlap_above - ROUNDING else "near"
-        return (
-            Rule(kind, category, id_class, similarity)
-            if similarity >= by.near_above - ROUNDING
-            else None
-        )
+        nearest = self.similarity.nearest(category)
+        if nearest is None:
+            return None
+        id_class, similarity = nearest
+        limits = self.similarity.by
+        if similarity >= limits.overlap_above - ROUNDING:
+            return CategoryRule("overlap", category, id_class, similarity)
+        if similarity >= limits.near_above - ROUNDING:
+            return CategoryRule("near", category, id_class, similarity)
+        return None
 
     def sorted_classes(
         self, dataset: str, vocabulary: str, categories: Categories
     ) -> SortedClasses:
         """OODness of each category of a dataset; errors as for `by_category`."""
-        decided = self.by_category(vocabulary, categories)
+        decisive = self.by_category(vocabulary, categories)
         columns: dict[str, list[Any]] = {name: [] for name in SortedClasses.empty().names}
         for category in categories.names:
             nearest = None
@@ -308,7 +357,7 @@ class Rules:
             columns["nearest"].append(id_class)
             columns["similarity"].append(similarity)
 
-            rule = decided.get(category)
+            rule = decisive.get(category)
             if rule is None:
                 columns["oodness"].append(FARTHEST)
                 columns["rule"].append("")
@@ -324,73 +373,73 @@ class Rules:
     def doubtful(
         self, vocabulary: str, categories: Categories, *, keeps_known: bool = False
     ) -> list[str]:
-        """One message per category without a rule that resembles a name of an ID class: a typo, or a missing rule.
+        """Messages about categories without a rule that resemble the name of an ID class.
 
-        Such a category counts as unknown. The list `far` of a protocol says that it is meant. With
-        `keeps_known` a category that is called as an ID class is one. Errors as for `of`.
+        Such a category counts as unknown: it is a misspelling, or lacks a rule. The list `far` of a
+        protocol says that it is unknown indeed.
+
+        Args:
+            vocabulary: The vocabulary of the dataset.
+            categories: Its categories.
+            keeps_known: Whether a category with the name of an ID class is one.
+
+        Raises:
+            ParameterError, DataError: as for `by_category`.
         """
-        decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
-        names = {plain_name(name): name for name in self.id_classes}
-        for rules in self._rules.values():
-            names |= {
-                plain_name(rule.category): rule.id_class
-                for rule in rules
-                if rule.kind == "ID class"
-            }
-        found = []
+        decisive = self.by_category(vocabulary, categories)
+        id_class_by_name = self._id_class_by_plain_name()
+        messages = []
         for category in categories.names:
-            if (
-                category in decided
-                or category.casefold() in far
-                or (keeps_known and category in self.id_classes)
-            ):
+            if category in decisive or self._is_listed_far(vocabulary, category):
                 continue
-            plain = plain_name(category)
-            close = (
-                [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)
-            )
-            if close:
-                found.append(
-                    f"{self.path}: {vocabulary}: {category!r} has no rule and counts as unknown, but resembles the "
-                    f"ID class {names[close[0]]!r}. List it as a name of that class, or under far.{vocabulary}"
+            if keeps_known and category in self.id_classes:
+                continue
+            name = plain_name(category)
+            similar_names = [name]
+            if name not in id_class_by_name:
+                similar_names = get_close_matches(name, id_class_by_name, n=1, cutoff=ALIKE)
+            if similar_names:
+                id_class = id_class_by_name[similar_names[0]]
+                messages.append(
+                    f"{self.path}: {vocabulary}: {category!r} has no rule and counts as unknown, "
+                    f"but resembles the ID class {id_class!r}. "
+                    f"List it as a name of that class, or under far.{vocabulary}"
                 )
-        return found
+        return messages
+
+    def _id_class_by_plain_name(self) -> dict[str, str]:
+        """The ID class behind each plain name, in any vocabulary."""
+        id_class_by_name = {plain_name(name): name for name in self.id_classes}
+        for rules in self._rules.values():
+            for rule in rules:
+                if rule.kind == "ID class":
+                    id_class_by_name[plain_name(rule.category)] = rule.id_class
+        return id_class_by_name
 
     def unnamed(self, vocabulary: str, categories: Categories) -> list[str]:
-        """The categories that neither a rule nor the file of names has in a vocabulary; errors as for `of`."""
-        decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
-        listed = {*decided, *(name for name in categories.names if name.casefold() in far)}
-        names = self._names
-        return [
-            name
-            for name in categories.names
-            if name not in listed and not (names is not None and names.knows(name, vocabulary))
-        ]
+        """The categories that a vocabulary has neither in a rule nor in the file of names.
 
-    def without_category(self, vocabulary: str, categories: Categories) -> list[Rule]:
-        """The rules on categories that the dataset does not have, as a category or an ancestor; errors as for `of`."""
+        Raises:
+            ParameterError, DataError: as for `by_category`.
+        """
+        decisive = self.by_category(vocabulary, categories)
+        unnamed = []
+        for name in categories.names:
+            if name in decisive or self._is_listed_far(vocabulary, name):
+                continue
+            if self._class_names is not None and self._class_names.knows(name, vocabulary):
+                continue
+            unnamed.append(name)
+        return unnamed
+
+    def without_category(self, vocabulary: str, categories: Categories) -> list[CategoryRule]:
+        """The rules on names that are neither categories of the dataset nor ancestors of one.
+
+        Raises:
+            ParameterError: as for `of`.
+        """
         known = {name.casefold() for name in categories.all()}
         return [rule for rule in self.of(vocabulary) if rule.category.casefold() not in known]
-
-    def _add_listing(self, kind: Kind, listing: Listing) -> None:
-        for vocabulary, by_class in listing.items():
-            self._rules.setdefault(
-                vocabulary, []
-            )  # a vocabulary may have no category that a rule is about
-            for id_class, names in by_class.items():
-                if id_class not in (*self._all_classes, VARIOUS):
-                    field = f"{kind}.{vocabulary}"
-                    raise DataError(
-                        f"{id_class!r} is not among id_classes", file=self.path, field=field
-                    )
-                self._add(kind, id_class, {vocabulary: names})
-
-    def _add(self, kind: Kind, id_class: str, names: Mapping[str, Iterable[str]]) -> None:
-        for vocabulary, categories in names.items():
-            rules = self._rules.setdefault(vocabulary, [])
-            if id_class in self.unknown_classes:
-                continue
-            rules.extend(Rule(kind, category, id_class) for category in categories)
 
 
 def read_rules(benchmark: Benchmark, root: str | Path = ".") -> Rules:
@@ -411,33 +460,43 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name.casefold()).removesuffix("s")
 
 
+def _precedence(rule: CategoryRule) -> int:
+    return rule.precedence
+
+
 def _read(path: Path) -> _RulesFile:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
-    form = _NamedRulesFile if isinstance(content.get("id_classes"), list) else _RulesFile
+    form: type[_RulesFile] = _RulesFile
+    if isinstance(content.get("id_classes"), list):
+        form = _NamedRulesFile
     try:
         return build(form, "rules file", {str(key): value for key, value in content.items()})
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
 
 
-def _named(
-    id_classes: Sequence[str], names: ClassNames, vocabulary: str
+def _names_by_class(
+    id_classes: Sequence[str], class_names: ClassNames, vocabulary: str
 ) -> dict[str, dict[str, list[str]]]:
     """Names of each ID class by dataset, from a file of names."""
-    if unknown := [name for name in id_classes if not names.knows(name, vocabulary)]:
+    unknown = [name for name in id_classes if not class_names.knows(name, vocabulary)]
+    if unknown:
+        names = ", ".join(map(repr, unknown))
         lines = "; ".join(f"{name}: {{{vocabulary}: [{name}]}}" for name in unknown)
-        problem = f"{vocabulary!r} has no class called {', '.join(map(repr, unknown))}; add {lines}"
-        raise DataError(problem, file=names.path)
-    by_dataset = {
-        name: {one: names.same(name, vocabulary, one) for one in names.datasets}
-        for name in id_classes
-    }
-    return {
-        name: {one: list(called) for one, called in by.items() if called}
-        for name, by in by_dataset.items()
-    }
+        problem = f"{vocabulary!r} has no class called {names}; add {lines}"
+        raise DataError(problem, file=class_names.path)
+
+    names_by_class: dict[str, dict[str, list[str]]] = {}
+    for id_class in id_classes:
+        names_by_dataset = {}
+        for dataset in class_names.datasets:
+            names_in_dataset = class_names.same(id_class, vocabulary, dataset)
+            if names_in_dataset:
+                names_by_dataset[dataset] = list(names_in_dataset)
+        names_by_class[id_class] = names_by_dataset
+    return names_by_class
 
 
 def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
@@ -448,11 +507,18 @@ def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
     current: str | None = name
     while current is not None:
         if current not in protocols:
-            raise DataError(
-                f"{current!r} is not a protocol of this file", file=path, field="extends"
-            )
+            problem = f"{current!r} is not a protocol of this file"
+            raise DataError(problem, file=path, field="extends")
         if current in chain:
             raise DataError(f"{current!r} extends itself", file=path, field="extends")
         chain[current] = protocols[current]
         current = protocols[current].extends
     return list(chain.values())
+
+
+def _first_classes_by(chain: Sequence[_Lists]) -> ClassesBy | None:
+    """The first `classes_by` of a protocol and of those that it extends."""
+    for lists in chain:
+        if lists.classes_by is not None:
+            return lists.classes_by
+    return None

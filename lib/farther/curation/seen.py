@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from farther.curation.sources import LabelledImages
 
-#: The ID split that methods, and usually detectors, learn from.
+#: The ID split that methods, and usually detectors, are fitted to.
 TRAINING = "train"
 
 
@@ -17,10 +17,11 @@ class SeenUnknown(TypedDict):
     """A category of unknown objects that ID training images show.
 
     Keys:
-        category: Its name in the OOD splits. objects, images: Objects that the ID dataset annotates
-        as this category in images of the training split, and
-            these images.
-        splits: The OOD splits that test it, with its objects there.
+        category: Its name in the OOD splits.
+        objects: Number of objects that the ID dataset annotates as this category in images of the
+            training split.
+        images: Number of images with such an object.
+        splits: The OOD splits that test the category → number of its objects there.
     """
 
     category: str
@@ -35,7 +36,7 @@ def seen_unknowns(
     tested: Mapping[str, LabelledImages],
     id_classes: Collection[str],
 ) -> list[SeenUnknown]:
-    """OOD categories that the ID dataset annotates in images of the training split, the most frequent first.
+    """OOD categories that the ID dataset annotates in images of the training split.
 
     A detector that was trained on these images has seen such objects, as background or under
     another label: they are unknown to it in name only. Objects that are not annotated cannot be
@@ -47,35 +48,42 @@ def seen_unknowns(
         training: The training split; objects that it keeps with an ID class are known.
         tested: The OOD splits.
         id_classes: Names of the ID classes.
+
+    Returns:
+        The categories, the most frequent first.
     """
-    is_known, plain = (
-        pl.col("category").is_in(list(id_classes)),
-        pl.col("category").str.to_lowercase(),
+    is_known = pl.col("category").is_in(list(id_classes))
+    plain_name = pl.col("category").str.to_lowercase().str.replace_all("[ _-]", "")
+
+    known_objects = training.objects.frame.filter(is_known)
+    in_training = dataset.objects.frame.join(training.images.frame, on="image_id", how="semi")
+    unknown_in_training = in_training.join(known_objects, on="object_id", how="anti")
+    annotated = unknown_in_training.group_by(plain_name=plain_name).agg(
+        objects=pl.len(), images=pl.col("image_id").n_unique()
     )
-    plain = plain.str.replace_all("[ _-]", "")
-    known = training.objects.frame.filter(is_known)
-    annotated = (
-        dataset.objects.frame.join(training.images.frame, on="image_id", how="semi")
-        .join(known, on="object_id", how="anti")
-        .group_by(plain=plain)
-        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
-    )
-    found: dict[str, SeenUnknown] = {}
-    for name, split in tested.items():
-        counts = (
-            split.objects.frame.filter(~is_known)
-            .group_by("category")
-            .agg(tested=pl.len())
-            .sort("category")
+
+    unknown_by_name: dict[str, SeenUnknown] = {}
+    for split_name, split in tested.items():
+        unknown_objects = split.objects.frame.filter(~is_known)
+        tested_categories = (
+            unknown_objects.group_by("category").agg(tested=pl.len()).sort("category")
         )
-        for row in (
-            counts.with_columns(plain=plain)
-            .join(annotated, on="plain", maintain_order="left")
-            .to_dicts()
-        ):
-            empty = SeenUnknown(
-                category=row["category"], objects=row["objects"], images=row["images"], splits={}
-            )
-            splits = found.setdefault(row["plain"], empty)["splits"]
-            splits[name] = splits.get(name, 0) + row["tested"]
-    return sorted(found.values(), key=lambda one: (-one["objects"], one["category"]))
+        seen_categories = tested_categories.with_columns(plain_name=plain_name).join(
+            annotated, on="plain_name", maintain_order="left"
+        )
+        for row in seen_categories.iter_rows(named=True):
+            plain = row["plain_name"]
+            if plain not in unknown_by_name:
+                unknown_by_name[plain] = SeenUnknown(
+                    category=row["category"],
+                    objects=row["objects"],
+                    images=row["images"],
+                    splits={},
+                )
+            objects_by_split = unknown_by_name[plain]["splits"]
+            objects_by_split[split_name] = objects_by_split.get(split_name, 0) + row["tested"]
+    return sorted(unknown_by_name.values(), key=_by_falling_frequency)
+
+
+def _by_falling_frequency(unknown: SeenUnknown) -> tuple[int, str]:
+    return -unknown["objects"], unknown["category"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +36,13 @@ class Categories:
         return self.parents.get(name, ())
 
     def nearest_above(self, name: str, among: Container[str]) -> list[str]:
-        """The ancestors of a category that are `among` some names (in lower case), the lowest of them only."""
-        found = [above for above in self.above(name) if above.casefold() in among]
-        return [a for a in found if not any(a in self.above(b) for b in found if b != a)] or found
+        """The lowest ancestors of a category among some names, which are in lower case."""
+        ancestors = [ancestor for ancestor in self.above(name) if ancestor.casefold() in among]
+        lowest = [name for name in ancestors if not self._is_above_another(name, ancestors)]
+        return lowest or ancestors  # classes in a circle have no lowest one
+
+    def _is_above_another(self, name: str, names: Sequence[str]) -> bool:
+        return any(other != name and name in self.above(other) for other in names)
 
     def all(self) -> set[str]:
         """The categories and all their ancestors."""
@@ -65,41 +69,51 @@ class LabelledImages:
         self.images = images
         self.objects = objects
         self.name = name
-        row_of = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
-        rows = objects.frame.select("image_id").join(
-            row_of, on="image_id", how="left", maintain_order="left"
-        )["row"]
-        if rows.null_count():
-            row = int(rows.is_null().arg_max() or 0)
+        row_by_image = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
+        joined = objects.frame.select("image_id").join(
+            row_by_image, on="image_id", how="left", maintain_order="left"
+        )
+        image_rows = joined["row"]
+        if image_rows.null_count():
+            row = int(image_rows.is_null().arg_max() or 0)
             problem = f"{objects.frame['image_id'][row]!r} is not in the images table"
             raise DataError(problem, file=name, row=row, field="image_id")
-        self.image_row = rows.to_numpy()
+        self.image_row = image_rows.to_numpy()
 
     def shows(self, objects: np.ndarray) -> np.ndarray:
-        """Whether each image shows one of the objects that a mask of shape (number of objects,) selects, bool."""
+        """Whether each image shows a selected object.
+
+        Args:
+            objects: Mask of shape (number of objects,).
+
+        Returns:
+            ndarray of shape (number of images,), bool.
+        """
         return np.bincount(self.image_row[objects], minlength=len(self.images)) > 0
 
     def select(self, rows: np.ndarray) -> LabelledImages:
-        """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
+        """The images of a mask of shape (number of images,), with their objects, in their order."""
         return LabelledImages(self.images[rows], self.objects[rows[self.image_row]], self.name)
 
     def at_most(self, count: int | None) -> LabelledImages:
-        """At most `count` images (None: all), those whose names have the smallest digests, in their order."""
+        """At most `count` images (None: all): those whose names have the smallest digests.
+
+        The images keep their order.
+        """
         if count is None or count >= len(self.images):
             return self
-        return self.select(
-            self.images.frame["image_id"].is_in(smallest(self.images.image_id, count)).to_numpy()
-        )
+        image_ids = smallest(self.images.image_id, count)
+        return self.select(self.images.frame["image_id"].is_in(image_ids).to_numpy())
 
 
 def smallest(image_ids: Iterable[str], count: int) -> list[str]:
     """At most `count` names, those with the smallest digests, in their order.
 
-    The same are selected from any part of the names that holds them.
+    Any subset of the names that contains them gives the same selection.
     """
     names = list(image_ids)
-    chosen = set(heapq.nsmallest(count, names, key=digest))
-    return [name for name in names if name in chosen]
+    selected = set(heapq.nsmallest(count, names, key=digest))
+    return [name for name in names if name in selected]
 
 
 class TablesFolder:
@@ -120,11 +134,11 @@ class TablesFolder:
             ParameterError: there is no such dataset or subset; the message lists the existing ones.
             DataError: a table is damaged.
         """
-        folder = _known(_known(self.path, dataset, "dataset"), subset, f"subset of {dataset!r}")
-        objects = folder / "objects.parquet"
-        return LabelledImages(
-            Images.read(folder / "images.parquet"), Objects.read(objects), objects
-        )
+        dataset_folder = _existing(self.path, dataset, "dataset")
+        folder = _existing(dataset_folder, subset, f"subset of {dataset!r}")
+        images = Images.read(folder / "images.parquet")
+        objects_file = folder / "objects.parquet"
+        return LabelledImages(images, Objects.read(objects_file), objects_file)
 
     def categories(self, dataset: str) -> Categories:
         """The categories of a dataset.
@@ -133,21 +147,17 @@ class TablesFolder:
             ParameterError: there is no such dataset.
             DataError: `categories.json` is absent or has another form.
         """
-        content = read_typed(
-            DatasetCategories, _known(self.path, dataset, "dataset") / "categories.json"
-        )
-        return Categories(
-            tuple(content.categories),
-            {name: tuple(above) for name, above in content.parents.items()},
-        )
+        file = _existing(self.path, dataset, "dataset") / "categories.json"
+        content = read_typed(DatasetCategories, file)
+        parents = {name: tuple(ancestors) for name, ancestors in content.parents.items()}
+        return Categories(tuple(content.categories), parents)
 
 
-def _known(folder: Path, name: str, what: str) -> Path:
+def _existing(folder: Path, name: str, kind: str) -> Path:
+    """The folder of a dataset or subset; ParameterError, with the known names, if it is absent."""
     path = inside(folder, name)
-    if not path.is_dir():
-        known = (
-            ", ".join(path.name for path in listed(folder, "*") if path.is_dir())
-            or f"none, {folder} does not contain a folder"
-        )
-        raise ParameterError(f"no {what} is called {name!r}. Known: {known}")
-    return path
+    if path.is_dir():
+        return path
+    names = [entry.name for entry in listed(folder, "*") if entry.is_dir()]
+    known = ", ".join(names) or f"none, {folder} does not contain a folder"
+    raise ParameterError(f"no {kind} is called {name!r}. Known: {known}")

@@ -1,7 +1,10 @@
-"""A project for a user's photographs, labels and detector: recognises formats and writes what the pipeline reads."""
+"""Projects for a user's photographs, labels and detectors.
 
+Formats are recognised, and the files that the pipeline reads are written.
+"""
+
+from farther.projects.class_matching import Lookup
 from farther.projects.project import ProjectFiles, add, init
-from farther.projects.proposals import Lookup
 from farther.projects.recognise import Dataset, recognise
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
 

@@ -1,4 +1,4 @@
-"""What `farther init` read from the files and what it assumed, each with the line where it can be changed."""
+"""Statements about what `farther init` read and assumed, each with the line to change it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from farther.printable import printable_line
+from farther.projects.class_matching import ClassMatch
 from farther.projects.entries import ProjectDataset, ProjectDetector
 from farther.projects.yaml_text import line_of
 
 PARAMS = "params.yaml"
-#: Most lines that are printed, and most names in a line.
-MOST_LINES, MOST_NAMES = 10, 6
+#: Most lines that are printed.
+MOST_LINES = 10
+#: Most names in a line.
+MOST_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,9 @@ class Assumption:
 
     Args:
         text: The sentence.
-        keys: Where it can be changed: the keys, from the outermost.
+        keys: The keys to change it at, from the outermost.
         file: The file with these keys.
-        sure: It follows from the files; what does not is printed first.
+        sure: It follows from the files; assumptions that do not are printed first.
     """
 
     text: str
@@ -31,75 +34,93 @@ class Assumption:
     sure: bool = False
 
 
-def shown(found: Sequence[Assumption], texts: Mapping[str, str]) -> list[str]:
-    """One line each with its place, at most `MOST_LINES`, the doubtful ones first.
+def assumption_lines(assumptions: Sequence[Assumption], texts: Mapping[str, str]) -> list[str]:
+    """One line per assumption, with its place.
+
+    At most `MOST_LINES`, the doubtful assumptions first.
 
     Args:
-        found: The assumptions.
+        assumptions: The assumptions.
         texts: Content of the files.
     """
-    ordered = sorted(found, key=lambda one: one.sure)
-    kept = ordered if len(ordered) <= MOST_LINES else ordered[: MOST_LINES - 1]
-    places = [f"{one.file}:{line_of(texts[one.file], one.keys)}" for one in kept]
-    wide = max(map(len, places), default=0)
-    lines = [
-        f"  {place:<{wide}}  {printable_line(one.text)}"
-        for place, one in zip(places, kept, strict=True)
-    ]
-    more = len(ordered) - len(kept)
-    return (
-        [*lines, f"  and {more} more: read {' and '.join({one.file for one in ordered})}"]
-        if more
-        else lines
-    )
+    ordered = sorted(assumptions, key=_is_sure)
+    printed = ordered
+    if len(ordered) > MOST_LINES:
+        printed = ordered[: MOST_LINES - 1]
+    places = []
+    for assumption in printed:
+        line = line_of(texts[assumption.file], assumption.keys)
+        places.append(f"{assumption.file}:{line}")
+    width = max(map(len, places), default=0)
+    lines = []
+    for place, assumption in zip(places, printed, strict=True):
+        lines.append(f"  {place:<{width}}  {printable_line(assumption.text)}")
+    if len(printed) < len(ordered):
+        files = dict.fromkeys(assumption.file for assumption in ordered)
+        lines.append(f"  and {len(ordered) - len(printed)} more: read {' and '.join(files)}")
+    return lines
 
 
-def of_detector(run: ProjectDetector, dataset: ProjectDataset) -> Iterator[Assumption]:
-    """What was read and assumed of a detector.
+def _is_sure(assumption: Assumption) -> bool:
+    return assumption.sure
+
+
+def of_detector(run: ProjectDetector, id_dataset: ProjectDataset) -> Iterator[Assumption]:
+    """Assumptions about a detector.
 
     Args:
         run: The detector.
-        dataset: The ID dataset.
+        id_dataset: The ID dataset.
     """
-    at, file, found = ("detectors", run.name), run.path.name, run.found
-    content = f": {found.content}" if found.content else ""
-    text = f"{file}: adapter {found.entry['adapter']}, {_count(len(found.header.known_classes), 'class', 'es')}{content}"
-    yield Assumption(text, at, sure=True)
-    if found.assumed:
-        yield Assumption(f"{file}: {found.assumed}", (*at, "params"))
+    place = ("detectors", run.name)
+    file = run.path.name
+    recognised = run.recognised
+    classes = _count(len(recognised.header.known_classes), "class", "classes")
+    text = f"{file}: adapter {recognised.entry['adapter']}, {classes}"
+    if recognised.content:
+        text = f"{text}: {recognised.content}"
+    yield Assumption(text, place, sure=True)
+
+    if recognised.assumed:
+        yield Assumption(f"{file}: {recognised.assumed}", (*place, "params"))
     if run.classes:
-        pairs = [f"{one} is {other}" for one, other in run.classes.items()]
-        yield Assumption(f"{file}: other names of classes: {_some(pairs)}", (*at, "classes"))
-    if unlearned := [name for name in dataset.dataset.categories if name not in run.id_classes]:
-        yield Assumption(f"{file}: no class for {_some(unlearned)} of {dataset.name}", at)
+        renamings = [f"{name} is {id_name}" for name, id_name in run.classes.items()]
+        text = f"{file}: other names of classes: {_first_names(renamings)}"
+        yield Assumption(text, (*place, "classes"))
+    categories = id_dataset.dataset.categories
+    unlearned = [name for name in categories if name not in run.id_classes]
+    if unlearned:
+        text = f"{file}: no class for {_first_names(unlearned)} of {id_dataset.name}"
+        yield Assumption(text, place)
 
 
 def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
-    """What was read of a dataset."""
-    found, at = source.dataset, ("datasets", source.name)
-    subsets = f"subset{'s' if len(found.subsets) > 1 else ''} {_some(found.subsets)}"
-    categories = _count(len(found.categories), "categor", "ies", "y")
-    yield Assumption(
-        f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True
-    )
-    for note in found.notes:
-        yield Assumption(f"{source.name}: {note}", at)
-    if found.unlisted:
-        kept = "format images with `boxes` keeps them, as unlabelled"
-        yield Assumption(
-            f"{source.name}: {found.unlisted} images are in no annotation file and are ignored ({kept})",
-            at,
+    """Assumptions about a dataset."""
+    dataset = source.dataset
+    place = ("datasets", source.name)
+    noun = "subsets" if len(dataset.subsets) > 1 else "subset"
+    subsets = f"{noun} {_first_names(dataset.subsets)}"
+    categories = _count(len(dataset.categories), "category", "categories")
+    text = f"{source.name}: format {dataset.entry['format']}, {subsets}, {categories}"
+    yield Assumption(text, place, sure=True)
+
+    for note in dataset.notes:
+        yield Assumption(f"{source.name}: {note}", place)
+    if dataset.unlisted:
+        text = (
+            f"{source.name}: {dataset.unlisted} images are in no annotation file and are ignored "
+            "(format images with `boxes` keeps them, as unlabelled)"
         )
-    for subset, first in found.repeats.items():
-        yield Assumption(
-            f"{source.name}: {subset} has the same images as {first} and is ignored", at
-        )
+        yield Assumption(text, place)
+    for subset, first in dataset.repeats.items():
+        text = f"{source.name}: {subset} has the same images as {first} and is ignored"
+        yield Assumption(text, place)
 
 
 def of_categories(
     source: ProjectDataset, rules: str, protocol: str = "paper"
 ) -> Iterator[Assumption]:
-    """Which categories of an OOD dataset are taken to be known or unknown.
+    """Assumptions about the categories of an OOD dataset that are known or unknown.
 
     Args:
         source: The dataset.
@@ -107,41 +128,61 @@ def of_categories(
         protocol: The protocol that its lists are of.
     """
     lists = ("protocols", protocol)
+    far = (*lists, "far", source.name)
     if source.dataset.unlabelled:
-        text = f"{source.name}: {source.dataset.unlabelled} images without boxes, assumed to show no ID class"
-        yield Assumption(text, (*lists, "far", source.name), rules)
-    if same := source.of("same"):
-        names = [
-            one.category if one.category == one.id_class else f"{one.category} ({one.id_class})"
-            for one in same
-        ]
-        text = f"{source.name}: known classes, whose images are left out: {_some(names)}"
-        yield Assumption(text, ("id_classes", same[0].id_class), rules, sure=True)
-    meanings = {
-        "resembles": ("far", "be"),
-        "overlap": ("overlap", "contain or be"),
-        "near": ("near", "be near to"),
-    }
-    for relation, (key, verb) in meanings.items():
-        if doubtful := source.of(relation):
-            pairs = [f"{one.category} may {verb} {one.id_class}" for one in doubtful]
-            yield Assumption(
-                f"{source.name}: unknown, but {_some(pairs)}", (*lists, key, source.name), rules
-            )
-    if unknown := [one.category for one in source.of("unknown")]:
-        yield Assumption(
-            f"{source.name}: unknown: {_some(unknown)}",
-            (*lists, "far", source.name),
-            rules,
-            sure=True,
+        text = (
+            f"{source.name}: {source.dataset.unlabelled} images without boxes, "
+            "assumed to show no ID class"
         )
+        yield Assumption(text, far, rules)
+    same = source.of("same")
+    if same:
+        names = _first_names([_known_class(match) for match in same])
+        text = f"{source.name}: known classes, whose images are left out: {names}"
+        yield Assumption(text, ("id_classes", same[0].id_class), rules, sure=True)
+
+    yield from _doubtful(source, source.of("resembles"), "be", far, rules)
+    overlap = (*lists, "overlap", source.name)
+    yield from _doubtful(source, source.of("overlap"), "contain or be", overlap, rules)
+    near = (*lists, "near", source.name)
+    yield from _doubtful(source, source.of("near"), "be near to", near, rules)
+
+    unknown = [match.category for match in source.of("unknown")]
+    if unknown:
+        text = f"{source.name}: unknown: {_first_names(unknown)}"
+        yield Assumption(text, far, rules, sure=True)
 
 
-def _count(number: int, noun: str, plural: str, singular: str = "") -> str:
-    return f"{number} {noun}{singular if number == 1 else plural}"
+def _known_class(match: ClassMatch) -> str:
+    """A category that is an ID class, with the class in parentheses where the names differ."""
+    if match.category == match.id_class:
+        return match.category
+    return f"{match.category} ({match.id_class})"
 
 
-def _some(names: Sequence[str]) -> str:
-    """Names in a line, the first of many."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+def _doubtful(
+    source: ProjectDataset,
+    matches: Sequence[ClassMatch],
+    verb: str,
+    place: tuple[str, ...],
+    rules: str,
+) -> Iterator[Assumption]:
+    """An assumption about categories that may have a relation to an ID class, if there are any."""
+    if matches:
+        pairs = [f"{match.category} may {verb} {match.id_class}" for match in matches]
+        text = f"{source.name}: unknown, but {_first_names(pairs)}"
+        yield Assumption(text, place, rules)
+
+
+def _count(number: int, singular: str, plural: str) -> str:
+    if number == 1:
+        return f"{number} {singular}"
+    return f"{number} {plural}"
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """The first `MOST_NAMES` names, and the number of the others."""
+    listing = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        listing = f"{listing} and {len(names) - MOST_NAMES} more"
+    return listing

@@ -1,8 +1,9 @@
-"""Datasets and detectors of a project, and what their classes are called in it."""
+"""Datasets and detectors of a project, and the names of their classes in it."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from farther import detectors
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
-from farther.projects.proposals import Lookup, Proposal, propose
+from farther.projects.class_matching import ClassMatch, Lookup, match_classes
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
 from farther.tables.folders import resolved
@@ -24,35 +25,38 @@ class ProjectDataset:
     Args:
         name: Its name in params.yaml.
         dataset: As it was recognised.
-        proposals: What its categories were taken for.
+        matches: The relation of each category to the ID classes.
     """
 
     name: str
     dataset: Dataset
-    proposals: list[Proposal] = field(default_factory=list)
+    matches: list[ClassMatch] = field(default_factory=list)
 
-    def of(self, relation: str) -> list[Proposal]:
-        """The proposals of a relation, the most similar first."""
-        return sorted(
-            (one for one in self.proposals if one.relation == relation),
-            key=lambda one: -one.similarity,
-        )
+    def of(self, relation: str) -> list[ClassMatch]:
+        """The matches of a relation, the most similar first."""
+        matches = [match for match in self.matches if match.relation == relation]
+        return sorted(matches, key=_dissimilarity)
 
     def by_class(self, relation: str) -> dict[str, list[str]]:
         """The categories of a relation by ID class, the most similar first."""
-        found: dict[str, list[str]] = {}
-        for one in self.of(relation):
-            found.setdefault(one.id_class, []).append(one.category)
-        return found
+        categories_by_class: dict[str, list[str]] = {}
+        for match in self.of(relation):
+            categories_by_class.setdefault(match.id_class, []).append(match.category)
+        return categories_by_class
 
     def unlearned(self) -> list[str]:
         """The categories that are no ID class."""
-        return [one.category for one in self.proposals if one.relation != "same"]
+        return [match.category for match in self.matches if match.relation != "same"]
 
     def splits(self) -> dict[str, str]:
-        """Names of its OOD splits, one per subset, with the subset."""
-        several = len(self.dataset.subsets) > 1
-        return {f"{self.name}_{one}" if several else self.name: one for one in self.dataset.subsets}
+        """Name of each of its OOD splits, one per subset → the subset."""
+        if len(self.dataset.subsets) == 1:
+            return {self.name: self.dataset.subsets[0]}
+        return {f"{self.name}_{subset}": subset for subset in self.dataset.subsets}
+
+
+def _dissimilarity(match: ClassMatch) -> float:
+    return -match.similarity
 
 
 @dataclass(frozen=True)
@@ -62,20 +66,20 @@ class ProjectDetector:
     Args:
         name: Its name in params.yaml: that of its file.
         path: The file.
-        found: As it was recognised.
-        classes: Names of the ID dataset for classes that the detector calls otherwise.
+        recognised: As it was recognised.
+        classes: Name of a class in the detector → in the ID dataset, where the two differ.
     """
 
     name: str
     path: Path
-    found: RecognisedDetector
+    recognised: RecognisedDetector
     classes: dict[str, str]
 
     @classmethod
     def open(
         cls,
         path: Path,
-        taken: Collection[str],
+        existing: Collection[str],
         dataset: Dataset,
         id_names: Sequence[str],
         lookup: Lookup,
@@ -84,53 +88,60 @@ class ProjectDetector:
 
         Args:
             path: See `recognise_detector`.
-            taken: Names of other runs.
+            existing: Names of other runs.
             dataset: The ID dataset.
-            id_names: Names that the project has for classes.
-            lookup: Where synonyms are found.
+            id_names: Names of the classes in the project.
+            lookup: Sources of synonyms.
 
         Raises:
             DataError: it is not a detector that is known.
             ParameterError: another run has its name.
         """
         lookup = replace(lookup, clip=None)
-        found = recognise_detector(resolved(path), dataset, lookup)
-        proposals = propose(found.header.known_classes, id_names, lookup)
-        same = {one.category: one.id_class for one in proposals if one.relation == "same"}
-        other = {one: name for one, name in same.items() if one != name}
-        classes = {
-            one: name for one, name in other.items() if list(other.values()).count(name) == 1
-        }
-        return cls(name_of(path, taken), path, found, classes)
+        recognised = recognise_detector(resolved(path), dataset, lookup)
+        synonyms = {}
+        for match in match_classes(recognised.header.known_classes, id_names, lookup):
+            if match.relation == "same" and match.category != match.id_class:
+                synonyms[match.category] = match.id_class
+        # Of several classes with one name in the project, none is renamed.
+        count = Counter(synonyms.values())
+        classes = {name: id_name for name, id_name in synonyms.items() if count[id_name] == 1}
+        return cls(name_of(path, existing), path, recognised, classes)
 
     @property
     def id_classes(self) -> tuple[str, ...]:
-        """Its classes as the project calls them."""
-        return renamed(self.found.header, self.classes).known_classes
+        """Its classes by the project's names."""
+        return renamed(self.recognised.header, self.classes).known_classes
 
     def entry(self, benchmark: str) -> dict[str, Any]:
         """Its entry in section `detectors`."""
-        own = detectors.get(self.found.entry["adapter"]).PROPOSALS
-        more = {"classes": self.classes, "proposals": {own: {}} if own else {}}
-        return {
-            **self.found.entry,
-            **{key: value for key, value in more.items() if value},
-            "benchmark": benchmark,
-        }
+        entry = dict(self.recognised.entry)
+        if self.classes:
+            entry["classes"] = self.classes
+        own_proposals = detectors.get(entry["adapter"]).PROPOSALS
+        if own_proposals:
+            entry["proposals"] = {own_proposals: {}}
+        entry["benchmark"] = benchmark
+        return entry
 
 
-def name_of(path: Path, taken: Collection[str]) -> str:
-    """A name for a folder or a file: its own, after that of the folder around it where it is taken.
+def name_of(path: Path, existing: Collection[str]) -> str:
+    """A name for a folder or a file.
+
+    Its own, after that of the folder around it where its own is taken.
 
     Raises:
         ParameterError: both names are taken.
     """
     file = resolved(path)
-    own, outer = (
-        re.sub(r"\W+", "_", one).strip("_").lower()
-        for one in (file.stem if file.is_file() else file.name, file.parent.name)
-    )
-    for name in (own or "dataset", f"{outer}_{own}"):
-        if name not in taken:
+    own_name = _plain(file.stem if file.is_file() else file.name)
+    longer_name = f"{_plain(file.parent.name)}_{own_name}"
+    for name in (own_name or "dataset", longer_name):
+        if name not in existing:
             return name
-    raise ParameterError(f"two entries of params.yaml would be called {outer}_{own}: rename {path}")
+    raise ParameterError(f"two entries of params.yaml would be called {longer_name}: rename {path}")
+
+
+def _plain(name: str) -> str:
+    """A name in lower case, with underscores in the place of blanks and punctuation."""
+    return re.sub(r"\W+", "_", name).strip("_").lower()

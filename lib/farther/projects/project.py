@@ -1,9 +1,12 @@
-"""Files of a project: params.yaml, a rules file, and decisions; made anew, or with entries added."""
+"""Files of a project: params.yaml, a rules file, and decisions.
+
+They are new, or existing ones with entries added.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +22,13 @@ from farther.printable import printable, printable_line
 from farther.projects.assumptions import (
     PARAMS,
     Assumption,
+    assumption_lines,
     of_categories,
     of_dataset,
     of_detector,
-    shown,
 )
+from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
-from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset, class_folders, describe, recognise
 from farther.projects.yaml_text import inserted
 from farther.tables.documents import read_yaml
@@ -34,7 +37,7 @@ from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
 
 SUBSETS = ("train", "val", "test")
-#: Parts of an only subset.
+#: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
 #: Most characters of a key of YAML.
 LONGEST_KEY = 1024
@@ -47,7 +50,7 @@ class ProjectFiles:
     Args:
         folder: The project's folder.
         texts: Content of the files by path in the folder.
-        assumptions: What was read and assumed.
+        assumptions: Statements about the files and about assumptions.
     """
 
     folder: Path
@@ -55,7 +58,7 @@ class ProjectFiles:
     assumptions: list[Assumption]
 
     def write(self) -> None:
-        """Writes the files; decisions that are there stay.
+        """Writes the files; an existing file of decisions stays as it is.
 
         Raises:
             DataError: the file of decisions is a broken link.
@@ -68,8 +71,8 @@ class ProjectFiles:
                 aside.write_text(text, encoding="utf-8")
 
     def assumed(self) -> list[str]:
-        """What was read and assumed, each with the line where it can be changed."""
-        return shown(self.assumptions, self.texts)
+        """The assumptions, each with the line to change it."""
+        return assumption_lines(self.assumptions, self.texts)
 
 
 def init(
@@ -81,9 +84,9 @@ def init(
     *,
     force: bool = False,
 ) -> ProjectFiles:
-    """A project for one ID dataset, OOD datasets and detectors: params.yaml, rules file and decisions.
+    """The files of a project for one ID dataset, OOD datasets and detectors.
 
-    Every proposal is written with a comment where it can be edited. Nothing is written before
+    Every suggestion is written with a comment where it can be edited. Nothing is written before
     `ProjectFiles.write`.
 
     Args:
@@ -91,44 +94,66 @@ def init(
             stages.
         id: Folder of the ID dataset.
         ood: Folders of the OOD datasets.
-        detectors: Each a checkpoint, a COCO results file, or a folder of detections.
-        lookup: Where names are looked up.
-        force: Replace a params.yaml and a rules file that are there.
+        detectors: Checkpoints, COCO results files, or folders of detections.
+        lookup: Sources of synonyms and similarities of class names.
+        force: Replace existing files.
 
     Raises:
-        ParameterError: a params.yaml is there, or two datasets would have one name.
+        ParameterError: a params.yaml exists, or two datasets would have one name.
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
     if is_present(folder / PARAMS) and not force:
-        advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
+        advice = (
+            "--add adds a detector or an OOD dataset to it, --force replaces it; "
+            "or name another folder"
+        )
         raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
-    known, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
-    classifies = any(run.found.header.whole_images for run in runs)
-    id_classes = list(dict.fromkeys(name for run in runs for name in run.id_classes))
-    sources = [
-        ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))
-    ]
+
+    id_source, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
+    id_classes = _all_classes(runs)
+    id_matches = match_classes(id_source.dataset.categories, id_classes)
+    sources = [replace(id_source, matches=id_matches)]
+    are_classifiers = any(run.recognised.header.whole_images for run in runs)
     for path in ood:
         names = [source.name for source in sources]
-        sources.append(_ood(Path(path), names, id_classes, lookup, classifies=classifies))
-    benchmark = known.name
+        source = _ood_dataset(
+            Path(path), names, id_classes, lookup, are_classifiers=are_classifiers
+        )
+        sources.append(source)
+
+    benchmark = id_source.name
     rules = f"data/benchmarks/{benchmark}.yaml"
-    subsets, note = _id_subsets(known.dataset.subsets)
-    values = {"name": benchmark, "subsets": subsets, "clip": (folder / "dvc.yaml").exists()}
-    named = [(name, *_names_of(name, sources)) for name in id_classes]
+    id_splits = _id_splits(id_source.dataset.subsets)
+    has_clip = (folder / "dvc.yaml").exists()
+    named_classes = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
-        PARAMS: _template("params.yaml").render(sources=sources, runs=runs, **values),
-        rules: _template("rules.yaml").render(sources=sources, id_classes=named),
+        PARAMS: _template("params.yaml").render(
+            sources=sources, runs=runs, name=benchmark, subsets=id_splits.subsets, clip=has_clip
+        ),
+        rules: _template("rules.yaml").render(sources=sources, id_classes=named_classes),
         f"data/decisions/{benchmark}.csv": HEADER,
     }
-    noted = (
-        [Assumption(f"{known.name}: {note}", ("benchmarks", benchmark, "subsets"))] if note else []
-    )
-    noted += [one for run in runs for one in of_detector(run, known)]
-    noted += [one for source in sources for one in of_dataset(source)]
-    noted += [one for source in sources[1:] for one in of_categories(source, rules)]
-    return ProjectFiles(folder, texts, noted)
+
+    assumptions: list[Assumption] = []
+    if id_splits.note:
+        text = f"{benchmark}: {id_splits.note}"
+        assumptions.append(Assumption(text, ("benchmarks", benchmark, "subsets")))
+    for run in runs:
+        assumptions += of_detector(run, id_source)
+    for source in sources:
+        assumptions += of_dataset(source)
+    for source in sources[1:]:
+        assumptions += of_categories(source, rules)
+    return ProjectFiles(folder, texts, assumptions)
+
+
+def _all_classes(runs: Sequence[ProjectDetector]) -> list[str]:
+    """The classes of all detectors, without repetition."""
+    classes: dict[str, None] = {}
+    for run in runs:
+        classes |= dict.fromkeys(run.id_classes)
+    return list(classes)
 
 
 def add(
@@ -139,12 +164,14 @@ def add(
     *,
     benchmark: str | None = None,
 ) -> ProjectFiles:
-    """A project with more OOD datasets and detectors; every line that is there stays as it is.
+    """The files of a project with additional OOD datasets and detectors.
+
+    Every existing line stays as it is.
 
     Args:
         folder: The project's folder.
         ood, detectors, lookup: See `init`.
-        benchmark: The benchmark that they join; needed where there are several.
+        benchmark: The benchmark that they are added to; needed where there are several.
 
     Raises:
         ParameterError: there is no such benchmark; a detector has classes that are not its ID
@@ -153,52 +180,61 @@ def add(
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
-    text, params = read_text(folder / PARAMS), read_yaml(folder / PARAMS)
+    text = read_text(folder / PARAMS)
+    params = read_yaml(folder / PARAMS)
     benchmarks = params.get("benchmarks") or {}
     if benchmark is None and len(benchmarks) != 1:
         raise ParameterError(f"{folder / PARAMS} has several benchmarks: name one with --benchmark")
     benchmark = choose("benchmark", benchmark or next(iter(benchmarks)), benchmarks)
-    made = benchmarks[benchmark]
-    rules_file, protocol = str(made["rules"]), str(made.get("protocol", "paper"))
+    entry = benchmarks[benchmark]
+    rules_file = str(entry["rules"])
+    protocol = str(entry.get("protocol", "paper"))
     rules = read_text(folder / rules_file)
-    id_classes = read_rules(read_benchmark(benchmark, made), folder).id_classes
-    of_id = params["datasets"][made["id"]]
-    known = ProjectDataset(made["id"], describe({**of_id, "root": str(folder / of_id["root"])}))
-    noted: list[Assumption] = []
+    id_classes = read_rules(read_benchmark(benchmark, entry), folder).id_classes
+    id_entry = params["datasets"][entry["id"]]
+    id_root = str(folder / id_entry["root"])
+    id_source = ProjectDataset(entry["id"], describe({**id_entry, "root": id_root}))
+
+    macros = _entry_macros()
+    assumptions: list[Assumption] = []
     for path in detectors:
         run = ProjectDetector.open(
-            Path(path), params["detectors"], known.dataset, id_classes, lookup
+            Path(path), params["detectors"], id_source.dataset, id_classes, lookup
         )
-        check_classes(run.found.header, run.classes, id_classes)
+        check_classes(run.recognised.header, run.classes, id_classes)
         params["detectors"][run.name] = run.entry(benchmark)
-        text = inserted(text, ["detectors"], _entries().detector(run, benchmark).splitlines())
-        noted += of_detector(run, known)
+        text = inserted(text, ["detectors"], macros.detector(run, benchmark).splitlines())
+        assumptions += of_detector(run, id_source)
     for path in ood:
-        source = _ood(
+        source = _ood_dataset(
             Path(path),
             params["datasets"],
             id_classes,
             lookup,
-            classifies=known.dataset.whole_images,
+            are_classifiers=id_source.dataset.whole_images,
         )
         params["datasets"][source.name] = source.dataset.entry
-        text = inserted(text, ["datasets"], _entries().dataset(source).splitlines())
-        text = inserted(
-            text, ["benchmarks", benchmark, "splits"], _entries().splits(source).splitlines()
-        )
+        text = inserted(text, ["datasets"], macros.dataset(source).splitlines())
+        splits = macros.splits(source).splitlines()
+        text = inserted(text, ["benchmarks", benchmark, "splits"], splits)
         rules = _with_categories(rules, source, protocol)
-        noted += [*of_dataset(source), *of_categories(source, rules_file, protocol)]
-    return ProjectFiles(folder, {PARAMS: text, **({rules_file: rules} if ood else {})}, noted)
+        assumptions += of_dataset(source)
+        assumptions += of_categories(source, rules_file, protocol)
+    texts = {PARAMS: text}
+    if ood:
+        texts[rules_file] = rules
+    return ProjectFiles(folder, texts, assumptions)
 
 
 def _with_categories(rules: str, source: ProjectDataset, protocol: str) -> str:
-    """A rules file with the categories of one OOD dataset more."""
+    """A rules file with the categories of another OOD dataset."""
+    macros = _entry_macros()
     for id_class, categories in source.by_class("same").items():
         rules = inserted(rules, ["id_classes", id_class], [f"{source.name}: {_flow(categories)}"])
     for relation in ("overlap", "near"):
-        lines = _entries().categories(source, relation).splitlines()
+        lines = macros.categories(source, relation).splitlines()
         rules = inserted(rules, ["protocols", protocol, relation], lines)
-    return inserted(rules, ["protocols", protocol, "far"], _entries().far(source).splitlines())
+    return inserted(rules, ["protocols", protocol, "far"], macros.far(source).splitlines())
 
 
 def _id_dataset(
@@ -207,7 +243,7 @@ def _id_dataset(
     """The ID dataset, recognised, and the detectors, opened with its classes.
 
     Folders of images without subsets are classes where all detectors are classifiers, or have
-    classes of these names; else they are photographs that were sorted into folders.
+    classes of these names; otherwise they are photographs that were sorted into folders.
 
     Raises:
         DataError: the images have no boxes; or see `ProjectDetector.open`.
@@ -215,12 +251,12 @@ def _id_dataset(
     folder = resolved(path)
     name = name_of(path, ())
     dataset = recognise(folder)
-    folders = (
-        class_folders(folder) if dataset.entry["format"] in ("images", "image_folder") else None
-    )
+    folders = None
+    if dataset.entry["format"] in ("images", "image_folder"):
+        folders = class_folders(folder)
     if folders is not None:
         try:
-            runs = _opened(detector_paths, folders, lookup)
+            runs = _open_detectors(detector_paths, folders, lookup)
         except DataError as error:
             if dataset.unlabelled:
                 raise _without_boxes(path, f". With its folders as classes: {error}") from None
@@ -229,12 +265,15 @@ def _id_dataset(
                 return ProjectDataset(name, folders), runs
     if dataset.unlabelled:
         raise _without_boxes(path)
-    return ProjectDataset(name, dataset), _opened(detector_paths, dataset, lookup)
+    return ProjectDataset(name, dataset), _open_detectors(detector_paths, dataset, lookup)
 
 
 def _without_boxes(path: Path, reason: str = "") -> DataError:
-    problem = "images without boxes: the ID dataset needs boxes of the known classes, or, for a classifier, one folder"
-    return DataError(f"{problem} of images per class{reason}", file=path)
+    problem = (
+        "images without boxes: the ID dataset needs boxes of the known classes, or, for a "
+        "classifier, one folder of images per class"
+    )
+    return DataError(f"{problem}{reason}", file=path)
 
 
 def _are_classes(
@@ -245,22 +284,24 @@ def _are_classes(
     Args:
         folders: The dataset with the folders as classes.
         runs: The detectors.
-        is_only_reading: Its files cannot be read otherwise but as images without labels, which
-            serve no ID dataset.
+        is_only_reading: Its files can otherwise be read only as images without labels, which
+            cannot be an ID dataset.
     """
     categories = set(folders.categories)
     for run in runs:
-        names_classes = "classes" not in run.found.entry.get(
-            "params", {}
-        )  # else they were taken from the folders
-        is_named = names_classes and len(categories & set(run.id_classes)) >= len(categories) / 2
-        is_classifier = run.found.header.whole_images and is_only_reading
-        if not is_named and not is_classifier:
+        entry = run.recognised.entry
+        takes_folder_names = "classes" in entry.get("params", {})
+        shared = categories & set(run.id_classes)
+        has_these_classes = not takes_folder_names and len(shared) >= len(categories) / 2
+        is_classifier = run.recognised.header.whole_images and is_only_reading
+        if not has_these_classes and not is_classifier:
             return False
     return True
 
 
-def _opened(paths: Sequence[Path], dataset: Dataset, lookup: Lookup) -> list[ProjectDetector]:
+def _open_detectors(
+    paths: Sequence[Path], dataset: Dataset, lookup: Lookup
+) -> list[ProjectDetector]:
     """The detectors of a new project."""
     runs: list[ProjectDetector] = []
     for path in paths:
@@ -269,33 +310,33 @@ def _opened(paths: Sequence[Path], dataset: Dataset, lookup: Lookup) -> list[Pro
     return runs
 
 
-def _ood(
+def _ood_dataset(
     path: Path,
-    taken: Collection[str],
+    existing: Collection[str],
     id_classes: Sequence[str],
     lookup: Lookup,
     *,
-    classifies: bool,
+    are_classifiers: bool,
 ) -> ProjectDataset:
-    """An OOD dataset, recognised, with what its categories were taken for.
+    """An OOD dataset, recognised, with the relation of its categories to the ID classes.
 
     Args:
         path: Its folder.
-        taken: Names of other datasets.
+        existing: Names of other datasets.
         id_classes: The known classes.
-        lookup: Where names are looked up.
-        classifies: The project is about labels of whole images: folders of images are classes.
+        lookup: Sources of synonyms and similarities of names.
+        are_classifiers: The project is about labels of whole images: folders of images are classes.
     """
-    dataset = recognise(resolved(path))
-    if classifies and dataset.unlabelled:
-        dataset = class_folders(resolved(path)) or dataset
-    return ProjectDataset(
-        name_of(path, taken), dataset, propose(dataset.categories, id_classes, lookup)
-    )
+    folder = resolved(path)
+    dataset = recognise(folder)
+    if are_classifiers and dataset.unlabelled:
+        dataset = class_folders(folder) or dataset
+    name = name_of(path, existing)
+    return ProjectDataset(name, dataset, match_classes(dataset.categories, id_classes, lookup))
 
 
 def _template(name: str) -> Template:
-    """A file of the project, or the parts of it."""
+    """The template of a file of the project, or of entries in such files."""
     loader = PackageLoader("farther.projects", "templates")
     texts = Environment(
         loader=loader,
@@ -308,52 +349,59 @@ def _template(name: str) -> Template:
     return texts.get_template(f"{name}.jinja")
 
 
-def _entries() -> Any:
-    """The parts of these files that are written for one dataset or detector."""
+def _entry_macros() -> Any:
+    """The macros for entries of one dataset or detector in these files."""
     return _template("entries").module
 
 
-def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The subset of each ID split, or its part of one where there are not three, and a remark on the latter."""
+@dataclass(frozen=True)
+class _IdSplits:
+    """The ID splits of a project.
+
+    Args:
+        subsets: The subset of each, or its part of one.
+        note: A remark where there are not three subsets; else "".
+    """
+
+    subsets: dict[str, Any]
+    note: str = ""
+
+
+def _id_splits(subsets: Sequence[str]) -> _IdSplits:
+    """The ID splits from the subsets of the ID dataset."""
     if set(SUBSETS) <= set(subsets):
-        return {name: name for name in SUBSETS}, ""
+        return _IdSplits({name: name for name in SUBSETS})
     if len(subsets) == 1:
-        parts = {name: {"of": subsets[0], "part": part} for name, part in PARTS.items()}
-        return (
-            parts,
-            f"{subsets[0]} is divided into train, val and test, by the digests of the image files",
-        )
+        (subset,) = subsets
+        parts = {name: {"of": subset, "part": part} for name, part in PARTS.items()}
+        note = f"{subset} is divided into train, val and test, by the digests of the image files"
+        return _IdSplits(parts, note)
+
     train = "train" if "train" in subsets else subsets[0]
-    others = [name for name in subsets if name != train]
-    if len(others) == 1:
-        half = {"of": others[0], "part": 0.5}
-        return {
-            "train": train,
-            "val": half,
-            "test": half,
-        }, f"val and test are halves of {others[0]}"
-    val, test = (
-        ("val" if "val" in others else others[0]),
-        ("test" if "test" in others else others[-1]),
-    )
-    return dict(zip(SUBSETS, (train, val, test), strict=True)), ""
+    remaining = [name for name in subsets if name != train]
+    if len(remaining) == 1:
+        half = {"of": remaining[0], "part": 0.5}
+        note = f"val and test are halves of {remaining[0]}"
+        return _IdSplits({"train": train, "val": half, "test": dict(half)}, note)
+    val = "val" if "val" in remaining else remaining[0]
+    test = "test" if "test" in remaining else remaining[-1]
+    return _IdSplits({"train": train, "val": val, "test": test})
 
 
 def _names_of(
     id_class: str, sources: Sequence[ProjectDataset]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Names of an ID class by dataset, and the reasons of those that are not its own."""
-    same = {
-        source.name: [one for one in source.of("same") if one.id_class == id_class]
-        for source in sources
-    }
-    named = {key: [one.category for one in value] for key, value in same.items() if value}
-    others = [
-        (key, one) for key, value in same.items() for one in value if one.category != id_class
-    ]
-    return named, list(
-        dict.fromkeys(f"{key}: {one.category} is {one.reason}" for key, one in others)
-    )
+    names_by_dataset: dict[str, list[str]] = {}
+    reasons: dict[str, None] = {}
+    for source in sources:
+        for match in source.of("same"):
+            if match.id_class != id_class:
+                continue
+            names_by_dataset.setdefault(source.name, []).append(match.category)
+            if match.category != id_class:
+                reasons[f"{source.name}: {match.category} is {match.reason}"] = None
+    return names_by_dataset, list(reasons)
 
 
 def _flow(value: Any) -> str:
@@ -367,7 +415,8 @@ def _flow(value: Any) -> str:
 
 def _key(name: str) -> str:
     """A class name as a key of YAML."""
-    if len(text := _flow(name)) > LONGEST_KEY:
+    text = _flow(name)
+    if len(text) > LONGEST_KEY:
         problem = f"the class {shorten(name)} has {len(name):,} characters: give it a shorter name"
         raise ParameterError(f"{problem}; a key of YAML has at most {LONGEST_KEY:,}")
     return text

@@ -16,7 +16,7 @@ from farther.detectors.networks.weights import read_weights
 from farther.errors import DataError, FartherError, shorten
 from farther.extras import missing
 from farther.monitor.bundle import Bundle
-from farther.projects.proposals import Lookup
+from farther.projects.class_matching import Lookup
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_results import recognise_results
 from farther.tables import Header
@@ -26,40 +26,48 @@ from farther.tables.folders import listed
 
 #: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
 ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
-#: What `save_pretrained` of transformers calls its configuration.
+#: The configuration that `save_pretrained` of transformers writes.
 CONFIG = "config.json"
-#: What the names of networks of transformers end with, and the adapter of such; the boxes of
-#: RF-DETR's segmentation networks are read without the masks.
+#: Ending of the names of networks of transformers → their adapter; the boxes of RF-DETR's
+#: segmentation networks are read without the masks.
 ENDINGS = {
     "ForObjectDetection": "detr",
     "RfDetrForInstanceSegmentation": "detr",
     "ForImageClassification": "transformers_classifier",
 }
-#: Shape of an image that tells whether a network runs.
-BLACK = (480, 640, 3)
-#: What is assumed of a file without names of classes.
+#: Shape of the image on which a network is tried.
+TEST_IMAGE = (480, 640, 3)
+#: The assumption about a file without names of classes.
 UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
 COMPARED = f"{UNNAMED} (farther doctor compares)"
-#: What the first bytes of a file say, for a message.
+#: First bytes of a file → its kind, for a message.
 BEGINNINGS = {
     b"\x89HDF": "a file of Keras (HDF5)",
     b"\x08": "an ONNX graph: call it .onnx",
     b"\x1f\x8b": "an archive: unpack it",
 }
-#: What the names of weights in a state dict begin with, for a message.
+_MMDETECTION = (
+    "weights of MMDetection: give the JSON files that its inferencer writes (pred_out_dir)"
+)
+_DETECTRON2 = (
+    "weights of Detectron2 of another network than Faster R-CNN: give the "
+    "coco_instances_results.json of its evaluator"
+)
+_DETR = "weights of DETR's own code: give a folder of transformers with this network"
+#: Beginning of the names of weights in a state dict → its kind, for a message.
 STATES = {
     "visual.": "weights of a CLIP: name their architecture by hand (docs/classifiers.md)",
-    "bbox_head.": "weights of MMDetection: give the JSON files that its inferencer writes (pred_out_dir)",
-    "roi_head.": "weights of MMDetection: give the JSON files that its inferencer writes (pred_out_dir)",
-    "backbone.bottom_up.": "weights of Detectron2 of another network than Faster R-CNN: give the "
-    "coco_instances_results.json of its evaluator",
-    "transformer.decoder.": "weights of DETR's own code: give a folder of transformers with this network",
+    "bbox_head.": _MMDETECTION,
+    "roi_head.": _MMDETECTION,
+    "backbone.bottom_up.": _DETECTRON2,
+    "transformer.decoder.": _DETR,
     "model.0.": "a state dict of Ultralytics: give the .pt file that training wrote",
 }
 READ = (
-    "Supported are checkpoints of Ultralytics, of rfdetr and of farther, state dicts of torchvision's detectors and "
-    "classifiers, folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and "
-    "JSON, supervision, FiftyOne, MMDetection) and folders of Parquet"
+    "Supported are checkpoints of Ultralytics, of rfdetr and of farther, state dicts of "
+    "torchvision's detectors and classifiers, folders of transformers, ONNX graphs (.onnx), "
+    "detections (COCO results, CSV, Ultralytics' txt and JSON, supervision, FiftyOne, MMDetection) "
+    "and folders of Parquet"
 )
 
 
@@ -69,9 +77,9 @@ class RecognisedDetector:
 
     Args:
         entry: Its entry in section `detectors`, without a benchmark.
-        header: Of its regions.
-        content: What the files hold, in a few words, where `init` should say it.
-        assumed: What the files do not say and was assumed, in a sentence; empty where nothing was.
+        header: The header of its regions.
+        content: The content of the files in a few words, where `init` should print it.
+        assumed: A sentence about what the files do not say; empty where nothing was assumed.
     """
 
     entry: dict[str, Any]
@@ -90,52 +98,67 @@ def recognise_detector(
             of Parquet with a `regions.json`.
         dataset: The ID dataset. Results without names have its numbers of classes, and state dicts,
             which name no classes, have its classes in its order.
-        lookup: Where synonyms of the ID dataset's names are found in results with names.
+        lookup: Sources of synonyms of the ID dataset's names in results with names.
 
     Raises:
-        DataError: it is none of these; says what it seems to be. Or a state dict has another number
+        DataError: it is none of these, and what it seems to be; or a state dict has another number
             of classes.
     """
     if not is_present(path):
         raise DataError("the file does not exist", file=path)
-    for name, of_folder in FOLDERS.items():
+    for name, entry_of_folder in FOLDERS.items():
         if is_file(path / name):
-            return _opened({"weights": str(path), **of_folder(path, dataset)})
-    if (results := recognise_results(path, dataset, lookup)) is not None:
-        return _opened({**results.entry, "weights": str(path)}, results.content, results.assumed)
+            return _open({"weights": str(path), **entry_of_folder(path, dataset)})
+    results = recognise_results(path, dataset, lookup)
+    if results is not None:
+        return _open({**results.entry, "weights": str(path)}, results.content, results.assumed)
     if path.is_dir() and listed(path, "**/regions.json"):
-        return _opened({"adapter": "parquet", "weights": str(path)})
+        return _open({"adapter": "parquet", "weights": str(path)})
     if path.suffix == ".onnx":
         entry, assumed = _of_onnx(path, dataset)
-        return _opened(entry, assumed=assumed)
-    rfdetr = _of_rfdetr(path, dataset)
-    if rfdetr is not None:
-        return _opened(rfdetr, assumed=COMPARED if "params" in rfdetr else "")
-    absent, yolo = "", ""
+        return _open(entry, assumed=assumed)
+    rfdetr_entry = _of_rfdetr(path, dataset)
+    if rfdetr_entry is not None:
+        return _open(rfdetr_entry, assumed=COMPARED if "params" in rfdetr_entry else "")
+    return _recognise_checkpoint(path, dataset)
+
+
+def _recognise_checkpoint(path: Path, dataset: Dataset) -> RecognisedDetector:
+    """A checkpoint, by the first adapter that opens it, or a state dict."""
+    absent_package = ""
+    yolo_problem = ""
     for adapter in ADAPTERS:
         try:
-            return _opened({"adapter": adapter, "weights": str(path)})
+            return _open({"adapter": adapter, "weights": str(path)})
         except FartherError as error:
             problem = str(getattr(error, "problem", error))
             if problem.startswith("a network of Ultralytics"):
                 raise
-            yolo = yolo or problem
+            yolo_problem = yolo_problem or problem
         except ModuleNotFoundError as error:
-            absent = absent or f"; {adapter} {missing(error)}"
-    from farther.projects.recognise_state_dict import (
-        recognise_state_dict,
-    )  # torchvision loads slowly
+            absent_package = absent_package or f"; {adapter} {missing(error)}"
 
-    if path.is_file() and (state := recognise_state_dict(path, dataset)):
+    # torchvision loads slowly
+    from farther.projects.recognise_state_dict import recognise_state_dict
+
+    state = None
+    if path.is_file():
+        state = recognise_state_dict(path, dataset)
+    if state is not None:
         entry = {"adapter": state.adapter, "params": state.params, "weights": str(path)}
-        return _opened(entry, assumed="; ".join(state.assumed))
-    raise DataError(
-        f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path
-    )
+        return _open(entry, assumed="; ".join(state.assumed))
+    kind = _kind(path, yolo_problem)
+    problem = f"no adapter opens it: it seems to be {kind}{absent_package}. {READ}"
+    raise DataError(problem, file=path)
 
 
 def _kind(path: Path, problem: str) -> str:
-    """What a file or folder seems to be; `problem` is the YOLO adapter's, for a file that PyTorch wrote."""
+    """The probable kind of a file or folder.
+
+    Args:
+        path: The file or folder.
+        problem: The YOLO adapter's problem with it, for a file that PyTorch wrote.
+    """
     if path.is_dir():
         return "a folder without a config.json, results or a regions.json"
     with open_binary(path) as file:
@@ -145,32 +168,40 @@ def _kind(path: Path, problem: str) -> str:
     if start.startswith(b"PK") and not is_zipfile(path):
         return "a damaged or incomplete file of `torch.save`: copy or fetch it again"
     if start.startswith((b"PK", b"\x80")):
-        try:
-            names = read_weights(path)
-        except DataError:
-            if is_zipfile(path):
-                return f"a file of `torch.save` with more than weights ({problem})"
-            return "a pickle (Detectron2's zoo has such): where you trust it, load it and torch.save its weights"
-        known = (
-            text
-            for beginning, text in STATES.items()
-            if any(name.startswith(beginning) for name in names)
+        return _kind_of_torch_file(path, problem)
+    for beginning, kind in BEGINNINGS.items():
+        if start.startswith(beginning):
+            return kind
+    if start.isascii() and start.decode().strip().isprintable():
+        return "text"
+    return "something else"
+
+
+def _kind_of_torch_file(path: Path, problem: str) -> str:
+    """The probable kind of a file of `torch.save`, or of a pickle; see `_kind`."""
+    try:
+        names = read_weights(path)
+    except DataError:
+        if is_zipfile(path):
+            return f"a file of `torch.save` with more than weights ({problem})"
+        return (
+            "a pickle (Detectron2's zoo has such): where you trust it, load it and torch.save its "
+            "weights"
         )
-        return next(
-            known,
-            f"a state dict of a network that is not known, with {shorten(next(iter(names), ''))}",
-        )
-    other = "text" if start.isascii() and start.decode().strip().isprintable() else "something else"
-    return next(
-        (kind for beginning, kind in BEGINNINGS.items() if start.startswith(beginning)), other
-    )
+    for beginning, kind in STATES.items():
+        if any(name.startswith(beginning) for name in names):
+            return kind
+    first_name = next(iter(names), "")
+    return f"a state dict of a network that is not known, with {shorten(first_name)}"
 
 
 def _of_bundle(folder: Path, dataset: Dataset) -> dict[str, Any]:
     """The detector of a bundle that `farther bundle` wrote."""
-    found = Bundle.load(folder).info.detector
-    weights = inside(folder, found.weights) if found.copied else found.weights
-    return {"adapter": found.adapter, "params": found.params, "weights": str(weights)}
+    detector = Bundle.load(folder).info.detector
+    weights = str(detector.weights)
+    if detector.copied:
+        weights = str(inside(folder, detector.weights))
+    return {"adapter": detector.adapter, "params": detector.params, "weights": weights}
 
 
 def _of_open_clip(folder: Path, dataset: Dataset) -> dict[str, Any]:
@@ -179,7 +210,9 @@ def _of_open_clip(folder: Path, dataset: Dataset) -> dict[str, Any]:
 
 
 def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
-    """The adapter of a folder that `save_pretrained` wrote, and prompts where it needs some: the ID classes.
+    """The adapter of a folder that `save_pretrained` wrote.
+
+    With prompts, the ID classes, where the network needs some.
 
     Raises:
         DataError: its network neither detects nor classifies.
@@ -188,25 +221,28 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
 
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict):
-        raise DataError(
-            f"expected the object that transformers writes, found {shorten(config)}",
-            file=folder / CONFIG,
-        )
+        problem = f"expected the object that transformers writes, found {shorten(config)}"
+        raise DataError(problem, file=folder / CONFIG)
     if str(config.get("model_type")) in CLASSES:
         return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
-    listed = config.get("architectures")
-    named = str(listed[0]) if isinstance(listed, list) and listed else ""
+    architectures = config.get("architectures")
+    architecture = ""
+    if isinstance(architectures, list) and architectures:
+        architecture = str(architectures[0])
     for ending, adapter in ENDINGS.items():
-        if named.endswith(ending):
+        if architecture.endswith(ending):
             return {"adapter": adapter}
     problem = (
-        f"{shorten(named)} is not a transformers network for detection or classification of images"
+        f"{shorten(architecture)} is not a transformers network for detection or classification of "
+        "images"
     )
     raise DataError(problem, file=folder / CONFIG, field="architectures")
 
 
 def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
-    """The entry of a checkpoint of the package rfdetr, with the ID dataset's classes if it names none; None for others.
+    """The entry of a checkpoint of the package rfdetr; None for other files.
+
+    With the ID dataset's classes if the checkpoint names none.
 
     Raises:
         DataError: it names no classes, and has another number of them than the ID dataset.
@@ -226,20 +262,27 @@ def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
     if file.class_names is None and file.rows != COCO_ROWS:
         count = len(dataset.categories)
         if file.rows not in (count, count + 1):
-            problem = f"it names no classes, and a class head of {file.rows} rows is not that of the {count} of the ID"
-            raise DataError(f"{problem} dataset (one row per class, and one more)", file=path)
+            problem = (
+                f"it names no classes, and a class head of {file.rows} rows is not that of the "
+                f"{count} of the ID dataset (one row per class, and one more)"
+            )
+            raise DataError(problem, file=path)
         entry["params"] = {"classes": dataset.categories}
     return entry
 
 
 def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """The entry of an ONNX graph, and what was assumed: the ID dataset's classes, and a size, where it says neither.
+    """The entry of an ONNX graph.
 
     It detects objects in one image, so that a graph that cannot run is refused here.
 
+    Returns:
+        The entry, and what was assumed: the ID dataset's classes, and a size, where the graph lacks
+        them.
+
     Raises:
         ModuleNotFoundError: ONNX Runtime is not installed.
-        DataError: it is of no layout that is known, has another number of classes, or does not run.
+        DataError: its layout is not known, it has another number of classes, or it does not run.
     """
     from farther.detectors.onnx import YOLO_SIZE, Onnx
 
@@ -256,20 +299,21 @@ def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
     if params:
         entry["params"] = params
     try:
-        detectors.of_entry(entry).detect(np.zeros(BLACK, dtype=np.uint8))
+        detectors.of_entry(entry).detect(np.zeros(TEST_IMAGE, dtype=np.uint8))
     except DataError as error:
         if error.field != "classes" or "classes" not in params:
             raise
         problem = (
-            f"the graph names no classes, and they cannot be the ID dataset's: {error.problem}. Make the project with "
-            "another detector, then write {adapter: onnx, weights: …, params: {classes: […]}} into section "
-            "'detectors' of params.yaml"
+            "the graph names no classes, and they cannot be the ID dataset's: "
+            f"{error.problem}. Make the project with another detector, then write "
+            "{adapter: onnx, weights: …, params: {classes: […]}} into section 'detectors' of "
+            "params.yaml"
         )
         raise DataError(problem, file=path) from None
     return entry, "; ".join(assumed)
 
 
-#: Folders of one detector, by a file in them.
+#: A file in a folder of one detector → the function that makes the folder's entry.
 FOLDERS: dict[str, Callable[[Path, Dataset], dict[str, Any]]] = {
     "bundle.json": _of_bundle,
     "open_clip_config.json": _of_open_clip,
@@ -277,8 +321,10 @@ FOLDERS: dict[str, Callable[[Path, Dataset], dict[str, Any]]] = {
 }
 
 
-def _opened(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:
-    made = detectors.of_entry(entry)
-    if isinstance(made, Detector):
-        made.network  # noqa: B018 (built and filled with its weights: a damaged file is refused here)
-    return RecognisedDetector(entry, made.header(), content, assumed or made.assumed)
+def _open(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:
+    """The detector of an entry; a damaged file is refused."""
+    detector = detectors.of_entry(entry)
+    if isinstance(detector, Detector):
+        # Builds the network and fills it with its weights.
+        detector.network  # noqa: B018
+    return RecognisedDetector(entry, detector.header(), content, assumed or detector.assumed)

@@ -1,8 +1,9 @@
-"""Exports of annotation tools and libraries that no reader reads, and the command that makes COCO of each."""
+"""Exports of annotation tools that cannot be read, with the command that converts each to COCO."""
 
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,22 +18,24 @@ from farther.tables.files import open_binary
 from farther.tables.folders import files_below
 from farther.tables.json_stream import Bounded, open_json
 
-#: Most files of one ending that are looked into, and most events of one of them: keys near its
-#: start tell the format.
-FILES, EVENTS = 100, 100_000
-#: Most bytes of a first line that is looked at.
+#: Most files of one ending that are opened.
+FILES = 100
+#: Most events of a parser that are read from one file: keys near its start tell the format.
+EVENTS = 100_000
+#: Most bytes of a first line that are read.
 LINE = 1_000
 #: Cells of a line of KITTI's labels: class, truncation, occlusion, angle, box, dimensions,
 #: location, rotation.
 KITTI_CELLS = 15
 
 FIFTYONE = (
-    "pip install fiftyone && fiftyone convert --input-dir {folder} --input-type fiftyone.types.FiftyOneDataset "
-    "--output-dir {root}/coco --output-type fiftyone.types.COCODetectionDataset"
+    "pip install fiftyone && fiftyone convert --input-dir {folder} "
+    "--input-type fiftyone.types.FiftyOneDataset --output-dir {root}/coco "
+    "--output-type fiftyone.types.COCODetectionDataset"
 )
 SUPERVISELY = (
-    "pip install supervisely && python -c 'import sys, supervisely; supervisely.convert.to_coco(*sys.argv[1:])' "
-    "{root} {root}/coco"
+    "pip install supervisely && python -c "
+    "'import sys, supervisely; supervisely.convert.to_coco(*sys.argv[1:])' {root} {root}/coco"
 )
 
 
@@ -42,21 +45,21 @@ def _datumaro(form: str, path: str, choice: str = "") -> str:
 
 
 def _panlabel(form: str, path: str) -> str:
-    command = f"pip install panlabel && panlabel convert --allow-lossy --from {form} --to coco --input {path}"
-    return f"{command} --output {{root}}/instances.json"
+    command = "pip install panlabel && panlabel convert --allow-lossy"
+    return f"{command} --from {form} --to coco --input {path} --output {{root}}/instances.json"
 
 
 @dataclass(frozen=True)
 class Export:
-    """A format that is converted first.
+    """A format that must be converted.
 
     Args:
         name: The program or library that writes it.
-        command: Shell command that makes COCO of it below `{root}`, the folder that was given.
+        command: Shell command that converts it to COCO below `{root}`, the dataset's folder.
             `{file}` is the file by which it was recognised, `{folder}` the folder of that, and
             `{above}` the one above.
         keys: Keys that occur near the start of its JSON.
-        otherwise: Where the command does not convert everything: what to do instead.
+        otherwise: An alternative, where the command does not convert everything.
     """
 
     name: str
@@ -68,7 +71,7 @@ class Export:
 VIA = "VGG Image Annotator"
 RECTANGLES = "where all shapes are rectangles, or export it from VIA 2.0.10 or later as COCO"
 
-#: In this order: an export has all keys of one.
+#: Exports in JSON; a file is of the first of which it has all keys.
 OF_JSON = (
     Export(
         "Label Studio",
@@ -79,7 +82,8 @@ OF_JSON = (
     Export("LabelMe", _panlabel("labelme", "{root}"), frozenset({"shapes", "imagePath"})),
     Export(
         f"{VIA} (project)",
-        f"jq ._via_img_metadata {{file}} > {{folder}}/via.json && {_panlabel('via', '{folder}/via.json')}",
+        "jq ._via_img_metadata {file} > {folder}/via.json && "
+        + _panlabel("via", "{folder}/via.json"),
         frozenset({"_via_img_metadata"}),
         RECTANGLES,
     ),
@@ -108,91 +112,91 @@ KITTI = Export(
 
 
 def recognise_export(root: Path) -> dict[str, Any] | None:
-    """The entry of images with Hugging Face's metadata.jsonl; None where the folder holds no export that is known.
+    """The entry of images with Hugging Face's metadata.jsonl; None for a folder without exports.
 
     Raises:
-        DataError: it holds one that no reader reads; the message names it and the command that
+        DataError: the folder has an export that cannot be read; the message has the command that
             converts it to COCO.
     """
-    by_suffix: dict[str, list[Path]] = {}
-    for file in files_below(root):
-        by_suffix.setdefault(file.suffix.lower(), []).append(file)
-    some = {suffix: sorted(files)[:FILES] for suffix, files in by_suffix.items()}
-    kinds = {file: _kind(file) for file in some.get(".xml", ())}
-    if "annotation" in kinds.values():  # of VOC's form, which is read
+    files_by_suffix = _first_files(root)
+    kind_by_file = {file: _kind(file) for file in files_by_suffix.get(".xml", ())}
+    if "annotation" in kind_by_file.values():  # in VOC's format, which is read
         return None
-    for file, kind in kinds.items():
+    for file, kind in kind_by_file.items():
         if kind == "track":
             raise _refusal("CVAT for video", file, "export the task from CVAT as COCO 1.0")
         if kind == "image":
             raise _with_command(CVAT, file, root)
-    for file in (*some.get(".json", ()), *some.get(".ndjson", ()), *some.get(".jsonl", ())):
-        keys = first_keys(file)
-        if file.name == METADATA and {"file_name", "objects"} <= keys:
-            return {"format": "huggingface"}
-        for export in OF_JSON:
-            if export.keys <= keys:
-                raise _with_command(export, file, root)
-    for file in some.get(".csv", ()):
+    for suffix in (".json", ".ndjson", ".jsonl"):
+        for file in files_by_suffix.get(suffix, ()):
+            keys = first_keys(file)
+            if file.name == METADATA and {"file_name", "objects"} <= keys:
+                return {"format": "huggingface"}
+            for export in OF_JSON:
+                if export.keys <= keys:
+                    raise _with_command(export, file, root)
+    for file in files_by_suffix.get(".csv", ()):
         if b"region_shape_attributes" in _first_line(file):
             raise _with_command(VIA_CSV, file, root)
-    for file in some.get(".txt", ()):
+    for file in files_by_suffix.get(".txt", ()):
         if file.parent.name == "label_2" and len(_first_line(file).split()) == KITTI_CELLS:
             raise _with_command(KITTI, file, root)
     return None
 
 
+def _first_files(root: Path) -> dict[str, list[Path]]:
+    """The first `FILES` files of each ending (in lower case) in a folder, sorted."""
+    files_by_suffix: dict[str, list[Path]] = {}
+    for file in files_below(root):
+        files_by_suffix.setdefault(file.suffix.lower(), []).append(file)
+    return {suffix: sorted(files)[:FILES] for suffix, files in files_by_suffix.items()}
+
+
 def _with_command(export: Export, file: Path, root: Path) -> DataError:
     places = {"root": root, "file": file, "folder": file.parent, "above": file.parent.parent}
-    command = export.command.format_map(
-        {name: shlex.quote(str(place)) for name, place in places.items()}
-    )
-    return _refusal(
-        export.name,
-        file,
-        f"convert it to COCO, in an environment of its own, with `{command}` {export.otherwise}".rstrip(),
-    )
+    quoted = {name: shlex.quote(str(place)) for name, place in places.items()}
+    command = export.command.format_map(quoted)
+    advice = f"convert it to COCO, in an environment of its own, with `{command}`"
+    if export.otherwise:
+        advice = f"{advice} {export.otherwise}"
+    return _refusal(export.name, file, advice)
 
 
 def _refusal(name: str, file: Path, advice: str) -> DataError:
-    return DataError(
-        f"an export of {name}, which is not read: {advice}; then run this again", file=file
-    )
+    problem = f"an export of {name}, which is not read: {advice}; then run this again"
+    return DataError(problem, file=file)
 
 
 def _kind(file: Path) -> str:
-    """Whether an XML file is of VOC's form (annotation), or CVAT's for images (image) or video (track); else empty."""
+    """The tag by which the format of an XML file is recognised.
+
+    Returns:
+        "annotation" for VOC's format, "image" or "track" for CVAT's for images or video; the root's
+        tag, or "", for others.
+    """
     try:
         with open_binary(file) as text:
-            tags = (
-                element.tag
-                for _, element in islice(ElementTree.iterparse(text, events=("start",)), EVENTS)
-            )
-            top = next(tags, "")
-            return (
-                top
-                if top != "annotations"
-                else next((tag for tag in tags if tag in ("image", "track")), "")
-            )
-    except (
-        ElementTree.ParseError,
-        ValueError,
-        LookupError,
-        RecursionError,
-    ):  # the reader of XML says what is wrong
-        return ""
+            events = ElementTree.iterparse(text, events=("start",))
+            tags = (element.tag for _, element in islice(events, EVENTS))
+            root_tag = next(tags, "")
+            if root_tag != "annotations":
+                return root_tag
+            for tag in tags:
+                if tag in ("image", "track"):
+                    return tag
+            return ""
+    except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
+        return ""  # the reader of XML says what is wrong
 
 
 def first_keys(file: Path) -> set[str]:
     """The keys near the start of a file of JSON or JSON lines; none where it is something else."""
     keys = set[str]()
-    try:
-        with open_json(file) as text:
-            for _, event, value in islice(ijson.parse(Bounded(text), multiple_values=True), EVENTS):
-                if event == "map_key":
-                    keys.add(value)
-    except (ijson.JSONError, UnicodeDecodeError):
-        pass
+    with suppress(ijson.JSONError, UnicodeDecodeError), open_json(file) as text:
+        events = ijson.parse(Bounded(text), multiple_values=True)
+        for _, event, value in islice(events, EVENTS):
+            if event == "map_key":
+                keys.add(value)
     return keys
 
 

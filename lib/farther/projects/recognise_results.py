@@ -1,12 +1,11 @@
-"""Files of detections, recognised from what they hold."""
+"""Files of detections, recognised from their content."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import floor
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,23 @@ from farther.detectors.imported.images import BenchmarkImage, NamedImages
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import as_integer
 from farther.errors import DataError
-from farther.projects.proposals import Lookup, propose
+from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.recognise import Dataset
 from farther.tables.files import is_file, is_folder, read_text
 from farther.tables.folders import listed
 
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
 FRACTION = 1.5
-#: Numbers of classes are doubted where, of at least so many images, this part of the best
-#: detections are of a class that is labelled in the image.
-IMAGES, AGREEING = 10, 0.3
-#: Texts are told from a row of labels by this many files.
+#: Number of labelled images from which on a numbering of classes can be doubted.
+IMAGES = 10
+#: It is doubted where less than this part of their best detections is of a class that is labelled
+#: in the image.
+AGREEING = 0.3
+#: Number of text files from which the order of columns is recognised.
 SAMPLE = 200
+
+#: Name or number of a class.
+ClassKey = int | str
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class RecognisedResults:
 
     Args:
         entry: Adapter and parameters of section `detectors`.
-        content: How many detections there are, of what, in a few words.
-        assumed: What the files do not say, in a sentence; empty where they say everything.
+        content: Number of detections, of images and of fields, in a few words.
+        assumed: A sentence about what the files do not say; empty where they say everything.
     """
 
     entry: dict[str, Any]
@@ -66,221 +70,290 @@ def recognise_results(
         path, dataset, lookup: See `farther.projects.recognise_detector`.
 
     Raises:
-        DataError: it holds detections that cannot be read, or of a class that is not known.
+        DataError: its detections cannot be read, or are of a class that is not known.
     """
     if path.name in PICKLES:
-        raise DataError(
-            f"holds pickled objects, which can run any code: {PICKLES[path.name]}", file=path
-        )
+        problem = f"holds pickled objects, which can run any code: {PICKLES[path.name]}"
+        raise DataError(problem, file=path)
     files = _files(path)
     if not files:
         return None
-    columns = _columns_of_texts(files) if files[0].suffix == ".txt" else None
-    opened = [(file, open_results(file, columns)) for file in files]
-    found = _Found()
-    for _, results in opened:
+    columns: Sequence[str] | None = None
+    if files[0].suffix == ".txt":
+        columns = _columns_of_texts(files)
+    results_by_file = {file: open_results(file, columns) for file in files}
+    summary = _Summary()
+    for results in results_by_file.values():
         for batch in results.batches():
-            found.add(batch)
-    if not found.count:
+            summary.add(batch)
+    if not summary.count:
         raise DataError("no detections here", file=path)
-    formats = {results.format for _, results in opened if results.format}
-    classes, assumed = _classes(found, opened, dataset, lookup)
-    params = {"score_threshold": floor(round(found.lowest * 1e4, 6)) / 1e4, **classes}
-    if formats != {"COCO results"}:
-        extra = {"fractions": True} if found.largest <= FRACTION else {}
-        read = {"columns": list(columns)} if columns and columns != TEXTS[0] else {}
-        entry = {"adapter": "detections", "params": {**params, **extra, **read}}
-        told = f"columns are assumed to be {' '.join(columns)}" if read and columns else ""
-        assumed = "; ".join(filter(None, (told, assumed)))
-    else:
+
+    classes, assumed = _classes(summary, results_by_file, dataset, lookup)
+    params: dict[str, Any] = {"score_threshold": _rounded_down(summary.lowest_score), **classes}
+    formats = {results.format for results in results_by_file.values() if results.format}
+    if formats == {"COCO results"}:
         entry = {"adapter": "coco_results", "params": params}
-    content = f"{found.count:,} detections of {len(found.images):,} images, {found.optional()}"
+    else:
+        if summary.largest_edge <= FRACTION:
+            params["fractions"] = True
+        if columns and columns != TEXTS[0]:
+            params["columns"] = list(columns)
+            about_columns = f"columns are assumed to be {' '.join(columns)}"
+            assumed = f"{about_columns}; {assumed}" if assumed else about_columns
+        entry = {"adapter": "detections", "params": params}
+    content = (
+        f"{summary.count:,} detections of {len(summary.best_by_image):,} images, "
+        f"{summary.optional_fields()}"
+    )
     return RecognisedResults(entry, content, assumed)
 
 
+def _rounded_down(score: float) -> float:
+    """The score, rounded down to four digits."""
+    return floor(round(score * 1e4, 6)) / 1e4
+
+
 def _files(path: Path) -> list[Path]:
-    """The files of detections, none where there are others."""
+    """The files of detections; none where there are other files."""
     if path.is_file():
-        return [path] if path.suffix in (".csv", ".tsv", ".json") or _is_text(path) else []
+        if path.suffix in (".csv", ".tsv", ".json") or _is_text(path):
+            return [path]
+        return []
     if is_file(path / "regions.json") or listed(path, "*.parquet"):
         return []
-    found = files_of(path)
-    if not found:
+    files = files_of(path)
+    if not files:
         for folder in listed(path, "*"):
             if is_folder(folder):
-                found += files_of(folder)
-    return found if all(file.suffix != ".txt" or _is_text(file) for file in found) else []
+                files += files_of(folder)
+    for file in files:
+        if file.suffix == ".txt" and not _is_text(file):
+            return []
+    return files
 
 
 def _is_text(path: Path) -> bool:
     """Whether a file is text that begins with a line of numbers, or is empty."""
     if path.suffix != ".txt":
         return False
-    line = next(iter(read_text(path).splitlines()), "0 0")
-    cells = line.split()
-    return len(cells) > 1 and all(
-        cell.replace(".", "").replace("-", "").replace("e", "").isdecimal() for cell in cells
-    )
+    lines = read_text(path).splitlines()
+    if not lines:
+        return True
+    cells = lines[0].split()
+    return len(cells) > 1 and all(_is_numeric(cell) for cell in cells)
+
+
+def _is_numeric(cell: str) -> bool:
+    return cell.replace(".", "").replace("-", "").replace("e", "").isdecimal()
 
 
 def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
-    """The order of columns of text files in which all boxes lie in an image and all classes are whole numbers.
+    """The order of columns of text files.
 
-    Raises:
-        DataError: it is none that is known.
+    The first of `TEXTS` with which all boxes lie in an image and all classes are whole numbers. The
+    first of all if the files are damaged: its reader says where.
     """
-    rows = [line.split() for file in files[:SAMPLE] for line in read_text(file).splitlines()]
-    width = min((len(row) for row in rows), default=6)
-    if width < 6:
-        return TEXTS[0]  # whose reader says what is missing
+    rows: list[list[str]] = []
+    for file in files[:SAMPLE]:
+        rows += [line.split() for line in read_text(file).splitlines()]
+    if any(len(row) < 6 for row in rows):
+        return TEXTS[0]
     try:
         values = np.array([row[:6] for row in rows], float).reshape(-1, 6)
     except ValueError:
-        return TEXTS[0]  # as before
+        return TEXTS[0]
     if not np.isfinite(values).all():
         return TEXTS[0]
-    return next(
-        (names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0]
-    )
+    for names in TEXTS:
+        if _is_plausible(dict(zip(names, values.T, strict=True))):
+            return names
+    return TEXTS[0]
 
 
-def _fits(of: dict[str, np.ndarray]) -> bool:
-    score = (of["score"] >= 0) & (of["score"] <= 1)
-    if "cx" in of:
-        inside = [
-            of[a] + sign * of[b] / 2
-            for a, b in (("cx", "width"), ("cy", "height"))
-            for sign in (-1, 1)
-        ]
-        score &= np.all([(side > -0.01) & (side < 1.01) for side in inside], axis=0)
-    elif "xmax" in of:
-        score &= (of["xmax"] >= of["xmin"]) & (of["ymax"] >= of["ymin"])
-    return bool(score.all())
+def _is_plausible(columns: dict[str, np.ndarray]) -> bool:
+    """Whether columns have scores from 0 to 1 and boxes that can be boxes."""
+    score = columns["score"]
+    is_plausible = (score >= 0) & (score <= 1)
+    if "cx" in columns:
+        is_plausible &= _are_within_image(columns["cx"], columns["width"])
+        is_plausible &= _are_within_image(columns["cy"], columns["height"])
+    elif "xmax" in columns:
+        is_plausible &= columns["xmax"] >= columns["xmin"]
+        is_plausible &= columns["ymax"] >= columns["ymin"]
+    return bool(is_plausible.all())
+
+
+def _are_within_image(center: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Mask of the boxes whose edges, as fractions of an axis, lie in the image."""
+    low = center - size / 2
+    high = center + size / 2
+    return (low > -0.01) & (low < 1.01) & (high > -0.01) & (high < 1.01)
+
+
+@dataclass(frozen=True)
+class _BestDetection:
+    """Score and class of the best detection of an image."""
+
+    score: float
+    category: ClassKey
 
 
 @dataclass
-class _Found:
-    """What all detections have in common, and the classes and images that they name.
+class _Summary:
+    """Summary of all detections, with the classes and images that they name.
 
     Args:
-        count: Of the detections.
-        lowest: Of the scores.
-        largest: Of the numbers of boxes.
-        logits: How many there are.
-        classes: Names or numbers.
-        images: Score and class of the best detection of each.
-        fields: Of the records.
+        count: Number of the detections.
+        lowest_score: Lowest score.
+        largest_edge: Largest number of a box.
+        logit_count: Number of logits of a detection.
+        classes: Names or numbers of classes.
+        best_by_image: The best detection of each image.
+        fields: Names of the fields of the records.
     """
 
     count: int = 0
-    lowest: float = 1.0
-    largest: float = 0.0
-    logits: int = 0
-    classes: set[int | str] = field(default_factory=set)
-    images: dict[str, tuple[float, int | str]] = field(default_factory=dict)
+    lowest_score: float = 1.0
+    largest_edge: float = 0.0
+    logit_count: int = 0
+    classes: set[ClassKey] = field(default_factory=set)
+    best_by_image: dict[str, _BestDetection] = field(default_factory=dict)
     fields: set[str] = field(default_factory=set)
 
     def add(self, batch: Batch) -> None:
-        for row, one in enumerate(batch.records, batch.first):
-            given = one if isinstance(one, dict) else {}
-            category, score, box = (
-                as_integer(given.get("category_id")),
-                given.get("score", 1.0),
-                given.get("bbox"),
-            )
-            is_box = isinstance(box, (list, tuple)) and all(
-                isinstance(side, (int, float)) for side in box
-            )
-            if (
-                not isinstance(category, (int, str))
-                or not isinstance(score, (int, float))
-                or not is_box
-            ):
+        """Adds the records of a batch.
+
+        Raises:
+            DataError: a record is not a detection; names file and row.
+        """
+        for row, record in enumerate(batch.records, batch.first):
+            if not _is_detection(record):
                 problem = "expected a list of detections with image_id, category_id, bbox and score"
                 raise DataError(problem, file=batch.file, row=row)
-            self.count += 1
-            self.lowest, self.largest = (
-                min(self.lowest, float(score)),
-                max(self.largest, *map(float, box or (0,))),
-            )
-            self.classes.add(category)
-            image = str(given.get("file_name", as_integer(given.get("image_id"))))
-            self.images[image] = max(
-                self.images.get(image, (-1.0, category)),
-                (float(score), category),
-                key=itemgetter(0),
-            )
-            self.fields |= given.keys()
-            self.logits = len(given["logits"]) if isinstance(given.get("logits"), list) else 0
+            self._add(record)
+
+    def _add(self, record: dict[str, Any]) -> None:
+        category = as_integer(record["category_id"])
+        score = float(record.get("score", 1.0))
+        edges = [float(edge) for edge in record["bbox"]]
+        self.count += 1
+        self.lowest_score = min(self.lowest_score, score)
+        self.largest_edge = max(self.largest_edge, *edges, 0.0)
+        self.classes.add(category)
+        image = str(record.get("file_name", as_integer(record.get("image_id"))))
+        best = self.best_by_image.get(image)
+        if best is None or score > best.score:
+            self.best_by_image[image] = _BestDetection(score, category)
+        self.fields |= record.keys()
+        logits = record.get("logits")
+        self.logit_count = len(logits) if isinstance(logits, list) else 0
 
     def read_numbers_and_names(self, categories: Sequence[str]) -> None:
-        """Takes texts that are numbers for numbers, and numbers that are names of classes for names.
+        """Converts texts that are numbers to numbers, and numbers that are names to names.
 
         Args:
             categories: Names of the ID dataset's classes.
         """
         texts = {str(name) for name in self.classes}
-        numbers = {name: whole_number(name) for name in self.classes}
-        renamed: dict[int | str, int | str] = {}
+        number_by_name = {name: whole_number(name) for name in self.classes}
+        renamed: dict[ClassKey, ClassKey] = {}
         if texts <= set(categories):
             renamed = {name: str(name) for name in self.classes}
-        elif None not in numbers.values() and texts.isdisjoint(categories):
-            renamed = {name: number for name, number in numbers.items() if number is not None}
-        if renamed:
-            self.classes = set(renamed.values())
-            self.images = {
-                image: (score, renamed[name]) for image, (score, name) in self.images.items()
-            }
+        elif texts.isdisjoint(categories):
+            for name, number in number_by_name.items():
+                if number is None:
+                    return
+                renamed[name] = number
+        if not renamed:
+            return
+        self.classes = set(renamed.values())
+        for image, best in self.best_by_image.items():
+            self.best_by_image[image] = _BestDetection(best.score, renamed[best.category])
 
-    def optional(self) -> str:
-        """The optional fields that there are, and the two that many methods read where they are not there."""
-        there = [name.replace("_", " ") for name in OPTIONAL if name in self.fields]
+    def optional_fields(self) -> str:
+        """The optional fields, and the two that many methods need where they are absent."""
+        present = [name.replace("_", " ") for name in OPTIONAL if name in self.fields]
         absent = [name for name in ("logits", "features") if name not in self.fields]
-        parts = [f"with {', '.join(there)}"] * bool(there) + [
-            f"without {' and '.join(absent)}"
-        ] * bool(absent)
+        parts = []
+        if present:
+            parts.append(f"with {', '.join(present)}")
+        if absent:
+            parts.append(f"without {' and '.join(absent)}")
         return "; ".join(parts)
 
 
+def _is_detection(record: Any) -> bool:
+    """Whether a record has a class, a box, and a score if any."""
+    if not isinstance(record, dict):
+        return False
+    box = record.get("bbox")
+    if not isinstance(box, (list, tuple)):
+        return False
+    has_class = isinstance(as_integer(record.get("category_id")), (int, str))
+    has_score = isinstance(record.get("score", 1.0), (int, float))
+    return has_class and has_score and all(isinstance(edge, (int, float)) for edge in box)
+
+
 def _classes(
-    found: _Found, opened: Sequence[tuple[Path, Results]], dataset: Dataset, lookup: Lookup | None
+    summary: _Summary,
+    results_by_file: Mapping[Path, Results],
+    dataset: Dataset,
+    lookup: Lookup | None,
 ) -> tuple[dict[str, Any], str]:
-    """The classes, their numbers where the results have numbers, and what was assumed about these."""
-    found.read_numbers_and_names(dataset.categories)
-    names = {name for name in found.classes if isinstance(name, str)}
-    names |= {name for _, results in opened for name in results.classes}
-    if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
-        others = sorted(names - set(dataset.categories))
-        synonyms = {
-            one.id_class
-            for one in propose(others, dataset.categories, lookup)
-            if one.relation == "same"
-        }
-        known = [name for name in dataset.categories if name not in synonyms or name in names]
-        if found.logits and found.logits < len({*known, *names}):
-            known = [name for name in known if name in names]
-        return {"classes": [*known, *others]}, ""
-    file, results = opened[0]
-    numbers = _listed_beside(file)
+    """The parameters about classes.
+
+    Returns:
+        `classes`, and `categories` where the results have numbers; and what was assumed about the
+        numbers.
+    """
+    summary.read_numbers_and_names(dataset.categories)
+    names = {name for name in summary.classes if isinstance(name, str)}
+    for results in results_by_file.values():
+        names.update(results.classes)
+    if names:
+        return {"classes": _class_names(summary, names, dataset, lookup)}, ""
+
+    file, results = next(iter(results_by_file.items()))
+    name_by_number = _names_beside(file)
     assumed = ""
-    if not numbers:
-        numbers, assumed = _assumed_numbers(found, results, dataset)
-    unknown = sorted(number for number in found.classes if number not in numbers)
+    if not name_by_number:
+        name_by_number, assumed = _assumed_numbers(summary, results, dataset)
+    unknown = sorted(number for number in summary.classes if number not in name_by_number)
     if unknown:
-        is_coco = results.first_class is None
-        where = (
-            "`category_id`"
-            if is_coco
-            else f"{CLASSES} beside the file, one per line, that of class 0 first"
+        column = "class"
+        place = f"{CLASSES} beside the file, one per line, that of class 0 first"
+        if results.first_class is None:  # COCO
+            column = "category_id"
+            place = "`category_id`"
+        problem = (
+            f"{column} {unknown[0]} is not a class of the ID dataset ({json.dumps(name_by_number)})"
         )
-        name = "category_id" if is_coco else "class"
-        problem = f"{name} {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
-        raise DataError(f"{problem}; write the names into {where}", file=file)
-    return {"classes": list(numbers.values()), "categories": numbers}, assumed
+        raise DataError(f"{problem}; write the names into {place}", file=file)
+    return {"classes": list(name_by_number.values()), "categories": name_by_number}, assumed
 
 
-def _listed_beside(file: Path) -> dict[int, str]:
-    """Names of classes by number in the list beside a file or its folder; none where there is no list."""
+def _class_names(
+    summary: _Summary, names: Set[str], dataset: Dataset, lookup: Lookup | None
+) -> list[str]:
+    """The classes of results with names.
+
+    Classes of the ID dataset that were not detected are the detector's, too, unless its logits are
+    fewer.
+    """
+    other_names = sorted(names - set(dataset.categories))
+    synonyms = set()
+    for match in match_classes(other_names, dataset.categories, lookup):
+        if match.relation == "same":
+            synonyms.add(match.id_class)
+    known = [name for name in dataset.categories if name not in synonyms or name in names]
+    if summary.logit_count and summary.logit_count < len({*known, *names}):
+        known = [name for name in known if name in names]
+    return [*known, *other_names]
+
+
+def _names_beside(file: Path) -> dict[int, str]:
+    """Names of classes by number in the list beside a file or its folder; {} without one."""
     for folder in (file.parent, file.parent.parent):
         if is_file(folder / CLASSES):
             lines = [line.strip() for line in read_text(folder / CLASSES).splitlines()]
@@ -290,60 +363,68 @@ def _listed_beside(file: Path) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Names of classes by number, and in words where the numbers are from."""
+    """Names of classes by number, and the source of the numbers in words."""
 
     names: dict[int, str]
     words: str
 
 
 def _assumed_numbers(
-    found: _Found, results: Results, dataset: Dataset
+    summary: _Summary, results: Results, dataset: Dataset
 ) -> tuple[dict[int, str], str]:
     """Names of classes by number, and what was assumed about the numbers.
 
-    The usual numbering of the format is tested on images whose objects are labelled: where it does
-    not fit and another one does, that one is taken.
+    The usual numbering of the format is tested on images whose objects are labelled. Where it does
+    not fit and another one does, that one is assumed.
     """
-    usual, *others = _numberings(found, results, dataset)
-    labelled = _LabelledDetections.of(found, results, dataset)
-    fitting = labelled.count(usual.names)
+    usual, *alternatives = _numberings(summary, results, dataset)
+    labelled = _LabelledDetections.of(summary, results, dataset)
+    usual_count = labelled.count(usual.names)
     assumed = f"classes are numbers: assumed to be {usual.words}"
-    if labelled.agree(fitting) and found.classes <= usual.names.keys():
+    if labelled.agree(usual_count) and summary.classes <= usual.names.keys():
         return usual.names, assumed
-    for other in others:
-        count = labelled.count(other.names)
-        if found.classes <= other.names.keys() and labelled.has_enough and labelled.agree(count):
-            reason = f"in {count} of {labelled.images} labelled images the best detection then has a labelled class"
-            return (
-                other.names,
-                f"classes are numbers: assumed to be {other.words}, as {reason} (else in {fitting})",
-            )
-    if not labelled.has_enough or labelled.agree(fitting):
+    if labelled.has_enough:
+        for numbering in alternatives:
+            count = labelled.count(numbering.names)
+            if summary.classes <= numbering.names.keys() and labelled.agree(count):
+                text = (
+                    f"classes are numbers: assumed to be {numbering.words}, as in {count} of "
+                    f"{labelled.images} labelled images the best detection then has a labelled "
+                    f"class (else in {usual_count})"
+                )
+                return numbering.names, text
+    if not labelled.has_enough or labelled.agree(usual_count):
         return usual.names, assumed
     advice = f"write the names into {CLASSES} beside the files, one per line, that of class 0 first"
     if results.first_class is None:
         advice = "write the right names into `categories`"
-    doubt = f"in only {fitting} of {labelled.images} labelled images does the best detection have a labelled class"
+    doubt = (
+        f"in only {usual_count} of {labelled.images} labelled images does the best detection have "
+        "a labelled class"
+    )
     return usual.names, f"{assumed}, but {doubt}: {advice}"
 
 
-def _numberings(found: _Found, results: Results, dataset: Dataset) -> list[Numbering]:
-    """The ways in which the ID dataset's classes may be numbered, the usual one of the format first."""
-    in_order = [name for _, name in sorted(dataset.numbers.items())] or dataset.categories
-    own = Numbering(dataset.numbers, "those of the ID dataset's files")
+def _numberings(summary: _Summary, results: Results, dataset: Dataset) -> list[Numbering]:
+    """Possible numberings of the ID dataset's classes, the usual one of the format first."""
+    in_order = dataset.categories
+    if dataset.numbers:
+        in_order = [name for _, name in sorted(dataset.numbers.items())]
+    of_dataset = Numbering(dataset.numbers, "those of the ID dataset's files")
     from_0 = Numbering(dict(enumerate(in_order)), "the ID dataset's, in its order, from 0")
     from_1 = Numbering(dict(enumerate(in_order, start=1)), "the ID dataset's, in its order, from 1")
     if results.first_class is not None:
         usual = from_0
-    elif dataset.entry["format"] == "yolo" and 0 not in found.classes:
+    elif dataset.entry["format"] == "yolo" and 0 not in summary.classes:
         usual = from_1  # ultralytics numbers user-defined classes from 1
     elif dataset.numbers:
-        usual = own
+        usual = of_dataset
     else:
         usual = from_1
     numberings = [usual]
-    for numbering in (own, from_0, from_1):
-        if numbering.names and all(numbering.names != other.names for other in numberings):
+    for numbering in (of_dataset, from_0, from_1):
+        is_new = all(numbering.names != known.names for known in numberings)
+        if numbering.names and is_new:
             numberings.append(numbering)
     return numberings
 
@@ -361,49 +442,58 @@ class _LabelledDetections:
     labelled: list[set[str]]
 
     @classmethod
-    def of(cls, found: _Found, results: Results, dataset: Dataset) -> _LabelledDetections:
-        """Those of some detections in images of the ID dataset."""
+    def of(cls, summary: _Summary, results: Results, dataset: Dataset) -> _LabelledDetections:
+        """The best detections in images of the ID dataset."""
         reader = datasets.create(**dataset.entry)
         images: list[BenchmarkImage] = []
-        labelled: list[set[str]] = []
+        classes_by_image: list[set[str]] = []
         for subset in dataset.subsets:
-            read = reader.read(subset)
+            annotations = reader.read(subset)
             first = len(images)
-            for image_id, file in zip(read.images.image_id, read.images.file, strict=True):
+            ids_and_files = zip(annotations.images.image_id, annotations.images.file, strict=True)
+            for image_id, file in ids_and_files:
                 images.append(BenchmarkImage(image_id, "", file, "", subset))
-                labelled.append(set())
-            for image, category in zip(read.objects.image, read.objects.category, strict=True):
-                labelled[first + image].add(read.categories[category])
+                classes_by_image.append(set())
+            objects = annotations.objects
+            for image, category in zip(objects.image, objects.category, strict=True):
+                classes_by_image[first + image].add(annotations.categories[category])
+
         images_by_name = NamedImages(images, range(len(images)))
         source = DetectionsSource("", Path(), named=results.named)
-        pairs = []
-        for name, (_, number) in found.images.items():
-            fitting = images_by_name.fitting(source, name)
-            if len(fitting) == 1 and labelled[fitting[0]] and isinstance(number, int):
-                pairs.append((number, labelled[fitting[0]]))
-        return cls([number for number, _ in pairs], [names for _, names in pairs])
+        numbers = []
+        labelled = []
+        for name, best in summary.best_by_image.items():
+            matching_images = images_by_name.fitting(source, name)
+            if len(matching_images) != 1 or not isinstance(best.category, int):
+                continue
+            classes = classes_by_image[matching_images[0]]
+            if classes:
+                numbers.append(best.category)
+                labelled.append(classes)
+        return cls(numbers, labelled)
 
     @property
     def images(self) -> int:
-        """How many there are."""
+        """Number of the images."""
         return len(self.numbers)
 
     @property
     def has_enough(self) -> bool:
-        """Whether they are enough to doubt a numbering."""
+        """Whether there are enough images to doubt a numbering."""
         return self.images >= IMAGES
 
     def count(self, names: Mapping[int, str]) -> int:
-        """Images whose best detection is of a class that is labelled there.
+        """Number of images whose best detection is of a class that is labelled there.
 
         Args:
             names: Names of classes by number.
         """
-        return sum(
-            names.get(number) in labelled
-            for number, labelled in zip(self.numbers, self.labelled, strict=True)
-        )
+        count = 0
+        for number, labelled in zip(self.numbers, self.labelled, strict=True):
+            if names.get(number) in labelled:
+                count += 1
+        return count
 
     def agree(self, count: int) -> bool:
-        """Whether so many of the images are enough."""
+        """Whether a number of images is enough for a numbering to fit."""
         return count >= AGREEING * self.images

@@ -1,4 +1,4 @@
-"""The adapter of a state dict of torchvision, recognised from the names and shapes of its weights."""
+"""The adapter of a state dict of torchvision, recognised by the names and shapes of its weights."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ from farther.tables.files import is_file, read_text
 IMAGENET = 1000
 #: How to name the classes of a state dict.
 ADVICE = (
-    f"write the names of its classes into {CLASSES} beside the file, one per line, in the order of its outputs and "
-    "without the background"
+    f"write the names of its classes into {CLASSES} beside the file, one per line, "
+    "in the order of its outputs"
 )
+ADVICE_WITHOUT_BACKGROUND = f"{ADVICE} and without the background"
 
 
 @dataclass
@@ -44,7 +45,7 @@ class RecognisedState:
     Args:
         adapter: The adapter that computes its network.
         params: The adapter's parameters.
-        assumed: What the file does not say and was assumed, in a few words each.
+        assumed: Assumptions about what the file does not say, in a few words each.
     """
 
     adapter: str
@@ -53,45 +54,43 @@ class RecognisedState:
 
 
 def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None:
-    """Adapter and parameters of a state dict of torchvision; None where it is of no network that is known.
+    """Adapter and parameters of a state dict of torchvision; None for unknown networks.
 
     Args:
         path: The file.
         dataset: The ID dataset.
 
     Raises:
-        DataError: its outputs are as many as no list of classes that is known; or it is of a
-            detector whose weights fit none of torchvision's builders: says which do not fit the
-            closest one.
+        DataError: no known list of classes has the number of its outputs; or it is of a detector
+            whose weights fit none of torchvision's builders: says which do not fit the closest one.
     """
     try:
         state = read_weights(path)
     except DataError:
         return None
     if is_detectron2(state):
-        return _of_detectron2(path, state, dataset)
-    heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
-    fits = closest_builders(
-        {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
-    )
+        return _detectron2(path, state, dataset)
+    added_heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
+    names = [name for name in state if not name.startswith(added_heads)]
+    fits = closest_builders({name: state[name] for name in names})
     if fits:
-        return _of_detector(path, state, fits, dataset)
-    if classifier := _architecture(state):
-        return _of_classifier(path, *classifier, dataset)
+        return _detector(path, state, fits, dataset)
+    classifier = _fitting_classifier(state)
+    if classifier is not None:
+        return _classifier(path, classifier, dataset)
     return None
 
 
-def _of_detectron2(
-    path: Path, state: Mapping[str, Any], dataset: Dataset
-) -> RecognisedState | None:
+def _detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> RecognisedState | None:
     """Detectron2's Faster R-CNN, whose background comes last; None for its other networks."""
     if BOX_PREDICTOR not in state:
         return None
-    names, assumed = _names(path, len(state[BOX_PREDICTOR]), dataset, optional_background=False)
-    return RecognisedState("faster_rcnn", {"classes": names}, assumed)
+    columns = len(state[BOX_PREDICTOR])
+    classes = _class_names(path, columns, dataset, optional_background=False)
+    return RecognisedState("faster_rcnn", {"classes": classes.names}, classes.assumed)
 
 
-def _of_detector(
+def _detector(
     path: Path, state: Mapping[str, Any], fits: Sequence[Fit], dataset: Dataset
 ) -> RecognisedState:
     """A detector of torchvision.
@@ -102,111 +101,124 @@ def _of_detector(
         fits: The builders that they fit best.
         dataset: The ID dataset.
     """
-    if fits[0].misfits:
-        fits[0].refuse(path)
+    best_fit = fits[0]
+    if best_fit.misfits:
+        best_fit.refuse(path)
     published = published_builder(path, fits)
-    chosen = BUILDERS[published or fits[0].builder]
-    found = RecognisedState(chosen.adapter)
-    if not published and len(fits) > 1:
-        chosen = _by_file_name(path, fits)
-        found.params["architecture"] = chosen.architecture
-        architectures = " and ".join(BUILDERS[fit.builder].architecture for fit in fits)
-        found.assumed.append(
-            f"the weights fit {architectures} alike: assumed {chosen.architecture}"
-        )
-
-    is_coco = False
     if published:
-        found.params["classes"] = list(chosen.categories)
-    else:
-        optional = chosen.adapter in ("retinanet", "fcos")
-        names_of_coco = list(chosen.categories)
-        names, assumed = _names(
-            path,
-            fits[0].columns,
-            dataset,
-            optional_background=optional,
-            names_of_coco=names_of_coco,
+        builder = BUILDERS[published]
+        return RecognisedState(builder.adapter, {"classes": list(builder.categories)})
+
+    builder = BUILDERS[best_fit.builder]
+    recognised = RecognisedState(builder.adapter)
+    if len(fits) > 1:
+        builder = _by_file_name(path, fits)
+        recognised.params["architecture"] = builder.architecture
+        architectures = " and ".join(BUILDERS[fit.builder].architecture for fit in fits)
+        recognised.assumed.append(
+            f"the weights fit {architectures} alike: assumed {builder.architecture}"
         )
-        is_coco = names == names_of_coco
-        found.params["classes"] = names
-        found.assumed += assumed
-        found.assumed += _set_epsilon(found, chosen, state, is_coco=is_coco)
-    return found
+    coco_names = list(builder.categories)
+    classes = _class_names(
+        path,
+        best_fit.columns,
+        dataset,
+        optional_background=builder.adapter in ("retinanet", "fcos"),
+        coco_names=coco_names,
+    )
+    recognised.params["classes"] = classes.names
+    recognised.assumed += classes.assumed
+    if builder.without_epsilon and not has_counters(state):
+        _set_epsilon(recognised, is_coco=classes.names == coco_names)
+    return recognised
 
 
 def _by_file_name(path: Path, fits: Sequence[Fit]) -> Builder:
-    """Of builders that weights fit alike, the one whose size of images is in the file's name, or else the first."""
+    """The builder whose size of images is in the file's name, or else the first.
+
+    Args:
+        path: The file.
+        fits: Builders that its weights fit alike.
+    """
     for fit in fits:
         if "320" in fit.builder and "320" in path.name:
             return BUILDERS[fit.builder]
     return BUILDERS[fits[0].builder]
 
 
-def _set_epsilon(
-    found: RecognisedState, builder: Builder, state: Mapping[str, Any], *, is_coco: bool
-) -> list[str]:
-    """Sets `norm_epsilon` of a network that torchvision trained with 0, and says what was assumed of one that may be.
+def _set_epsilon(recognised: RecognisedState, *, is_coco: bool) -> None:
+    """Sets `norm_epsilon` of a network whose architecture torchvision trained with 0.
 
     Args:
-        found: Gets the parameter.
-        builder: Of the network.
-        state: Its weights.
-        is_coco: Whether its classes were taken to be those of torchvision's weights.
+        recognised: The network; gets the parameter and the assumption about it.
+        is_coco: Whether its classes are those of torchvision's weights.
     """
-    if not builder.without_epsilon or has_counters(state):
-        return []
     if is_coco:
-        found.params["norm_epsilon"] = 0.0
-        return ["norm_epsilon 0, with which torchvision trained these"]
-    return [
-        "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
-    ]
+        recognised.params["norm_epsilon"] = 0.0
+        recognised.assumed.append("norm_epsilon 0, with which torchvision trained these")
+    else:
+        recognised.assumed.append(
+            "norm_epsilon 1e-5 "
+            "(write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
+        )
 
 
-def _names(
+@dataclass(frozen=True)
+class _ClassNames:
+    """Names of the classes of a network, without the background, and assumptions about them."""
+
+    names: list[str]
+    assumed: list[str] = field(default_factory=list)
+
+
+def _class_names(
     path: Path,
     columns: int,
     dataset: Dataset,
     *,
     optional_background: bool,
-    names_of_coco: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Names of the classes of a state dict, without the background, and what was assumed.
+    coco_names: Sequence[str] = (),
+) -> _ClassNames:
+    """Names of the classes of a state dict.
 
     Args:
         path: The file. Names may be in a `classes.txt` beside it.
-        columns: Outputs of its network.
+        columns: Number of outputs of its network.
         dataset: The ID dataset.
         optional_background: Whether there may be no output for the background.
-        names_of_coco: Names of the classes of torchvision's weights; none where they cannot be
-            meant.
+        coco_names: Names of the classes of torchvision's weights; none where they are impossible.
 
     Raises:
-        DataError: no list of names is known that is as long; says the numbers.
+        DataError: no known list of names has this length; says the numbers.
     """
-    counts = [columns - 1, columns] if optional_background else [columns - 1]
-    beside = path.parent / CLASSES
-    if is_file(beside):
-        names = _names_beside(beside)
+    counts = [columns - 1]
+    if optional_background:
+        counts.append(columns)
+    outputs = _outputs(columns, optional_background=optional_background)
+    file_beside = path.parent / CLASSES
+    if is_file(file_beside):
+        names = _names_beside(file_beside)
         if names and names[0].strip("_").casefold() == "background":
             names = names[1:]
         if len(names) not in counts:
-            problem = f"{len(names)} names, but {path.name} has {_outputs(columns, optional_background=optional_background)}"
-            raise DataError(problem, file=beside)
-        return names, []
-    if len(dataset.categories) in counts:
+            problem = f"{len(names)} names, but {path.name} has {outputs}"
+            raise DataError(problem, file=file_beside)
+        return _ClassNames(names)
+
+    id_classes = list(dataset.categories)
+    if len(id_classes) in counts:
         assumed = COMPARED
-        if optional_background and len(dataset.categories) == columns:
+        if optional_background and len(id_classes) == columns:
             assumed += "; no output for the background"
-        return list(dataset.categories), [assumed]
-    if names_of_coco and len(names_of_coco) + 1 == columns:
-        return list(names_of_coco), [
-            f"it names no classes: its {columns} outputs are assumed to be torchvision's"
-        ]
-    outputs = _outputs(columns, optional_background=optional_background)
-    problem = f"a state dict names no classes: it has {outputs}, but the ID dataset has {len(dataset.categories)} classes"
-    raise DataError(f"{problem}; {ADVICE}", file=path)
+        return _ClassNames(id_classes, [assumed])
+    if coco_names and len(coco_names) + 1 == columns:
+        assumed = f"it names no classes: its {columns} outputs are assumed to be torchvision's"
+        return _ClassNames(list(coco_names), [assumed])
+    problem = (
+        f"a state dict names no classes: it has {outputs}, but the ID dataset has "
+        f"{len(id_classes)} classes"
+    )
+    raise DataError(f"{problem}; {ADVICE_WITHOUT_BACKGROUND}", file=path)
 
 
 def _outputs(columns: int, *, optional_background: bool) -> str:
@@ -217,43 +229,69 @@ def _outputs(columns: int, *, optional_background: bool) -> str:
     return outputs
 
 
-def _of_classifier(path: Path, architecture: str, count: int, dataset: Dataset) -> RecognisedState:
-    """A classifier of torchvision with a number of classes."""
-    params: dict[str, Any] = {"architecture": architecture}
-    beside = path.parent / CLASSES
-    if is_file(beside):
-        names = _names_beside(beside)
+@dataclass(frozen=True)
+class _Classifier:
+    """A classifier of torchvision: its architecture, and its number of classes."""
+
+    architecture: str
+    count: int
+
+
+def _classifier(path: Path, classifier: _Classifier, dataset: Dataset) -> RecognisedState:
+    """A classifier of torchvision with the names of its classes."""
+    count = classifier.count
+    params: dict[str, Any] = {"architecture": classifier.architecture}
+    file_beside = path.parent / CLASSES
+    if is_file(file_beside):
+        names = _names_beside(file_beside)
         if len(names) != count:
-            raise DataError(f"{len(names)} names, but {path.name} has {count} outputs", file=beside)
+            problem = f"{len(names)} names, but {path.name} has {count} outputs"
+            raise DataError(problem, file=file_beside)
         return RecognisedState("classifier", {**params, "classes": names})
     if count == IMAGENET:
         return RecognisedState("classifier", params)
     if count != len(dataset.categories):
-        problem = f"a state dict names no classes, and its {count} cannot be the {len(dataset.categories)} of the ID dataset"
-        advice = f"write the names of its classes into {CLASSES} beside the file, one per line, in the order of its outputs"
-        raise DataError(f"{problem}: {advice}", file=path)
+        problem = (
+            f"a state dict names no classes, and its {count} cannot be the "
+            f"{len(dataset.categories)} of the ID dataset"
+        )
+        raise DataError(f"{problem}: {ADVICE}", file=path)
     return RecognisedState("classifier", {**params, "classes": dataset.categories}, [UNNAMED])
 
 
 def _names_beside(file: Path) -> list[str]:
     """The names in a file, one per line."""
-    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(file).splitlines()]
+    return [line for line in lines if line]
 
 
-def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The classifier of torchvision whose weights have these names and shapes, and its number of classes.
+def _fitting_classifier(state: Mapping[str, Any]) -> _Classifier | None:
+    """The classifier of torchvision whose weights have these names and shapes.
 
     Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be.
     """
-    shapes = {name: tuple(value.shape) for name, value in state.items()}
-    count = next((shape[0] for shape in reversed(shapes.values()) if len(shape) == 2), 0)
+    shapes = _shapes(state)
+    count = _class_count(shapes)
+    if not count:
+        return None
+    architectures = models.list_models(
+        module=models, exclude=("googlenet", "inception*", "regnet*")
+    )
     with torch.device("meta"):
-        for name in (
-            models.list_models(module=models, exclude=("googlenet", "inception*", "regnet*"))
-            if count
-            else ()
-        ):
-            network = models.get_model(name, weights=None, num_classes=count)
-            if {key: tuple(value.shape) for key, value in network.state_dict().items()} == shapes:
-                return name, count
+        for architecture in architectures:
+            network = models.get_model(architecture, weights=None, num_classes=count)
+            if _shapes(network.state_dict()) == shapes:
+                return _Classifier(architecture, count)
     return None
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+
+def _class_count(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Number of rows of the last matrix among weights; 0 without one."""
+    for shape in reversed(list(shapes.values())):
+        if len(shape) == 2:
+            return shape[0]
+    return 0

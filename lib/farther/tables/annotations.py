@@ -20,27 +20,29 @@ UNLABELLED = "unlabelled"
 def label_of(category: str, *, is_crowd: bool) -> str:
     """Text at the box of an object.
 
-    >>> (
-    ...     label_of("fox", is_crowd=False),
-    ...     label_of("fox", is_crowd=True),
-    ...     label_of(UNLABELLED, is_crowd=True),
-    ... )
-    ('fox', 'fox (group)', 'not annotated')
+    >>> label_of("fox", is_crowd=False), label_of("fox", is_crowd=True)
+    ('fox', 'fox (group)')
+    >>> label_of(UNLABELLED, is_crowd=True)
+    'not annotated'
     """
-    if is_crowd and category == UNLABELLED:
+    if not is_crowd:
+        return category
+    if category == UNLABELLED:
         return "not annotated"
-    return f"{category} (group)" if is_crowd else category
+    return f"{category} (group)"
 
 
 class Images(Table):
     """One row per image.
 
     Columns:
-        image_id: Its name, unique in the table. dataset: Name of the dataset it comes from; the
-        dataset's root is the folder of its files. file: Path of the file within that root, with
-        forward slashes. width, height: Size in pixels, as displayed: turned as the EXIF orientation
-        of the file says. digest: Digest of the file's content (`farther.tables.files.digest`): a
-        changed image is a changed table.
+        image_id: Its name, unique in the table.
+        dataset: Name of the dataset it comes from.
+        file: Path of the file within the dataset's root folder, with forward slashes.
+        width, height: Size in pixels, as displayed: turned as the EXIF orientation of the file
+            says.
+        digest: Digest of the file's content (`farther.tables.files.digest`): a changed image
+            changes the table.
     """
 
     image_id = Column(pl.String, unique=True)
@@ -55,12 +57,14 @@ class Objects(Table):
     """One row per annotated object.
 
     Columns:
-        image_id: The image that shows it. object_id: Its number, unique in the table. box: xmin,
-        ymin, xmax, ymax in pixels of the image, edges (not pixel indices): a one-pixel object is 1
-        wide. category: Name of its class in its dataset. is_crowd: The box holds several objects
-        (COCO's iscrowd, OpenImages' IsGroupOf), never found or missed alone. A
-            crowd of category `UNLABELLED`, as large as the image, stands for what nobody annotated
-            in it.
+        image_id: The image that shows it.
+        object_id: Its number, unique in the table.
+        box: xmin, ymin, xmax, ymax in pixels of the image, edges (not pixel indices): a one-pixel
+            object is 1 wide.
+        category: Name of its class in its dataset.
+        is_crowd: The box holds several objects (COCO's iscrowd, OpenImages' IsGroupOf), never found
+            or missed alone. A crowd of category `UNLABELLED`, as large as the image, stands for
+            what nobody annotated in it.
         is_difficult: The annotators marked it as hard to recognise (Pascal VOC).
     """
 
@@ -74,11 +78,8 @@ class Objects(Table):
     @property
     def is_unlabelled(self) -> np.ndarray:
         """Rows that stand for what nobody annotated in an image, ndarray of shape (N,), bool."""
-        return (
-            self.frame.select((pl.col("category") == UNLABELLED) & pl.col("is_crowd"))
-            .to_series()
-            .to_numpy()
-        )
+        is_unlabelled = (pl.col("category") == UNLABELLED) & pl.col("is_crowd")
+        return self.frame.select(is_unlabelled).to_series().to_numpy()
 
     @classmethod
     def from_dicts(
@@ -87,12 +88,13 @@ class Objects(Table):
         classes: Sequence[str] | None = None,
         image_ids: Sequence[str] | None = None,
     ) -> Self:
-        """Objects of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `target`.
+        """Objects of one dict of arrays per image, such as `target` in torchmetrics.
 
         Args:
-            targets: `boxes` and `labels` of each image, and `iscrowd` where there are crowds.
-                Labels are names of classes, or indices into `classes`. Other keys are not read.
-            classes: Names of the classes; left out, a number is called by itself.
+            targets: `boxes` and `labels` of each image, as for torchmetrics'
+                `MeanAveragePrecision`, and `iscrowd` where there are crowds. Labels are names of
+                classes, or indices into `classes`. Other keys are not read.
+            classes: Names of the classes; by default, the numbers are the names.
             image_ids: Names of the images; "0", "1", … by default.
 
         Raises:
@@ -102,20 +104,19 @@ class Objects(Table):
         >>> Objects.from_dicts([target]).category.tolist()
         ['fox', 'cat']
         """
-        labels, names = indexed([one["labels"] for one in targets], classes)
-        counts = [len(part) for part in labels]
-        crowds = [
-            array_of(one.get("iscrowd", [False] * n))
-            for one, n in zip(targets, counts, strict=True)
-        ]
+        labels_by_image, names = indexed([target["labels"] for target in targets], classes)
+        counts = [len(labels) for labels in labels_by_image]
+        crowds_by_image = []
+        for target, count in zip(targets, counts, strict=True):
+            crowds_by_image.append(array_of(target.get("iscrowd", [False] * count)))
+        labels = np.concatenate([np.zeros(0, np.int64), *labels_by_image])
+        is_crowd = np.concatenate([np.zeros(0, bool), *crowds_by_image]).astype(bool)
         return cls(
             image_id=repeated(image_ids, counts),
             object_id=np.arange(sum(counts)),
-            box=boxes_of([one["boxes"] for one in targets]),
-            category=np.array(names, dtype=object)[
-                np.concatenate([np.zeros(0, np.int64), *labels])
-            ],
-            is_crowd=np.concatenate([np.zeros(0, bool), *crowds]).astype(bool),
+            box=boxes_of([target["boxes"] for target in targets]),
+            category=np.array(names, dtype=object)[labels],
+            is_crowd=is_crowd,
         )
 
 
@@ -133,7 +134,7 @@ class Scores(Table):
 
 
 class TrueClasses(Table):
-    """The class that each detection in annotated images shows, one row per detection.
+    """True class of each detection in annotated images, one row per detection.
 
     Columns:
         image_id, region_id: The detection.
@@ -157,14 +158,17 @@ REGION_OUTCOMES = ("found", "misclassified", "false_unknown", "known", "ignored"
 
 
 class RegionOutcomes(Table):
-    """Outcome of each detection (region at or above t*) for one method, in the order of the regions table.
+    """Outcome of each detection (region at or above t*) for one method.
 
-    Stored as `outcomes/<run>/<method>/<split>.parquet`; see `farther.evaluation.files.RunFiles`.
+    In the order of the regions table. Stored as `outcomes/<run>/<method>/<split>.parquet`; see
+    `farther.evaluation.files.RunFiles`.
 
     Columns:
-        image_id, region_id: The detection. outcome: One of `REGION_OUTCOMES`. object_id: The
-        unknown object that it was matched to (found), or that it overlaps most (misclassified);
-        else −1. iou: Overlap with that object as the protocol computes it; 0 without an object.
+        image_id, region_id: The detection.
+        outcome: One of `REGION_OUTCOMES`.
+        object_id: The unknown object that it was matched to (found), or that it overlaps most
+            (misclassified); else −1.
+        iou: Overlap with that object as the protocol computes it; 0 without an object.
     """
 
     image_id = Column(pl.String)
@@ -175,14 +179,15 @@ class RegionOutcomes(Table):
 
 
 class ObjectOutcomes(Table):
-    """Outcome of each object of a split for one method, counted or not, in the order of the objects table.
+    """Outcome of each object of a split for one method, counted or not.
 
-    Stored as `outcomes/<run>/<method>/<split>.objects.parquet`.
+    In the order of the objects table. Stored as `outcomes/<run>/<method>/<split>.objects.parquet`.
 
     Columns:
-        image_id, object_id, category: The object. outcome: One of `OBJECT_OUTCOMES`. region_id: The
-        detection that decided: the flagged one that was matched, or the most confident one that
-            misclassifies the object; −1 where there is none.
+        image_id, object_id, category: The object.
+        outcome: One of `OBJECT_OUTCOMES`.
+        region_id: The detection that decided: the flagged one that was matched, or the most
+            confident one that misclassifies the object; −1 where there is none.
     """
 
     image_id = Column(pl.String)
@@ -198,13 +203,15 @@ class SortedClasses(Table):
     Stored as `splits/<benchmark>/classes.parquet`.
 
     Columns:
-        dataset, category: The class. oodness: 0: it is an ID class; 1: it overlaps with one; 2: it
-        is near to one; 3: neither. In Recalcati et al.,
-            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, people decide
-            this.
-        rule: The rule that decided; "" for none. id_class: The ID class of that rule, or else the
-        most similar one; "" where neither is known. similarity: Similarity to `nearest` by name; -1
-        without a hierarchy. nearest: The most similar ID class by name; "" without a hierarchy.
+        dataset, category: The class.
+        oodness: 0: it is an ID class; 1: it overlaps with one; 2: it is near to one; 3: neither. In
+            Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection",
+            2023, people decide this.
+        rule: The rule that decided; "" for none.
+        id_class: The ID class of that rule, or else the most similar one; "" where neither is
+            known.
+        similarity: Similarity to `nearest` by name; -1 without a hierarchy.
+        nearest: The most similar ID class by name; "" without a hierarchy.
     """
 
     dataset = Column(pl.String)
@@ -217,7 +224,7 @@ class SortedClasses(Table):
 
 
 class ImageAttributes(Table):
-    """What a label file says of images besides their objects, such as the weather.
+    """Labels of images other than their objects, such as the weather.
 
     Stored as `tables/<dataset>/<subset>/attributes.parquet`, for datasets that have such labels.
 
@@ -233,15 +240,16 @@ class ImageAttributes(Table):
 
 
 class ImageClasses(Table):
-    """The class of each image of a split that decides how far out the image is.
+    """The class that decides on the OODness of each image of a split.
 
     Stored as `splits/<benchmark>/<split>/classes.parquet`, for splits whose images are chosen by
     rules.
 
     Columns:
-        image_id: The image. category: The class of lowest OODness that it shows, as its dataset
-        calls it; "" without objects. oodness: That of the class, see `SortedClasses`; 3 without
-        objects.
+        image_id: The image.
+        category: The class of lowest OODness that it shows, as its dataset calls it; "" without
+            objects.
+        oodness: That of the class, see `SortedClasses`; 3 without objects.
     """
 
     image_id = Column(pl.String, unique=True)

@@ -1,4 +1,7 @@
-"""Arrays of tensors and of files (safetensors); numbers of types that NumPy does not have become float32."""
+"""Arrays of tensors and of safetensors files.
+
+Numbers of types that NumPy does not have become float32.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ SHORT_FLOATS = ("bfloat16", "float8", "float4")
 
 
 def array_of(values: Any) -> np.ndarray:
-    """An array of a tensor, on whatever device it is, of an array, or of a list.
+    """An array of a tensor (on any device), of an array, or of a list.
 
     Args:
         values: Numbers in bfloat16 or in 8 bits become float32; float16 stays.
@@ -44,22 +47,22 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     regular_file(path)
     try:
         with safe_open(path, "numpy") as file:
-            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118, no iterator
+            names = list(file.keys())
+            types = {name: file.get_slice(name).get_dtype() for name in names}
         if "BF16" in types.values():
             return _with_bfloat16(Path(path).read_bytes(), types)
         return load_file(path)
     except MemoryError:
         raise
-    except (
-        Exception
-    ) as error:  # the library meets damage with SafetensorError, KeyError, ValueError, TypeError, …
-        raise DataError(
-            f"not a readable safetensors file: {shorten(str(error))}", file=path
-        ) from None
+    except Exception as error:  # SafetensorError, KeyError, ValueError, TypeError, …: damaged
+        problem = f"not a readable safetensors file: {shorten(str(error))}"
+        raise DataError(problem, file=path) from None
 
 
 def _with_bfloat16(content: bytes, types: dict[str, str]) -> dict[str, np.ndarray]:
-    """The arrays of a file's content; a bfloat16 is the upper half of a float32.
+    """The arrays of a file's content.
+
+    A bfloat16 is the upper half of a float32.
 
     Args:
         content: The file's bytes.

@@ -1,4 +1,4 @@
-"""The table of proposals that are called unknown."""
+"""The table of proposals that are classified as unknown objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farther.tables.table import Table
 
 
 class CalledProposals(Table):
-    """Proposals on no detection that are above τ_o, one row per proposal.
+    """Proposals above τ_o that overlap no detection, one row per proposal.
 
     Stored as `recovered/<run>/called/<source>/<split>.parquet`; see
     `farther.evaluation.files.RunFiles`.
@@ -18,7 +18,7 @@ class CalledProposals(Table):
         image_id: Its image.
         box: xmin, ymin, xmax, ymax in pixels of the image.
         objectness: Higher for boxes that are more likely an object.
-        object_id: The missed unknown object that it finds, −1 for none.
+        object_id: The missed unknown object that it matches, −1 for none.
     """
 
     image_id = Column(pl.String)

@@ -22,9 +22,9 @@ VARIANCES = pl.Array(pl.Float32, 4)
 #: A row of float16 or float32 values; the data decides on precision and width.
 VECTOR = pl.Array
 
-#: Tables of at most this number of rows stay arrays until their frame is asked for: making it takes
-#: as long as all that is done with the detections of an image.
-FEW = 256
+#: Tables of at most this number of rows stay arrays until their frame is used: making it takes as
+#: long as all that is done with the detections of an image.
+SMALL_TABLE = 256
 
 _NUMPY = {
     pl.Boolean: np.bool_,
@@ -59,14 +59,12 @@ class OptionalColumn:
         unique: bool = False,
         among: Sequence[str] = (),
     ):
-        self.dtype, self.optional, self.default, self.unique, self.among = (
-            dtype,
-            optional,
-            default,
-            unique,
-            among,
-        )
+        self.dtype = dtype
         self.name = name
+        self.optional = optional
+        self.default = default
+        self.unique = unique
+        self.among = among
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -76,7 +74,9 @@ class OptionalColumn:
     @overload
     def __get__(self, table: Table, owner: type) -> np.ndarray | None: ...
     def __get__(self, table: Table | None, owner: type) -> Self | np.ndarray | None:
-        return self if table is None else table.array(self.name)
+        if table is None:
+            return self
+        return table.array(self.name)
 
     def __set__(self, table: Table, values: Any) -> None:
         raise AttributeError(
@@ -89,7 +89,14 @@ class OptionalColumn:
         return self.dtype == pl.Array
 
     def checked(self, values: Any, source: str | Path | None = None) -> pl.Series | np.ndarray:
-        """`values` (a Series, an array, a list) in this column's type: a Series as it is, other values as an array.
+        """Values in this column's type.
+
+        Args:
+            values: A Series, an array, or a list.
+            source: File in messages.
+
+        Returns:
+            A Series of this type as it is, other values as an array.
 
         Raises:
             DataError: a value is null, of another type or width, not finite, or not a box; names
@@ -107,22 +114,27 @@ class OptionalColumn:
 
     def none(self) -> pl.Series:
         """The column of a table without rows."""
-        return pl.Series(
-            self.name, [], pl.Array(pl.Float32, 0) if self.dtype is VECTOR else self.dtype
-        )
+        if self.dtype is VECTOR:
+            return pl.Series(self.name, [], pl.Array(pl.Float32, 0))
+        return pl.Series(self.name, [], self.dtype)
 
     def accepts(self, dtype: Any) -> bool:
-        """True if values of this Polars type are taken as they are."""
-        return dtype == self.dtype and (
-            self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32)
-        )
+        """True if values of this Polars type need no conversion."""
+        if dtype != self.dtype:
+            return False
+        return self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32)
 
     def _from_array(self, values: Any) -> pl.Series | np.ndarray:
         if self.dtype == pl.String:
             return _texts(values)
         try:
-            array = values.to_numpy() if isinstance(values, pl.Series) else array_of(values)
-            return self._as_vectors(array) if self.is_vector else self._as_scalars(array)
+            if isinstance(values, pl.Series):
+                array = values.to_numpy()
+            else:
+                array = array_of(values)
+            if self.is_vector:
+                return self._as_vectors(array)
+            return self._as_scalars(array)
         except (TypeError, ValueError) as error:
             raise DataError(f"expected {self.dtype} values: {error}") from None
 
@@ -144,47 +156,52 @@ class OptionalColumn:
         if array.ndim != 1:
             raise DataError(f"expected one value per row, found shape {array.shape}")
         cast = array.astype(target, copy=False)
-        if (
-            array.dtype != target
-            and target.kind in "iu"
-            and (row := _first(cast != array)) is not None
-        ):
-            raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
+        if array.dtype != target and target.kind in "iu":
+            row = _first_true(cast != array)
+            if row is not None:
+                raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
         return cast
 
     def _check(self, values: pl.Series | np.ndarray) -> None:
         if self.is_vector or self.dtype in (pl.Float32, pl.Float64):
-            array = values if isinstance(values, np.ndarray) else values.to_numpy()
-            finite = np.isfinite(array)
-            if not finite.all():
-                odd = int((finite if array.ndim == 1 else finite.all(axis=1)).argmin())
-                raise DataError(f"not a finite number: {array[odd]}", row=odd)
-            if self.dtype is BOX:
-                for low, high, axis in (0, 2, "x"), (1, 3, "y"):
-                    if (row := _first(array[:, high] < array[:, low])) is not None:
-                        problem = (
-                            f"{axis}max {array[row, high]:g} is below {axis}min {array[row, low]:g}"
-                        )
-                        raise DataError(problem, row=row)
-            if (
-                self.dtype is VARIANCES
-                and (row := _first(array.min(axis=1, initial=0) < 0)) is not None
-            ):
-                raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
-        known = [np.asarray(values == one) for one in self.among]
-        if known and (row := _first(~np.any(known, axis=0))) is not None:
-            raise DataError(
-                f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row
-            )
-        if self.unique and (again := first_repeated(values)) is not None:
-            raise DataError(f"{values.item(again)!r} is in an earlier row too", row=again)
+            self._check_numbers(values.to_numpy() if isinstance(values, pl.Series) else values)
+        if self.among:
+            row = _first_true(~_is_among(values, self.among))
+            if row is not None:
+                known = ", ".join(self.among)
+                raise DataError(f"unknown {self.name} {values[row]!r}; known: {known}", row=row)
+        if self.unique:
+            row = first_repeated(values)
+            if row is not None:
+                raise DataError(f"{values.item(row)!r} is in an earlier row too", row=row)
+
+    def _check_numbers(self, array: np.ndarray) -> None:
+        """Refuses numbers that are not finite, invalid boxes, and negative variances."""
+        is_finite = np.isfinite(array)
+        if not is_finite.all():
+            if array.ndim > 1:
+                is_finite = is_finite.all(axis=1)
+            row = int(is_finite.argmin())
+            raise DataError(f"not a finite number: {array[row]}", row=row)
+        if self.dtype is BOX:
+            _check_edges("x", array[:, 0], array[:, 2])
+            _check_edges("y", array[:, 1], array[:, 3])
+        if self.dtype is VARIANCES:
+            negative_row = _first_true(array.min(axis=1, initial=0) < 0)
+            if negative_row is not None:
+                lowest = array[negative_row].min()
+                raise DataError(f"a variance is 0 or more, found {lowest:g}", row=negative_row)
 
 
 class Column(OptionalColumn):
-    """A column that every table of its class has, as an argument, by its default, or (`optional`) after a check."""
+    """A column that every table of its class has.
 
-    def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, **others: Any):
-        super().__init__(dtype, optional=optional or default is not None, default=default, **others)
+    It is given as an argument, or it has a default, or (`optional`) is checked before it is used.
+    """
+
+    def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, **options: Any):
+        may_be_absent = optional or default is not None
+        super().__init__(dtype, optional=may_be_absent, default=default, **options)
 
     @overload
     def __get__(self, table: None, owner: type) -> Self: ...
@@ -194,9 +211,23 @@ class Column(OptionalColumn):
         return super().__get__(table, owner)  # type: ignore[return-value]
 
 
-def _first(wrong: np.ndarray) -> int | None:
-    """The first row that is wrong."""
-    return int(wrong.argmax()) if wrong.any() else None
+def _first_true(mask: np.ndarray) -> int | None:
+    """The first row where a mask is true."""
+    if not mask.any():
+        return None
+    return int(mask.argmax())
+
+
+def _is_among(values: pl.Series | np.ndarray, texts: Sequence[str]) -> np.ndarray:
+    """Mask of the values that are one of several texts."""
+    is_text = [np.asarray(values == text) for text in texts]
+    return np.any(is_text, axis=0)
+
+
+def _check_edges(axis: str, low: np.ndarray, high: np.ndarray) -> None:
+    row = _first_true(high < low)
+    if row is not None:
+        raise DataError(f"{axis}max {high[row]:g} is below {axis}min {low[row]:g}", row=row)
 
 
 def _dense(values: pl.Series) -> pl.Series:
@@ -205,49 +236,56 @@ def _dense(values: pl.Series) -> pl.Series:
         raise DataError("the value is null", row=values.is_null().arg_max())
     if isinstance(values.dtype, (pl.Categorical, pl.Enum)):
         return values.cast(pl.String)
-    if isinstance(values.dtype, pl.List):
-        lengths = values.list.len().to_numpy()
-        if (row := _first(lengths != lengths[:1])) is not None:
-            raise DataError(f"{lengths[row]} values, but {lengths[0]} in row 0", row=row)
-        return values.list.to_array(int(lengths[0]) if len(lengths) else 0)
-    return values
+    if not isinstance(values.dtype, pl.List):
+        return values
+    lengths = values.list.len().to_numpy()
+    if not len(lengths):
+        return values.list.to_array(0)
+    row = _first_true(lengths != lengths[0])
+    if row is not None:
+        raise DataError(f"{lengths[row]} values, but {lengths[0]} in row 0", row=row)
+    return values.list.to_array(int(lengths[0]))
 
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     """The first row whose value occurs before."""
-    if (
-        isinstance(values, pl.Series) and values.dtype != pl.String
-    ):  # an array of texts has as many bytes for each
+    # An array of texts has as many bytes for each as the longest one.
+    if isinstance(values, pl.Series) and values.dtype != pl.String:
         values = values.to_numpy()
-    if (
-        isinstance(values, np.ndarray)
-        and values.dtype.kind == "i"
-        and np.all(values[1:] > values[:-1])
-    ):
-        return None  # as they are numbered
-    listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
-    if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        is_increasing = bool(np.all(values[1:] > values[:-1]))
+        if is_increasing:
+            return None
+    # `n_unique` never returns in a forked process.
+    python_values = values.to_list() if isinstance(values, pl.Series) else values.tolist()
+    if len(set(python_values)) == len(python_values):
         return None
-    return int(pl.Series(listed).is_first_distinct().to_numpy().argmin())
+    return int(pl.Series(python_values).is_first_distinct().to_numpy().argmin())
 
 
 def _texts(values: Any) -> pl.Series | np.ndarray:
-    """An array of few texts, a Series of many."""
+    """Texts as an array if there are few, as a Series if there are many."""
     if isinstance(values, pl.Series) and values.dtype.is_nested() and len(values):
-        raise DataError(
-            f"expected text, found {shorten(values.dtype)}", row=0
-        )  # its objects may take gigabytes
+        # Its objects may take gigabytes.
+        raise DataError(f"expected text, found {shorten(values.dtype)}", row=0)
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         raise DataError(f"expected one value per row, found shape {array.shape}")
-    if len(array) <= FEW and all(type(value) is str for value in array):
-        "".join(array).encode()  # refuses what a Series would refuse
+    if len(array) <= SMALL_TABLE and all(type(value) is str for value in array):
+        "".join(array).encode()  # refuses the half of a surrogate pair, as a Series does
         return array
     try:
-        found = pl.Series(array, dtype=pl.String)
+        series = pl.Series(array, dtype=pl.String)
     except (TypeError, pl.exceptions.PolarsError):
-        found = None
-    if found is None or found.null_count():
-        row = next(row for row, value in enumerate(array) if not isinstance(value, str))
-        raise DataError(f"expected text, found {shorten(array[row])}", row=row)
-    return found
+        raise _not_text(array) from None
+    if series.null_count():
+        raise _not_text(array)
+    return series
+
+
+def _not_text(array: np.ndarray) -> DataError:
+    """An error about the first value that is no text."""
+    for row, value in enumerate(array):
+        if not isinstance(value, str):
+            return DataError(f"expected text, found {shorten(value)}", row=row)
+    return DataError("expected text")

@@ -15,7 +15,7 @@ from farther.errors import DataError
 from farther.tables.opening import open_binary, regular_file
 from farther.tables.writing import write_aside
 
-#: Most bytes of another text that is read at once: a list of millions of files has fewer.
+#: Most bytes of a text that is read at once: a list of millions of files has fewer.
 TEXT_BYTES = 2**29
 
 
@@ -28,39 +28,50 @@ def write_csv(path: str | Path, frame: pl.DataFrame) -> None:
 def read_text(
     path: str | Path, absent: str = "the file does not exist", limit: int = TEXT_BYTES
 ) -> str:
-    """Content of a file of at most `limit` bytes in UTF-8 or, with a byte order mark, UTF-16, without that mark.
+    """Text of a file of at most `limit` bytes in UTF-8 or, with a byte order mark, UTF-16.
+
+    Without that mark, and with "\\n" at the end of each line.
 
     Raises:
         DataError: the file does not exist (with the message `absent`), is larger, cannot be read or
             is in another encoding.
     """
-    if (size := regular_file(path, absent).stat().st_size) > limit:
+    size = regular_file(path, absent).stat().st_size
+    if size > limit:
         raise DataError(f"{size:,} bytes; at most {limit:,} are read", file=path)
     with open_binary(path, absent) as file:
         content = file.read()
-    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    codec = "utf-8-sig"
+    encoding = "UTF-8"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        codec = "utf-16"
+        encoding = "UTF-16"
     try:
-        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
+        text = content.decode(codec)
     except UnicodeDecodeError as error:
-        encoding = "UTF-16" if is_utf16 else "UTF-8"
         raise DataError(f"not {encoding} at byte {error.start}", file=path) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def digest(*parts: str | bytes | Path) -> str:
-    """Digest of content: 32 hexadecimal digits of BLAKE2b over texts, bytes, and the SHA-256 of files (a `Path`).
+    """Digest of content: texts, bytes, and the SHA-256 of files (a `Path`).
 
     Each part is framed by its length, so that `("ab", "c")` and `("a", "bc")` differ. Processors
     have instructions for SHA-256: a file of a gigabyte takes about half a second, a third of the
     time of BLAKE2b.
+
+    Returns:
+        32 hexadecimal digits of BLAKE2b.
     """
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, Path):
             with open_binary(part) as file:
                 content = hashlib.file_digest(file, "sha256").digest()
+        elif isinstance(part, str):
+            content = part.encode(errors="surrogatepass")
         else:
-            content = part.encode(errors="surrogatepass") if isinstance(part, str) else part
+            content = part
         total.update(len(content).to_bytes(8, "little"))
         total.update(content)
     return total.hexdigest()

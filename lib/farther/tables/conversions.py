@@ -1,12 +1,13 @@
-"""Plain arrays and detections of other libraries as regions, and regions as theirs.
+"""Conversion of arrays and of other libraries' detections to regions, and back.
 
-Nothing is imported but what `to_…` makes.
+Other libraries are imported only by the `to_…` methods.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,8 +20,23 @@ if TYPE_CHECKING:
     from farther.tables.regions import Regions
 
 
+@dataclass(frozen=True)
+class ImageDetections:
+    """Detections of one image.
+
+    Args:
+        boxes: ndarray of shape (N, 4).
+        scores: ndarray of shape (N,).
+        labels: Indices of classes, ndarray of shape (N,).
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+
+
 class Conversions:
-    """Constructors from arrays and from the results of other libraries, and the way back.
+    """Constructors from arrays and from the results of other libraries, and conversions to them.
 
     Boxes are xmin, ymin, xmax, ymax in pixels. Tensors may be on any device and in any precision.
     Results of libraries have no logits: methods that need more than boxes, classes and scores do
@@ -34,12 +50,12 @@ class Conversions:
         classes: Sequence[str] | None = None,
         image_ids: Sequence[str] | None = None,
     ) -> Self:
-        """Regions of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `preds`.
+        """Regions of one dict of arrays per image, such as `preds` in torchmetrics.
 
         Args:
-            predictions: `boxes`, `scores` and `labels` of each image, and `logits` where there are
-                some. Labels are names of classes, or indices into `classes`. Other keys are not
-                read.
+            predictions: `boxes`, `scores` and `labels` of each image, as for torchmetrics'
+                `MeanAveragePrecision`, and `logits` where there are some. Labels are names of
+                classes, or indices into `classes`. Other keys are not read.
             classes: Names of all classes of the detector; left out, those that occur, or "0", "1",
                 … for numbers.
             image_ids: Names of the images; "0", "1", … by default.
@@ -47,16 +63,20 @@ class Conversions:
         Raises:
             DataError: a label is not among `classes`, or arrays differ in length.
         """
-        many = _several(predictions)
-        labels, names = indexed([one["labels"] for one in many], classes)
-        rows = [
-            (array_of(one["boxes"]), array_of(one["scores"]), k)
-            for one, k in zip(many, labels, strict=True)
-        ]
-        logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
-        return cls._from_rows(
-            rows, image_ids, names, logits=np.concatenate(logits) if logits else None
-        )
+        predictions = _as_list(predictions)
+        labels, names = indexed([prediction["labels"] for prediction in predictions], classes)
+        detections_by_image = []
+        logits_by_image = []
+        for prediction, image_labels in zip(predictions, labels, strict=True):
+            boxes = array_of(prediction["boxes"])
+            scores = array_of(prediction["scores"])
+            detections_by_image.append(ImageDetections(boxes, scores, image_labels))
+            if "logits" in prediction and len(boxes):
+                logits_by_image.append(array_of(prediction["logits"]))
+        logits = None
+        if logits_by_image:
+            logits = np.concatenate(logits_by_image)
+        return cls._from_detections(detections_by_image, image_ids, names, logits=logits)
 
     @classmethod
     def from_arrays(
@@ -71,7 +91,7 @@ class Conversions:
         classes: Sequence[str] | None = None,
         last_layer: tuple[Any, Any] | None = None,
     ) -> Self:
-        """Regions of plain arrays, or tensors on any device: all that most scores read.
+        """Regions of plain arrays, or of tensors on any device, which most scores need.
 
         Args:
             logits: Shape (N, K), without a background; tensors in bfloat16 or float16 too.
@@ -80,8 +100,8 @@ class Conversions:
                 when None.
             scores: Confidence of each region, shape (N,); the largest softmax probability when
                 None.
-            boxes: Shape (N, 4): xmin, ymin, xmax, ymax; boxes of no meaning when None.
-            images: Image of each region; each is an image of its own when None.
+            boxes: Shape (N, 4): xmin, ymin, xmax, ymax; placeholders when None.
+            images: Image of each region; each region has an image of its own when None.
             classes: Names of the K classes; "0", "1", … when None.
             last_layer: Weight (K, D) and bias (K,) of the last linear layer.
 
@@ -94,165 +114,208 @@ class Conversions:
         >>> regions.label.tolist(), np.round(regions.score.astype(float), 2).tolist()
         ([0, 1], [0.88, 0.73])
         """
-        z = None if logits is None else array_of(logits).astype(np.float32)
-        if z is None and labels is None:
+        if logits is None and labels is None:
             raise DataError("expected logits, labels, or both", field="logits")
-        label = array_of(labels) if labels is not None or z is None else z.argmax(axis=1)
-        if scores is None and z is not None:
-            scores = np.exp(z - z.max(axis=1, keepdims=True))
-            scores = (scores / scores.sum(axis=1, keepdims=True)).max(axis=1)
+        z = None
+        if logits is not None:
+            z = array_of(logits).astype(np.float32)
+        if labels is not None:
+            label = array_of(labels)
+        else:
+            assert z is not None
+            label = z.argmax(axis=1)
         count = len(label)
-        known = classes or [
-            str(k) for k in range(z.shape[1] if z is not None else int(label.max(initial=-1)) + 1)
-        ]
-        weight, bias = (None, None) if last_layer is None else map(array_of, last_layer)
-        given = {} if features is None else {"features": array_of(features).astype(np.float32)}
+
+        if scores is not None:
+            score = array_of(scores)
+        elif z is not None:
+            score = _largest_softmax(z)
+        else:
+            score = np.ones(count, np.float32)
+
+        if not classes:
+            class_count = int(label.max(initial=-1)) + 1
+            if z is not None:
+                class_count = z.shape[1]
+            classes = [str(number) for number in range(class_count)]
+
+        if images is None:
+            image_id = repeated(None, [1] * count)
+        else:
+            image_id = np.array([str(image) for image in images], dtype=object)
+        if boxes is None:
+            box = np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1))
+        else:
+            box = boxes_of([boxes])
+
+        optional = {}
+        if features is not None:
+            optional["features"] = array_of(features).astype(np.float32)
+        if last_layer is not None:
+            weight, bias = last_layer
+            optional["weight"] = array_of(weight)
+            optional["bias"] = array_of(bias)
         return cls(
-            image_id=repeated(None, [1] * count)
-            if images is None
-            else np.array([str(i) for i in images], dtype=object),
+            image_id=image_id,
             region_id=np.arange(count),
-            box=np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1))
-            if boxes is None
-            else boxes_of([boxes]),
-            score=np.ones(count, np.float32) if scores is None else array_of(scores),
-            label=label.astype(np.int16),
+            box=box,
+            score=score,
+            label=label,
             logits=z,
-            classes=numbered(known),
-            weight=weight,
-            bias=bias,
-            **given,
+            classes=numbered(classes),
+            **optional,
         )  # type: ignore[call-arg]
 
     @classmethod
     def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
-        """Regions of what `YOLO(…)(images)` returns: a list of `Results`, or one.
+        """Regions of the results of Ultralytics' `YOLO(…)(images)`: a list of `Results`, or one.
 
         Args:
-            results: Each has `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
+            results: Objects with `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
             image_ids: Names of the images; the paths by default.
         """
-        many = _several(results)
-        _given(many, "results")
-        if any(one.names != many[0].names for one in many):
+        results = _as_list(results)
+        _require_results(results)
+        names = results[0].names
+        if any(result.names != names for result in results):
             raise DataError(
                 "the results are of models with different classes: convert those of each model",
                 field="names",
             )
-        names = _class_names(many[0].names)
-        rows = [
-            (array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls))
-            for one in many
-        ]
-        return cls._from_rows(rows, image_ids or [str(one.path) for one in many], names)
+        detections_by_image = []
+        for result in results:
+            boxes = result.boxes
+            detections_by_image.append(
+                ImageDetections(array_of(boxes.xyxy), array_of(boxes.conf), array_of(boxes.cls))
+            )
+        if not image_ids:
+            image_ids = [str(result.path) for result in results]
+        return cls._from_detections(detections_by_image, image_ids, _class_names(names))
 
     @classmethod
     def from_torchvision(
         cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str]
     ) -> Self:
-        """Regions of what a detection model of torchvision returns: dicts of `boxes`, `scores` and `labels`.
+        """Regions of the outputs of one of torchvision's detection models.
 
         Args:
-            outputs: One dict per image.
+            outputs: One dict of `boxes`, `scores` and `labels` per image.
             image_ids: Names of the images.
             classes: Name of each label, that of label 0 (`__background__`) included, as
                 `weights.meta["categories"]`; a name that occurs twice (COCO's "N/A") gets its
                 number.
         """
-        return cls._from_rows(_rows(outputs), image_ids, numbered(classes), background_index=0)
+        return cls._from_detections(
+            _detections(outputs), image_ids, numbered(classes), background_index=0
+        )
 
     @classmethod
     def from_transformers(
         cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]
     ) -> Self:
-        """Regions of what an image processor's `post_process_object_detection` returns.
+        """Regions of the results of an image processor's `post_process_object_detection`.
 
         Args:
             outputs: One dict of `boxes`, `scores` and `labels` per image.
             image_ids: Names of the images.
             classes: The model's `config.id2label`; a name that occurs twice gets its number.
         """
-        return cls._from_rows(_rows(outputs), image_ids, _class_names(classes))
+        return cls._from_detections(_detections(outputs), image_ids, _class_names(classes))
 
     @classmethod
     def from_supervision(
         cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]
     ) -> Self:
-        """Regions of supervision's `Detections` (`xyxy`, `confidence`, `class_id`): one, or one per image.
+        """Regions of supervision's `Detections`.
 
         Args:
-            detections: The detections.
+            detections: One `Detections` (`xyxy`, `confidence`, `class_id`), or one per image.
             image_ids: Names of the images.
             classes: Name of each `class_id`.
         """
-        many = _several(detections)
+        detections = _as_list(detections)
         for name in ("confidence", "class_id"):
-            if any(getattr(one, name) is None for one in many):
+            if any(getattr(of_image, name) is None for of_image in detections):
                 raise DataError("these detections of supervision do not have it", field=name)
-        rows = [
-            (array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many
-        ]
-        return cls._from_rows(rows, image_ids, numbered(classes))
+        detections_by_image = []
+        for of_image in detections:
+            boxes = array_of(of_image.xyxy)
+            scores = array_of(of_image.confidence)
+            labels = array_of(of_image.class_id)
+            detections_by_image.append(ImageDetections(boxes, scores, labels))
+        return cls._from_detections(detections_by_image, image_ids, numbered(classes))
 
     def to_supervision(self: Any) -> dict[str, Any]:
-        """supervision's `Detections` of each image that has a region, by `image_id`; needs the package supervision."""
+        """supervision's `Detections` of each image that has a region, by `image_id`.
+
+        Needs the package supervision.
+        """
         import supervision
 
-        found = {}
-        for name, rows in _by_image(self):
+        detections_by_image = {}
+        for image_id, regions in _by_image(self):
             data = {
-                "class_name": np.array([self.classes[k] for k in rows.label]),
-                "region_id": rows.region_id,
+                "class_name": np.array([self.classes[label] for label in regions.label]),
+                "region_id": regions.region_id,
             }
-            found[name] = supervision.Detections(
-                xyxy=rows.box, confidence=rows.score, class_id=rows.label.astype(int), data=data
+            detections_by_image[image_id] = supervision.Detections(
+                xyxy=regions.box,
+                confidence=regions.score,
+                class_id=regions.label.astype(int),
+                data=data,
             )
-        return found
+        return detections_by_image
 
     def to_fiftyone(self: Any, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-        """FiftyOne's `Detections` of each image that has a region, by `image_id`; needs the package fiftyone.
+        """FiftyOne's `Detections` of each image that has a region, by `image_id`.
+
+        Needs the package fiftyone.
 
         Args:
             sizes: Width and height of each image: FiftyOne's boxes are fractions of them.
+
+        Raises:
+            DataError: the size of an image is missing.
         """
         import fiftyone
 
-        found = {}
-        for name, rows in _by_image(self):
-            if name not in sizes:
-                raise DataError(f"no size of image {name!r} is given", field="sizes")
-            box = rows.box.astype(np.float64) / np.tile(sizes[name], 2)
+        detections_by_image = {}
+        for image_id, regions in _by_image(self):
+            if image_id not in sizes:
+                raise DataError(f"no size of image {image_id!r} is given", field="sizes")
+            box = regions.box.astype(np.float64) / np.tile(sizes[image_id], 2)
             box[:, 2:] -= box[:, :2]
-            found[name] = fiftyone.Detections(
-                detections=[
-                    fiftyone.Detection(
-                        label=self.classes[label],
-                        bounding_box=edges.tolist(),
-                        confidence=float(score),
-                    )
-                    for edges, label, score in zip(box, rows.label, rows.score, strict=True)
-                ]
-            )
-        return found
+            detections = []
+            for edges, label, score in zip(box, regions.label, regions.score, strict=True):
+                detection = fiftyone.Detection(
+                    label=self.classes[label],
+                    bounding_box=edges.tolist(),
+                    confidence=float(score),
+                )
+                detections.append(detection)
+            detections_by_image[image_id] = fiftyone.Detections(detections=detections)
+        return detections_by_image
 
     @classmethod
-    def _from_rows(
+    def _from_detections(
         cls,
-        rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+        detections_by_image: Sequence[ImageDetections],
         image_ids: Sequence[str] | None,
         classes: Sequence[str],
         background_index: int | None = None,
         logits: np.ndarray | None = None,
     ) -> Self:
-        """Regions of boxes, scores and labels of each image."""
-        _given(rows, "results")
-        counts = [len(scores) for _, scores, _ in rows]
+        """Regions of the detections of each image."""
+        _require_results(detections_by_image)
+        counts = [len(detections.scores) for detections in detections_by_image]
+        scores = [detections.scores for detections in detections_by_image]
+        labels = [detections.labels for detections in detections_by_image]
         return cls(
             image_id=repeated(image_ids, counts),
             region_id=np.arange(sum(counts)),
-            box=boxes_of([boxes for boxes, _, _ in rows]),
-            score=np.concatenate([scores for _, scores, _ in rows]),
-            label=np.concatenate([labels for _, _, labels in rows]).astype(np.int16),
+            box=boxes_of([detections.boxes for detections in detections_by_image]),
+            score=np.concatenate(scores),
+            label=np.concatenate(labels).astype(np.int16),
             classes=tuple(classes),
             background_index=background_index,
             logits=logits,
@@ -269,19 +332,21 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
     Raises:
         DataError: there are not as many names as results, or two results have one name.
     """
-    names = range(len(counts)) if image_ids is None else image_ids
+    if image_ids is None:
+        names = [str(number) for number in range(len(counts))]
+    else:
+        names = [str(name) for name in image_ids]
     if len(names) != len(counts):
-        raise DataError(
-            f"{len(counts)} results, but {len(names)} names of images", field="image_id"
-        )
-    texts = [str(name) for name in names]
-    if len(set(texts)) < len(texts):
-        twice = next(name for name, count in Counter(texts).items() if count > 1)
-        problem = f"{Counter(texts)[twice]} results are of an image called {twice!r}"
-        raise DataError(
-            f"{problem}: give each image a name of its own, as `image_ids`", field="image_id"
-        )
-    return np.repeat(np.array(texts, dtype=object), counts)
+        problem = f"{len(counts)} results, but {len(names)} names of images"
+        raise DataError(problem, field="image_id")
+    for name, count in Counter(names).items():
+        if count > 1:
+            problem = (
+                f"{count} results are of an image called {name!r}: "
+                "give each image a name of its own, as `image_ids`"
+            )
+            raise DataError(problem, field="image_id")
+    return np.repeat(np.array(names, dtype=object), counts)
 
 
 def indexed(
@@ -292,51 +357,74 @@ def indexed(
     Args:
         labels: Names of classes, or indices.
         classes: The names; None: those that occur, or "0", "1", … up to the largest index.
+
+    Raises:
+        DataError: a label is not among `classes`.
     """
-    parts = [array_of(part) for part in labels]
-    texts = any(part.dtype.kind in "OU" for part in parts)
-    found = sorted({label for part in parts for label in part.tolist()})
-    if classes is None:
-        classes = found if texts else [str(k) for k in range(int(found[-1]) + 1 if found else 0)]
-    elif not texts:
+    labels_by_image = [array_of(image_labels) for image_labels in labels]
+    are_names = any(image_labels.dtype.kind in "OU" for image_labels in labels_by_image)
+    unique_labels = set()
+    for image_labels in labels_by_image:
+        unique_labels.update(image_labels.tolist())
+    sorted_labels = sorted(unique_labels)
+
+    if classes is None and are_names:
+        classes = sorted_labels
+    elif classes is None:
+        count = int(max(sorted_labels, default=-1)) + 1
+        classes = [str(number) for number in range(count)]
+    elif not are_names:
         classes = numbered(classes)
-    index = (
-        {name: k for k, name in enumerate(classes)}
-        if texts
-        else {k: k for k in range(len(classes))}
-    )
-    if unknown := [label for label in found if label not in index]:
-        raise DataError(
-            f"label {unknown[0]!r} is not among the classes: {', '.join(classes)}", field="labels"
-        )
-    return [
-        np.array([index[label] for label in part.tolist()], dtype=np.int64) for part in parts
-    ], tuple(classes)
+
+    index_by_label: dict[Any, int] = {number: number for number in range(len(classes))}
+    if are_names:
+        index_by_label = {name: number for number, name in enumerate(classes)}
+    for label in sorted_labels:
+        if label not in index_by_label:
+            problem = f"label {label!r} is not among the classes: {', '.join(classes)}"
+            raise DataError(problem, field="labels")
+    indices_by_image = []
+    for image_labels in labels_by_image:
+        indices = [index_by_label[label] for label in image_labels.tolist()]
+        indices_by_image.append(np.array(indices, dtype=np.int64))
+    return indices_by_image, tuple(classes)
 
 
 def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
     """The boxes of all images, shape (N, 4)."""
-    return np.concatenate(
-        [np.zeros((0, 4), np.float32), *(array_of(part).reshape(-1, 4) for part in boxes)]
-    )
+    no_boxes = np.zeros((0, 4), np.float32)
+    boxes_by_image = [array_of(image_boxes).reshape(-1, 4) for image_boxes in boxes]
+    return np.concatenate([no_boxes, *boxes_by_image])
 
 
-def _several(results: Any) -> list[Any]:
-    """One result per image."""
-    return list(results) if isinstance(results, (list, tuple, Iterator)) else [results]
+def _largest_softmax(logits: np.ndarray) -> np.ndarray:
+    """The largest softmax probability of each row."""
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities.max(axis=1)
 
 
-def _rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Boxes, scores and labels of each image."""
-    return [
-        tuple(array_of(one[name]) for name in ("boxes", "scores", "labels"))
-        for one in _several(outputs)
-    ]  # type: ignore[misc]
+def _as_list(results: Any) -> list[Any]:
+    """One result per image, also of a single one."""
+    if isinstance(results, (list, tuple, Iterator)):
+        return list(results)
+    return [results]
 
 
-def _given(many: Sequence[Any], what: str) -> None:
-    if not many:
-        raise DataError(f"no {what}: expected one per image", field="image_id")
+def _detections(outputs: Any) -> list[ImageDetections]:
+    """The detections of dicts of `boxes`, `scores` and `labels`."""
+    detections_by_image = []
+    for output in _as_list(outputs):
+        boxes = array_of(output["boxes"])
+        scores = array_of(output["scores"])
+        labels = array_of(output["labels"])
+        detections_by_image.append(ImageDetections(boxes, scores, labels))
+    return detections_by_image
+
+
+def _require_results(results: Sequence[Any]) -> None:
+    if not results:
+        raise DataError("no results: expected one per image", field="image_id")
 
 
 def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
@@ -349,6 +437,6 @@ def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
 
 
 def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:
-    """The rows of each image, in the order of the first."""
-    for name in dict.fromkeys(regions.image_id.tolist()):
-        yield name, regions[regions.image_id == name]
+    """The regions of each image, in the order of the first region of each."""
+    for image_id in dict.fromkeys(regions.image_id.tolist()):
+        yield image_id, regions[regions.image_id == image_id]

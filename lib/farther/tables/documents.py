@@ -1,6 +1,6 @@
-"""JSON and YAML: written whole or not at all, and loaders with limits.
+"""JSON and YAML: files are written whole or not at all, and read with limits.
 
-What is damaged or hostile is a `DataError` that names file and line, or field.
+A damaged or hostile file is a `DataError` that names file and line, or field.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +28,25 @@ DEPTH = 100
 #: Most characters of a YAML number; `1:1:1:…` takes quadratic time.
 DIGITS = 400
 
-#: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of
-#: objects.
-JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
+#: Most bytes of a JSON file that is read at once.
+JSON_BYTES = 2**28
+#: The same for a file with the annotations of millions of objects.
+ANNOTATION_BYTES = 2**32
 #: Field of the digest in files of `write_sealed`.
 SEAL = "digest"
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
 #: A number that float64 may not hold: it has hundreds of digits, or an exponent of three.
 _OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_BASE: Any = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml: a `dvc.lock` of many stages takes seconds without
+#: With libyaml, if PyYAML has it: without, a `dvc.lock` of many stages takes seconds.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_BASE):
-    """PyYAML's safe loader with the booleans of YAML 1.2, as DVC has them: `on`, `off`, `yes` and `no` are text.
+class _Loader(_SafeLoader):
+    """PyYAML's safe loader with the booleans of YAML 1.2, as in DVC.
 
-    A value that its constructors cannot make is a YAMLError with its line.
+    `on`, `off`, `yes` and `no` are text. A value that a constructor of the loader refuses is a
+    YAMLError with its line.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001
@@ -56,9 +58,13 @@ class _Loader(_BASE):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
+def _without_booleans(resolvers: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    character: _without_booleans(resolvers)
+    for character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"]
@@ -66,7 +72,7 @@ _Loader.add_implicit_resolver(
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes JSON that git diffs well: keys in the order given, one per line, and no NaN.
+    """Writes JSON that git can compare by lines: keys in their order, one per line, and no NaN.
 
     Raises:
         ValueError: `value` holds a NaN or an infinity, which JSON cannot.
@@ -77,12 +83,14 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def write_sealed(path: str | Path, value: Mapping[str, Any]) -> None:
-    """Writes an object as `write_json` does, with a digest of its content, for files that only farther writes."""
+    """Writes an object and a digest of its content, for files that only farther writes."""
     write_json(path, {**value, SEAL: _content_digest(value)})
 
 
 def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
-    """The object in a file of `write_sealed`; one without a digest, of an earlier version, is returned unchecked.
+    """The object in a file of `write_sealed`.
+
+    One without a digest, of an earlier version, is not checked.
 
     Args:
         path: The file.
@@ -96,11 +104,8 @@ def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
         raise DataError(f"expected an object, found {shorten(value)}: {advice}", file=path)
     sealed = value.pop(SEAL, None)
     if sealed is not None and sealed != _content_digest(value):
-        raise DataError(
-            f"damaged or edited: its content does not match its digest; {advice}",
-            file=path,
-            field=SEAL,
-        )
+        problem = f"damaged or edited: its content does not match its digest; {advice}"
+        raise DataError(problem, file=path, field=SEAL)
     return value
 
 
@@ -121,74 +126,91 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
             or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
     """
     if len(text) > YAML_SIZE:
-        raise DataError(
-            f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML", file=file
-        )
+        problem = f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML"
+        raise DataError(problem, file=file)
     try:
         _check_events(text, file)
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
+        problem = f"not YAML: {_cut(error.problem or error.context)}"
         mark = error.problem_mark or error.context_mark
-        place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise DataError(
-            f"not YAML: {_cut(error.problem or error.context)}{place}", file=file
-        ) from None
+        if mark is not None:
+            problem = f"{problem} (line {mark.line + 1}, column {mark.column + 1})"
+        raise DataError(problem, file=file) from None
     except yaml.YAMLError as error:
         raise DataError(f"not YAML: {_cut(error)}", file=file) from None
     except RecursionError:
         raise DataError("not readable YAML: nested too deeply", file=file) from None
 
 
+@dataclass
+class _OpenCollection:
+    """A list or mapping of which the end is not read yet.
+
+    Args:
+        anchor: Its anchor, if it has one.
+        values_before: Number of values before it.
+    """
+
+    anchor: str | None
+    values_before: int
+
+
 def _check_events(text: str, file: str | Path | None) -> None:
-    """Refuses what would take unlimited time or memory to construct: an alias counts as all that it repeats."""
-    sizes: dict[str, int] = {}
-    opened: list[
-        tuple[str | None, int]
-    ] = []  # anchor of each open collection, and the number of values before it
+    """Refuses a text that would take unlimited time or memory to construct.
+
+    An alias counts as many values as it repeats.
+    """
+    values_by_anchor: dict[str, int] = {}
+    open_collections: list[_OpenCollection] = []
     total = 0
-    for event in yaml.parse(text, Loader=_BASE):
+    for event in yaml.parse(text, Loader=_SafeLoader):
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = opened.pop()
-            if anchor is not None:
-                sizes[anchor] = total - before
+            collection = open_collections.pop()
+            if collection.anchor is not None:
+                values_by_anchor[collection.anchor] = total - collection.values_before
         elif isinstance(event, yaml.AliasEvent):
-            if event.anchor not in sizes:
-                raise _refused(
-                    f"the alias {shorten(event.anchor)} has no anchor before it, or is within it",
-                    event,
-                    file,
-                )
-            total += sizes[event.anchor]
+            if event.anchor not in values_by_anchor:
+                alias = shorten(event.anchor)
+                problem = f"the alias {alias} has no anchor before it, or is within it"
+                raise _not_readable_yaml(problem, event, file)
+            total += values_by_anchor[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
-            opened.append((event.anchor, total))
+            open_collections.append(_OpenCollection(event.anchor, total))
             total += 1
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
             if event.anchor is not None:
-                sizes[event.anchor] = 1
-            is_plain = event.implicit[0] or event.tag is not None
-            if is_plain and len(event.value) > DIGITS and _NUMBER.fullmatch(event.value):
-                raise _refused(
-                    f"a number of {len(event.value):,} characters; at most {DIGITS} are read",
-                    event,
-                    file,
-                )
-        if len(opened) > DEPTH:
-            raise _refused(f"nested more than {DEPTH} levels deep", event, file)
+                values_by_anchor[event.anchor] = 1
+            if _is_long_number(event):
+                problem = f"a number of {len(event.value):,} characters; at most {DIGITS} are read"
+                raise _not_readable_yaml(problem, event, file)
+        if len(open_collections) > DEPTH:
+            raise _not_readable_yaml(f"nested more than {DEPTH} levels deep", event, file)
         if total > YAML_VALUES:
-            raise _refused(
-                f"more than {YAML_VALUES:,} values, those that aliases repeat included", event, file
-            )
+            problem = f"more than {YAML_VALUES:,} values, those that aliases repeat included"
+            raise _not_readable_yaml(problem, event, file)
 
 
-def _refused(problem: str, event: Any, file: str | Path | None) -> DataError:
+def _is_long_number(event: yaml.ScalarEvent) -> bool:
+    """Whether a scalar may be read as a number of more than `DIGITS` characters."""
+    if len(event.value) <= DIGITS:
+        return False
+    is_plain = event.implicit[0] or event.tag is not None
+    return is_plain and _NUMBER.fullmatch(event.value) is not None
+
+
+def _not_readable_yaml(problem: str, event: Any, file: str | Path | None) -> DataError:
     return DataError(f"not readable YAML: {problem} (line {event.start_mark.line + 1})", file=file)
 
 
 def read_json(path: str | Path, without: Iterable[str] = (), limit: int = JSON_BYTES) -> Any:
-    """Content of a JSON file of at most `limit` bytes; the fields `without` are dropped wherever they are.
+    """Content of a JSON file; see `read_text` and `parse_json`.
 
-    See `read_text` and `parse_json`.
+    Args:
+        path: The file.
+        without: Fields to drop, wherever they are.
+        limit: Most bytes of the file.
     """
     return parse_json(read_text(path, limit=limit), path, without=without)
 
@@ -203,26 +225,32 @@ def parse_json(
 ) -> Any:
     """The value of a JSON text.
 
+    Args:
+        text: The text.
+        file, row, field: Place of the text, for messages.
+        without: Fields to drop, wherever they are.
+
     Raises:
         DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands
             of digits or one that is not finite, or half of a surrogate pair; names file, row (the
             line unless `row` is given) and field.
     """
-    unwanted = tuple(without)
+    dropped_fields = tuple(without)
 
     def drop(fields: dict[str, Any]) -> dict[str, Any]:
-        for name in unwanted:
+        for name in dropped_fields:
             fields.pop(name, None)
         return fields
 
     try:
-        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        outsized = _OUTSIZED.search(text)
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
+        has_outsized_number = _OUTSIZED.search(text) is not None
         value = json.loads(
             text,
-            object_hook=drop if unwanted else None,
-            parse_int=_integer if outsized else None,
-            parse_float=_finite if outsized else None,
+            object_hook=drop if dropped_fields else None,
+            parse_int=_integer if has_outsized_number else None,
+            parse_float=_finite if has_outsized_number else None,
             parse_constant=_finite,
         )
         _check_depth(value)
@@ -230,86 +258,93 @@ def parse_json(
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (column {error.colno}); is the file complete?"
-        line = error.lineno if row is None and field is None else row
-        raise DataError(problem, file=file, row=line, field=field) from None
+        if row is None and field is None:
+            row = error.lineno
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"not UTF-8 at byte {error.start}", file=file, row=row, field=field
-        ) from None
+        problem = f"not UTF-8 at byte {error.start}"
     except UnicodeEncodeError:
         problem = "not readable JSON: \\ud800 to \\udfff occur in pairs only"
-        raise DataError(problem, file=file, row=row, field=field) from None
     except RecursionError:
         problem = f"not readable JSON: nested more than {DEPTH} levels deep"
-        raise DataError(problem, file=file, row=row, field=field) from None
     except _NotFiniteError as error:
         problem = (
             f"not readable JSON: the number {_cut(error)} is not finite; write one that is, or null"
         )
-        raise DataError(
-            problem, file=file, row=row, field=field or _place_of_not_finite(text)
-        ) from None
+        field = field or _path_of_not_finite(text)
     except (ValueError, OverflowError) as error:  # a number of hundreds or thousands of digits
-        raise DataError(
-            f"not readable JSON: {_cut(error)}", file=file, row=row, field=field
-        ) from None
-    return value
+        problem = f"not readable JSON: {_cut(error)}"
+    else:
+        return value
+    raise DataError(problem, file=file, row=row, field=field)
 
 
 def _integer(digits: str) -> int:
-    float(int(digits))  # arithmetic with one that no float holds fails anywhere
+    """An integer that a float can hold: arithmetic with any other fails."""
+    float(int(digits))
     return int(digits)
 
 
 class _NotFiniteError(ValueError):
-    """NaN, Infinity, or a number beyond float64: Python reads them, JSON has none of them."""
+    """NaN, Infinity, or a number beyond float64, which Python reads, but which are not JSON."""
 
 
 def _finite(text: str) -> float:
-    if math.isfinite(number := float(text)):
-        return number
-    raise _NotFiniteError(text)
+    number = float(text)
+    if not math.isfinite(number):
+        raise _NotFiniteError(text)
+    return number
 
 
-def _place_of_not_finite(text: str | bytes) -> str | None:
-    """The fields and positions, joined by dots, that lead to the first number that is not finite."""
+def _path_of_not_finite(text: str | bytes) -> str | None:
+    """Path of the first number that is not finite: fields and positions, joined by dots."""
     try:
         level = [("", json.loads(text, parse_int=str))]
-    except (ValueError, RecursionError):  # what follows the number is not JSON
+    except (ValueError, RecursionError):  # the text after the number is not JSON
         return None
     for _ in range(DEPTH):
-        if found := next(
-            (name for name, one in level if isinstance(one, float) and not math.isfinite(one)), None
-        ):
-            return found
-        level = [
-            (f"{name}.{key}".lstrip("."), inner)
-            for name, one in level
-            for key, inner in _items(one)
-        ]
+        next_level = []
+        for path, value in level:
+            if isinstance(value, float) and not math.isfinite(value) and path:
+                return path
+            for key, inner_value in _items(value):
+                next_level.append((f"{path}.{key}".lstrip("."), inner_value))
+        level = next_level
     return None
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    return (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    """Keys or positions, and values, of an object or a list; nothing for other values."""
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list):
+        return enumerate(value)
+    return ()
 
 
 def _check_depth(value: Any) -> None:
+    """RecursionError for a value with more than `DEPTH` levels of lists and objects."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(DEPTH):
-        inner = (one for held in level for one in (held.values() if type(held) is dict else held))
-        level = [one for one in inner if type(one) is dict or type(one) is list]
+        level = _inner_collections(level)
         if not level:
             return
     raise RecursionError
 
 
+def _inner_collections(collections: Iterable[Any]) -> list[Any]:
+    """The lists and objects directly within lists and objects."""
+    inner = []
+    for collection in collections:
+        values = collection
+        if type(collection) is dict:
+            values = collection.values()
+        inner += [value for value in values if type(value) is dict or type(value) is list]
+    return inner
+
+
 def _cut(problem: Any) -> str:
-    text = str(problem).partition("\n")[0]
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    """The first line of a message, at most 200 characters."""
+    line = str(problem).partition("\n")[0]
+    if len(line) <= 200:
+        return line
+    return f"{line[:199]}…"

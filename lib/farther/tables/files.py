@@ -1,4 +1,7 @@
-"""Paths within folders, and by these names the functions that open files and read their content."""
+"""Paths within folders.
+
+Also the functions of `farther.tables.opening` and `farther.tables.content`, by these names.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,24 @@ def inside(folder: str | Path, name: str) -> Path:
     path = Path(os.path.normpath(name))
     if not name or "\0" in name or path.is_absolute() or path.parts[:1] in ((), ("..",)):
         raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
-    sizes = [
-        len(os.fsencode(part)) if is_unicode(part) else LONGEST_NAME + 1 for part in path.parts
-    ]
-    if max(sizes) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
+    if _is_too_long(path):
         raise DataError(
             f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair"
         )
     return folder / path
+
+
+def _is_too_long(path: Path) -> bool:
+    """Whether a name, or the path of all names, is too long or cannot be written as UTF-8."""
+    length = 0
+    for name in path.parts:
+        if not is_unicode(name):
+            return True
+        size = len(os.fsencode(name))
+        if size > LONGEST_NAME:
+            return True
+        length += size + 1
+    return length > LONGEST_PATH
 
 
 def is_unicode(text: str) -> bool:

@@ -1,12 +1,15 @@
-"""What folders hold: loops of links end, and what the system refuses to list is a `DataError` that names it."""
+"""Listing of folders.
+
+Loops of links end, and a folder that the system refuses to list is a `DataError` that names it.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain
 from pathlib import Path, PurePath
 
 from farther.errors import DataError, shorten
@@ -14,36 +17,54 @@ from farther.tables.files import is_present, is_unicode, refuse_broken_link
 
 
 def resolved(path: str | Path) -> Path:
-    """The path behind links, as `Path.resolve`; a loop of links stays as it is, to fail where it is read."""
+    """The path behind links, as `Path.resolve`.
+
+    A loop of links stays as it is, and fails where it is read.
+    """
     return Path(os.path.realpath(path))
 
 
+@dataclass(frozen=True)
+class _Folder:
+    """A folder to be listed.
+
+    Args:
+        path: Its path.
+        real_path: The path behind links.
+    """
+
+    path: str
+    real_path: str
+
+
 def files_below(folder: str | Path) -> Iterator[Path]:
-    """The files in a folder and its sub-folders, links to folders included; a link to a folder above it ends there.
+    """The files in a folder and its sub-folders, links to folders included.
+
+    A link to a folder above it is not followed.
 
     Raises:
         DataError: a folder cannot be listed, or a link that may have led to a folder (its name has
             no suffix) is broken. Broken links to files are among the files, and refused where they
             are read.
     """
-    waiting = [(str(folder), os.path.realpath(folder))]
-    seen = set[str]()
-    while waiting:
-        place, real = waiting.pop()
-        seen.add(real)
-        inner = []
-        for entry in entries(place):
+    stack = [_Folder(str(folder), os.path.realpath(folder))]
+    visited = set[str]()
+    while stack:
+        current = stack.pop()
+        visited.add(current.real_path)
+        subfolders = []
+        for entry in entries(current.path):
             if _is_folder(entry):
-                path = (
-                    os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
-                )
-                inner.append((entry.path, path))
+                real_path = f"{current.real_path}/{entry.name}"
+                if entry.is_symlink():
+                    real_path = os.path.realpath(entry.path)
+                subfolders.append(_Folder(entry.path, real_path))
                 continue
             file = Path(entry.path)
-            if entry.is_symlink() and not file.suffix and not entry.name.startswith("."):
+            if entry.is_symlink() and not file.suffix and not _is_hidden(entry):
                 refuse_broken_link(file)
             yield file
-        waiting += [one for one in reversed(inner) if one[1] not in seen]
+        stack += [inner for inner in reversed(subfolders) if inner.real_path not in visited]
 
 
 def listed(folder: str | Path, pattern: str) -> list[Path]:
@@ -56,47 +77,56 @@ def listed(folder: str | Path, pattern: str) -> list[Path]:
 
 
 def matching(folder: str | Path, pattern: str) -> list[Path]:
-    """The files and folders that match a pattern (`*`, `?`, `[ab]`, and `**` for any folders), sorted.
+    """The files and folders that match a pattern, sorted.
 
-    Without hidden ones, whose names begin with a dot, and what is below them. `Path.glob` matches
-    otherwise from one Python to the next: folders that cannot be listed, `**` at the end.
+    Without hidden ones, whose names begin with a dot, and those below hidden folders. `Path.glob`
+    differs between versions of Python: folders that cannot be listed, `**` at the end.
+
+    Args:
+        folder: The folder.
+        pattern: Names with `*`, `?`, `[ab]`, and `**` for any folders.
 
     Raises:
         DataError: a folder cannot be listed.
     """
-    parts = PurePath(pattern).parts
+    parts = list(PurePath(pattern).parts)
     if not parts or parts[0] == "/":
         raise DataError(f"not a pattern of files below the folder: {shorten(pattern)}", file=folder)
-    places = [str(folder)]
-    for part in (*parts, "*") if parts[-1] == "**" else parts:
-        found = (_below(place) if part == "**" else _named(place, part) for place in places)
-        places = list(dict.fromkeys(chain.from_iterable(found)))
-    return sorted(map(Path, places))
+    if parts[-1] == "**":
+        parts.append("*")
+    paths = [str(folder)]
+    for part in parts:
+        matches: dict[str, None] = {}
+        for path in paths:
+            if part == "**":
+                matches.update(dict.fromkeys(_folders_below(path)))
+            else:
+                matches.update(dict.fromkeys(_matching_entries(path, part)))
+        paths = list(matches)
+    return sorted(Path(path) for path in paths)
 
 
-def _below(folder: str) -> Iterator[str]:
-    """A folder and those below it; links are not followed."""
-    waiting = [folder]
-    while waiting:
-        yield (place := waiting.pop())
-        inner = (entry for entry in entries(place) if entry.is_dir(follow_symlinks=False))
-        waiting += [entry.path for entry in inner if not entry.name.startswith(".")]
+def _folders_below(folder: str) -> Iterator[str]:
+    """A folder and those below it; links are not followed, and hidden folders left out."""
+    stack = [folder]
+    while stack:
+        current = stack.pop()
+        yield current
+        visible = [entry for entry in entries(current) if not _is_hidden(entry)]
+        stack += [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
 
 
-def _named(folder: str, name: str) -> list[str]:
+def _matching_entries(folder: str, name: str) -> list[str]:
     """The entries of a folder whose name matches."""
     if name.startswith("."):
         return []
-    if glob.has_magic(name):
-        return [
-            entry.path
-            for entry in entries(folder)
-            if fnmatchcase(entry.name, name) and not entry.name.startswith(".")
-        ]
-    path = os.path.join(folder, name)  # noqa: PTH118
-    if os.path.lexists(path) or is_present(path):
-        return [path]
-    return []
+    if not glob.has_magic(name):
+        path = os.path.join(folder, name)  # noqa: PTH118
+        if os.path.lexists(path) or is_present(path):
+            return [path]
+        return []
+    visible = [entry for entry in entries(folder) if not _is_hidden(entry)]
+    return [entry.path for entry in visible if fnmatchcase(entry.name, name)]
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
@@ -106,8 +136,8 @@ def entries(folder: str | Path) -> list[os.DirEntry[str]]:
         DataError: the folder cannot be listed, or is a broken link.
     """
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as iterator:
+            return sorted(iterator, key=_name)
     except (FileNotFoundError, NotADirectoryError):
         refuse_broken_link(folder)
         return []
@@ -117,7 +147,7 @@ def entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def in_unicode(path: Path) -> Path:
-    """The path of a file that tables are to name.
+    """The path of a file that a table will name, unchanged.
 
     Raises:
         DataError: it is not UTF-8.
@@ -125,6 +155,14 @@ def in_unicode(path: Path) -> Path:
     if not is_unicode(str(path)):
         raise DataError("the name is not UTF-8: rename it", file=path)
     return path
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The header of a regions table: what all its rows share."""
+"""The header of a regions table: everything that its rows share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Activation = Literal["softmax", "sigmoid", "exp"]
 
 
 def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names; one that occurs twice gets its number in the list.
+    """The same names, but one that occurs twice gets its number in the list.
 
     ImageNet has two cranes, and ten of the 91 outputs of networks for COCO are called N/A.
 
@@ -32,9 +32,12 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     ('N/A 0', 'person', 'N/A 2')
     """
     count = Counter(names)
-    return tuple(
-        f"{name} {number}" if count[name] > 1 else name for number, name in enumerate(names)
-    )
+    unique_names = []
+    for number, name in enumerate(names):
+        if count[name] > 1:
+            name = f"{name} {number}"
+        unique_names.append(name)
+    return tuple(unique_names)
 
 
 @dataclass(frozen=True)
@@ -73,49 +76,78 @@ class Header:
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
         object.__setattr__(self, "unknown_columns", tuple(sorted(self.unknown_columns)))
-        count = len(self.classes)
-        if len(set(self.classes)) != count:
-            twice = next(name for name in self.classes if self.classes.count(name) > 1)
-            problem = f"the class {twice!r} is listed twice in {shorten(list(self.classes))}"
-            raise DataError(
-                f"{problem}: give each a name of its own, as '{twice} 1'", field="classes"
-            )
+        self._check_classes()
         if self.activation not in get_args(Activation):
-            raise DataError(
-                f"expected {', '.join(get_args(Activation))}, found {self.activation!r}",
-                field="activation",
-            )
-        if self.background_index is not None and not 0 <= self.background_index < count:
-            raise DataError(
-                f"expected 0 … {count - 1}, found {self.background_index}", field="background_index"
-            )
-        allowed = set(range(count)) - {self.background_index}
-        if len(set(self.unknown_columns) & allowed) != len(self.unknown_columns):
-            problem = f"expected different columns from 0 to {count - 1} that are not the background's, found"
-            raise DataError(f"{problem} {list(self.unknown_columns)}", field="unknown_columns")
-        if self.whole_images and (self.background_index is not None or self.score_threshold > 0):
-            found = f"background_index {self.background_index} and score_threshold {self.score_threshold:g}"
-            problem = f"a classifier of whole images has no background and keeps each image, found {found}"
-            raise DataError(problem, field="whole_images")
+            known = ", ".join(get_args(Activation))
+            raise DataError(f"expected {known}, found {self.activation!r}", field="activation")
+        self._check_columns()
+        if self.whole_images:
+            self._check_whole_images()
         if (self.weight is None) != (self.bias is None):
             raise DataError("weight and bias of the last layer come together", field="bias")
         if self.weight is not None and self.bias is not None:
-            for name in ("weight", "bias"):
-                object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float32))
-            expected = f"expected {count}, one per class, found shape"
-            if self.weight.ndim != 2 or len(self.weight) != count:
-                raise DataError(f"{expected} {self.weight.shape}", field="weight")
-            if self.bias.shape != (count,):
-                raise DataError(f"{expected} {self.bias.shape}", field="bias")
+            object.__setattr__(self, "weight", np.asarray(self.weight, dtype=np.float32))
+            object.__setattr__(self, "bias", np.asarray(self.bias, dtype=np.float32))
+            self._check_last_layer(self.weight, self.bias)
+
+    def _check_classes(self) -> None:
+        """Refuses a class name that occurs twice."""
+        if len(set(self.classes)) == len(self.classes):
+            return
+        repeated = next(name for name in self.classes if self.classes.count(name) > 1)
+        problem = f"the class {repeated!r} is listed twice in {shorten(list(self.classes))}"
+        advice = f"give each a name of its own, as '{repeated} 1'"
+        raise DataError(f"{problem}: {advice}", field="classes")
+
+    def _check_columns(self) -> None:
+        """Refuses columns of the background and of unknown objects that do not exist."""
+        count = len(self.classes)
+        background = self.background_index
+        if background is not None and not 0 <= background < count:
+            problem = f"expected 0 … {count - 1}, found {background}"
+            raise DataError(problem, field="background_index")
+        allowed = set(range(count)) - {background}
+        if len(set(self.unknown_columns) & allowed) != len(self.unknown_columns):
+            problem = (
+                f"expected different columns from 0 to {count - 1} that are not the background's, "
+                f"found {list(self.unknown_columns)}"
+            )
+            raise DataError(problem, field="unknown_columns")
+
+    def _check_whole_images(self) -> None:
+        """Refuses what a classifier of whole images cannot have."""
+        if self.background_index is None and self.score_threshold <= 0:
+            return
+        values = (
+            f"background_index {self.background_index} and score_threshold {self.score_threshold:g}"
+        )
+        problem = (
+            "a classifier of whole images has no background and keeps each image, found " + values
+        )
+        raise DataError(problem, field="whole_images")
+
+    def _check_last_layer(self, weight: np.ndarray, bias: np.ndarray) -> None:
+        """Refuses a last layer without one row of `weight` and one value of `bias` per class."""
+        count = len(self.classes)
+        expected = f"expected {count}, one per class, found shape"
+        if weight.ndim != 2 or len(weight) != count:
+            raise DataError(f"{expected} {weight.shape}", field="weight")
+        if bias.shape != (count,):
+            raise DataError(f"{expected} {bias.shape}", field="bias")
 
     @property
     def known_classes(self) -> tuple[str, ...]:
-        """The classes that the detector was taught: without the background and unknown ones."""
-        others = {self.background_index, *self.unknown_columns}
-        return tuple(c for i, c in enumerate(self.classes) if i not in others)
+        """The classes that the detector was trained on: without background and unknown ones."""
+        not_known = {self.background_index, *self.unknown_columns}
+        columns = enumerate(self.classes)
+        return tuple(name for column, name in columns if column not in not_known)
 
     def columns_of_classes(self) -> dict[str, Any]:
-        """`classes`, `background_index` and `unknown_columns`, as JSON: what each logits column means."""
+        """The meaning of each logits column, as JSON.
+
+        Returns:
+            `classes`, `background_index` and `unknown_columns`.
+        """
         return {
             "classes": list(self.classes),
             "background_index": self.background_index,
@@ -124,9 +156,8 @@ class Header:
 
     def to_json(self) -> dict[str, Any]:
         """All but the last layer, as JSON."""
-        values = {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")
-        }
+        names = [field.name for field in fields(self) if field.name not in ("weight", "bias")]
+        values = {name: getattr(self, name) for name in names}
         return {**values, **self.columns_of_classes()}
 
     def layer_digest(self) -> str:
@@ -137,21 +168,22 @@ class Header:
 
     def write_last_layer(self, folder: Path) -> None:
         """Writes `last_layer.safetensors` where there is a last layer."""
-        if self.weight is not None and self.bias is not None:
-            # safetensors writes the bytes in memory order: a transposed view would come back as
-            # another matrix
-            layer = {
-                "weight": np.ascontiguousarray(self.weight),
-                "bias": np.ascontiguousarray(self.bias),
-            }
-            with write_aside(folder / LAYER) as aside:
-                save_file(layer, aside)
+        if self.weight is None or self.bias is None:
+            return
+        # safetensors writes the bytes in memory order: a transposed view would come back as another
+        # matrix.
+        layer = {
+            "weight": np.ascontiguousarray(self.weight),
+            "bias": np.ascontiguousarray(self.bias),
+        }
+        with write_aside(folder / LAYER) as aside:
+            save_file(layer, aside)
 
     @classmethod
     def from_json(cls, values: dict[str, Any], folder: Path, source: Path) -> Header:
         """Inverse of `to_json`, with the last layer that `write_last_layer` wrote into the folder.
 
-        Fields of other things in `values` are not read.
+        Further fields in `values` are not read.
 
         Raises:
             DataError: a field of the file `source` is missing, wrong, or contradicts the last
@@ -160,14 +192,14 @@ class Header:
         info = check(HeaderInfo, values, source)
         layer = _read_last_layer(folder / LAYER)
         try:
-            given = {name: getattr(info, name) for name in HeaderInfo.model_fields}
-            return cls(**given, weight=layer.get("weight"), bias=layer.get("bias"))
+            fields_of_info = {name: getattr(info, name) for name in HeaderInfo.model_fields}
+            return cls(**fields_of_info, weight=layer.get("weight"), bias=layer.get("bias"))
         except DataError as error:
             raise DataError(error.problem, file=source, field=error.field) from None
 
 
 class HeaderInfo(Schema):
-    """Fields and types of what `Header.to_json` gives."""
+    """Fields and types of the JSON of a header; see `Header.to_json`."""
 
     classes: list[str]
     background_index: int | None
@@ -185,14 +217,13 @@ def _read_last_layer(file: Path) -> dict[str, np.ndarray]:
     layer = read_arrays(file)
     for name, array in layer.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise DataError(
-                f"expected finite numbers, found {array.dtype} values", file=file, field=name
-            )
+            problem = f"expected finite numbers, found {array.dtype} values"
+            raise DataError(problem, file=file, field=name)
     return layer
 
 
 class WithHeader:
-    """Base of what carries a header: its fields as attributes."""
+    """Base of classes with a header: its fields as attributes."""
 
     header: Header
 

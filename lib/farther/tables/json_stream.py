@@ -17,58 +17,71 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import DEPTH
 from farther.tables.files import open_binary
 
-#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has
-#: more digits, and there ijson crashes.
-ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 4_300
+#: Most bytes of one element, which ijson holds in memory.
+ELEMENT_BYTES = 16_000_000
+#: Most bytes of a number: Python reads none that has more digits, and ijson crashes.
+NUMBER_BYTES = 4_300
 
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-#: All bytes but those that begin or end something outside of texts, and what these add to the
-#: depth.
-_OTHERS = bytes({*range(256)} - {*b"[]{},"})
-#: "0" for all bytes that numbers have, and " " for others.
-_OF_NUMBERS = bytes(ord("0") if byte in b"0123456789+-.eE" else ord(" ") for byte in range(256))
-_STEPS = np.zeros(256, dtype=np.int32)
-_STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
+
+#: All bytes but those that, outside of texts, begin, end or separate something.
+_NOT_STRUCTURAL = bytes({*range(256)} - {*b"[]{},"})
+
+#: Translation of the bytes that numbers have to "0", and of others to " ".
+_TO_ZEROS = bytes(ord("0") if byte in b"0123456789+-.eE" else ord(" ") for byte in range(256))
+
+#: Change of the depth by each byte.
+_DEPTH_STEPS = np.zeros(256, dtype=np.int32)
+_DEPTH_STEPS[[*b"[{"]] = 1
+_DEPTH_STEPS[[*b"]}"]] = -1
 
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
-    """The elements of a file that holds a list, or of the list at a key of a file that holds an object.
+    """The elements of a list in a JSON file.
 
     Numbers with a fraction or an exponent become floats. Without the key there are no elements.
 
     Args:
         path: The file.
-        key: Key of the list; None where the file is the list.
+        key: Key of the list in the file's object; None where the file is the list.
 
     Raises:
         DataError: the file is absent, is not JSON in UTF-8 or UTF-16, or holds something else;
             names the element.
     """
-    row = 0
+    if key is None:
+        opening = "["
+        expected = "a list"
+        prefix = "item"
+        list_depth = 1
+    else:
+        opening = "{"
+        expected = "an object"
+        prefix = f"{key}.item"
+        list_depth = 2
+    count = 0
     with open_json(path) as file:
         try:
-            opening = _first_character(file)
-            if opening != ("[" if key is None else "{"):
-                expected = "a list" if key is None else "an object"
-                raise DataError(
-                    f"expected {expected}, found {shorten(opening)} at its start", file=path
-                )
-            source = Bounded(file, 1 if key is None else 2)
-            for element in ijson.items(
-                source, "item" if key is None else f"{key}.item", use_float=True
-            ):
+            first = _first_character(file)
+            if first != opening:
+                problem = f"expected {expected}, found {shorten(first)} at its start"
+                raise DataError(problem, file=path)
+            for element in ijson.items(Bounded(file, list_depth), prefix, use_float=True):
                 yield element
-                row += 1
+                count += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {parser_message(error)}. Is the file complete?"
-            raise DataError(
-                problem, file=path, row=row if key is None else f"{key}[{row}] or later"
-            ) from None
+            row: int | str = count
+            if key is not None:
+                row = f"{key}[{count}] or later"
+            raise DataError(problem, file=path, row=row) from None
 
 
 @contextmanager
 def open_json(path: str | Path) -> Iterator[IO[bytes]]:
-    """A JSON file, opened to read its text as UTF-8, without a byte order mark: many programs of Windows write one.
+    """A JSON file, opened to read its text as UTF-8, without a byte order mark.
+
+    Many programs on Windows write such a mark.
 
     Raises:
         DataError: the file is absent or cannot be read.
@@ -97,7 +110,7 @@ class _AsUtf8:
         self.seek(0)
 
     def seek(self, position: int) -> None:
-        """Starts again; other positions than 0 are not known."""
+        """Goes to a position, which must be 0."""
         self._file.seek(position)
         self._decoder = codecs.getincrementaldecoder(self._encoding)()
         self._rest = b""
@@ -109,55 +122,77 @@ class _AsUtf8:
             UnicodeDecodeError: the file is in another encoding.
         """
         while len(self._rest) < size:
-            data = self._file.read(size)
-            self._rest += self._decoder.decode(data, final=not data).encode(
-                "utf-8", "surrogatepass"
-            )
-            if not data:
+            encoded = self._file.read(size)
+            text = self._decoder.decode(encoded, final=not encoded)
+            self._rest += text.encode("utf-8", "surrogatepass")
+            if not encoded:
                 break
-        data, self._rest = self._rest[:size], self._rest[size:]
+        data = self._rest[:size]
+        self._rest = self._rest[size:]
         return data
 
 
 class Bounded:
-    """A file that is refused where it is nested more than `DEPTH` levels deep, or where one element is too large.
+    """A JSON file that is refused where it is nested too deeply, or one element is too large.
 
     Args:
         file: The file.
-        level: Depth of the list of the elements; 2 where the file is an object that holds it.
+        level: Depth of the list of the elements; 2 where the file is an object that contains it.
     """
 
     def __init__(self, file: IO[bytes], level: int = 2):
-        self._file, self._level = file, level
-        self._depth = 0  # where what was read ends
-        self._since = 0  # bytes from the beginning of the last part that had an end of an element
-        self._open = b""  # the beginning of a text that does not end there
-        self._number = b""  # zeros for the beginning of a number that does not end there
+        self._file = file
+        self._level = level
+        #: Depth at the end of the bytes that were read.
+        self._depth = 0
+        #: Number of bytes since the last part of the file in which an element ended.
+        self._element_bytes = 0
+        #: The beginning of a text that is not read to its end: its quote, and an open escape.
+        self._open_text = b""
+        #: Zeros for the beginning of a number that is not read to its end.
+        self._open_number = b""
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
+        """The next bytes.
+
+        Raises:
+            ijson.JSONError: they exceed `DEPTH`, `NUMBER_BYTES` or `ELEMENT_BYTES`.
+        """
         data = self._file.read(size)
-        bare, quote, text = _TEXT.sub(b"", self._open + data).partition(b'"')
-        self._open = quote + b"\\" * ((len(text) - len(text.rstrip(b"\\"))) % 2)
-        steps = _STEPS[np.frombuffer(bare.translate(None, _OTHERS), dtype=np.uint8)]
+        outside_texts, quote, open_text = _TEXT.sub(b"", self._open_text + data).partition(b'"')
+        backslashes = len(open_text) - len(open_text.rstrip(b"\\"))
+        self._open_text = quote + b"\\" * (backslashes % 2)
+
+        structural = outside_texts.translate(None, _NOT_STRUCTURAL)
+        steps = _DEPTH_STEPS[np.frombuffer(structural, dtype=np.uint8)]
         depth = self._depth + np.cumsum(steps)
+        self._depth += int(steps.sum())
         if depth.max(initial=0) > DEPTH:
             raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
-        numbers = self._number + bare.translate(_OF_NUMBERS)
-        self._number = b"" if quote else numbers[len(numbers.rstrip(b"0")) :]
-        if b"0" * (NUMBER_BYTES + 1) in numbers:
-            raise ijson.JSONError(f"a number of more than {NUMBER_BYTES:,} characters")
-        self._since = len(data) + (0 if depth.min(initial=DEPTH) <= self._level else self._since)
-        if self._since > ELEMENT_BYTES:
+
+        self._check_numbers(outside_texts, ends_in_text=bool(quote))
+        if depth.min(initial=DEPTH) <= self._level:
+            self._element_bytes = 0
+        self._element_bytes += len(data)
+        if self._element_bytes > ELEMENT_BYTES:
             raise ijson.JSONError(f"an element of more than {ELEMENT_BYTES // 1_000_000} MB")
-        self._depth += int(steps.sum())
         return data
+
+    def _check_numbers(self, outside_texts: bytes, *, ends_in_text: bool) -> None:
+        """Refuses a number that is too long."""
+        zeros = self._open_number + outside_texts.translate(_TO_ZEROS)
+        self._open_number = b""
+        if not ends_in_text:
+            self._open_number = zeros[len(zeros.rstrip(b"0")) :]
+        if b"0" * (NUMBER_BYTES + 1) in zeros:
+            raise ijson.JSONError(f"a number of more than {NUMBER_BYTES:,} characters")
 
 
 def _first_character(file: IO[bytes]) -> str:
     """The first character that is not a space; the file is then at its start again."""
-    while (character := file.read(1)) and character in b" \t\r\n":
-        pass
+    character = file.read(1)
+    while character and character in b" \t\r\n":
+        character = file.read(1)
     file.seek(0)
     return character.decode("latin-1")
 
@@ -167,8 +202,11 @@ def parser_message(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"not {error.encoding.upper()} at byte {error.start}"
     text = error.args[0] if error.args else error
-    message, *excerpt = (
-        text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-    ).split("\n")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    message, *excerpt = str(text).split("\n")
+    message = message.rstrip(".")
     near = excerpt[0].strip() if excerpt else ""
-    return message.rstrip(".") + (f" near {near!r}" if near else "")
+    if near:
+        message = f"{message} near {near!r}"
+    return message

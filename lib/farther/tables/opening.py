@@ -1,4 +1,4 @@
-"""Regular files, opened to read their bytes, and whether files that may be left out are there; errors name the file."""
+"""Opening of regular files, and the presence of optional ones; errors name the file."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def open_binary(path: str | Path, absent: str = "the file does not exist") -> Bu
 def is_present(path: str | Path) -> bool:
     """Whether a file or folder that users may leave out exists.
 
-    A broken link is not the same as no file: what it should lead to would be ignored without a
-    word.
+    A broken link is an error, not an absent file, which would be ignored silently.
 
     Raises:
         DataError: the path, or a folder that it lies in, is a link that leads nowhere or a loop of
@@ -60,12 +59,12 @@ def is_present(path: str | Path) -> bool:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file that users may leave out exists, and is not a folder; errors as in `is_present`."""
+    """Whether an optional file exists, and is not a folder; errors as in `is_present`."""
     return is_present(path) and Path(path).is_file()
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a folder that users may leave out exists, and is a folder; errors as in `is_present`."""
+    """Whether an optional folder exists, and is a folder; errors as in `is_present`."""
     return is_present(path) and Path(path).is_dir()
 
 
@@ -79,16 +78,16 @@ def refuse_broken_link(path: str | Path) -> None:
     for place in (path, *path.parents):
         if not os.path.lexists(place):
             continue
-        if place.is_symlink() and not os.path.exists(place):  # noqa: PTH110, `Path.exists` may raise errors
-            target = shorten(os.readlink(place))  # noqa: PTH115, the text as it is
-            raise DataError(
-                f"a link to {target} that leads nowhere: correct the link, or delete it", file=place
-            )
+        # `Path.exists` may raise errors, and `Path.readlink` changes the text.
+        if place.is_symlink() and not os.path.exists(place):  # noqa: PTH110
+            target = shorten(os.readlink(place))  # noqa: PTH115
+            problem = f"a link to {target} that leads nowhere: correct the link, or delete it"
+            raise DataError(problem, file=place)
         return
 
 
 class _Raw(FileIO):
-    """A file whose errors while it is read, as of a damaged disk, name it."""
+    """A file whose errors while it is read, such as those of a damaged disk, name it."""
 
     def readinto(self, buffer: Any) -> int | None:
         try:

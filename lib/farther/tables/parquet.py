@@ -1,4 +1,6 @@
-"""Parquet and Arrow files: every page is written with a checksum, and nothing is used before Arrow has validated it.
+"""Parquet and Arrow files.
+
+Every page is written with a checksum, and rows are used only after Arrow has validated them.
 
 Arrow's own reader is used, not Polars': a damaged file ends in an error there, never in the end of
 the process.
@@ -19,29 +21,34 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from farther.errors import DataError, FartherError, shorten
-from farther.tables.arrow_ipc import check_sizes
 from farther.tables.files import regular_file
 
 #: Rows per Parquet row group and per batch of a reader that streams.
 ROW_GROUP = 16_384
 #: Most bytes of the texts of a column in a row group.
 TEXT_BYTES = 2**30
-#: First bytes of Arrow's file format, and last ones of its stream format.
-MAGIC, STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
+#: First bytes of Arrow's file format.
+MAGIC = b"ARROW1"
+#: Last bytes of Arrow's stream format.
+STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def write_parquet(frame: pl.DataFrame, path: str | Path) -> None:
-    """Writes a Parquet file (zstd) in row groups of `ROW_GROUP`; the same rows give the same bytes."""
-    repeated = [
-        name for name, kind in frame.schema.items() if kind == pl.String or kind.is_integer()
-    ]
+    """Writes a Parquet file (zstd) in row groups of `ROW_GROUP`.
+
+    The same rows give the same bytes.
+    """
+    dictionary_columns = []
+    for name, dtype in frame.schema.items():
+        if dtype == pl.String or dtype.is_integer():
+            dictionary_columns.append(name)
     pq.write_table(
         frame.to_arrow(compat_level=pl.CompatLevel.oldest()),
         path,
         compression="zstd",
         compression_level=1,
         row_group_size=ROW_GROUP,
-        use_dictionary=repeated,
+        use_dictionary=dictionary_columns,
         write_page_checksum=True,
     )
 
@@ -53,23 +60,29 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pl.D
         DataError: the file is absent, is not Parquet, is damaged, or lacks a column.
     """
     with _opened(path) as file, parquet_errors(path):
-        present = file.schema_arrow.names  # converted anew each time it is asked for
-        names = present if columns is None else list(columns)
-        if missing := [name for name in names if name not in present]:
-            raise DataError("the column is missing", file=path, field=missing[0])
-        table = file.read(_leaves(file, names))
-        _check_count(path, table.num_rows, file.metadata.num_rows if names else 0)
+        stored = file.schema_arrow.names  # the attribute converts the schema at each access
+        names = stored if columns is None else list(columns)
+        for name in names:
+            if name not in stored:
+                raise DataError("the column is missing", file=path, field=name)
+        table = file.read(_leaf_paths(file, names))
+        if names:
+            _check_count(path, table.num_rows, file.metadata.num_rows)
+        else:
+            _check_count(path, table.num_rows, 0)
         return _frame(table).select(names)
 
 
 def read_batches(
     path: str | Path, columns: Sequence[str] | None = None, size: int = ROW_GROUP
 ) -> Iterator[pl.DataFrame]:
-    """The rows of a Parquet file, `size` at a time, one of them in memory; a file without rows gives an empty frame.
+    """The rows of a Parquet file in frames, one of them in memory.
+
+    A file without rows gives one empty frame.
 
     Args:
         path: The file.
-        columns: Columns to read, those that the file has; None for all.
+        columns: Columns to read, as far as the file has them; None for all.
         size: Rows per frame.
 
     Raises:
@@ -77,11 +90,13 @@ def read_batches(
     """
     with _opened(path) as file:
         with parquet_errors(path):
-            names = [name for name in file.schema_arrow.names if columns is None or name in columns]
+            names = file.schema_arrow.names
+            if columns is not None:
+                names = [name for name in names if name in columns]
             if not names or not file.metadata.num_rows:
                 yield _frame(file.schema_arrow.empty_table()).select(names)
                 return
-            batches = file.iter_batches(size, columns=_leaves(file, names))
+            batches = file.iter_batches(size, columns=_leaf_paths(file, names))
         count = 0
         while True:
             with parquet_errors(path):
@@ -95,7 +110,7 @@ def read_batches(
 
 
 def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
-    """The rows of Parquet files of the same columns, as a lazy frame that reads the columns that are used.
+    """The rows of Parquet files of equal columns, as a lazy frame that reads only what is used.
 
     Raises:
         DataError: the first file cannot be read; `collect` raises it for the others.
@@ -103,30 +118,43 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
     schema = next(read_batches(paths[0])).schema
 
     def frames(
-        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _: int | None
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, _: int | None
     ) -> Iterator[pl.DataFrame]:
-        names = list(schema) if columns is None else columns
-        read = names if wanted is None else list(dict.fromkeys([*names, *wanted.meta.root_names()]))
+        """The frames that Polars asks for; see `polars.io.plugins.register_io_source`."""
+        selected = list(schema) if columns is None else columns
+        names = selected
+        if predicate is not None:
+            names = list(dict.fromkeys([*selected, *predicate.meta.root_names()]))
+        remaining = limit
         for path in paths:
-            for frame in read_batches(path, read):
-                if other := [name for name in read if frame.schema.get(name) != schema[name]]:
-                    kind = frame.schema.get(other[0]) or "no such column"
-                    raise DataError(
-                        f"expected {schema[other[0]]}, found {kind}", file=path, field=other[0]
-                    )
-                found = frame if limit is None else frame.head(limit)
-                yield (found if wanted is None else found.filter(wanted)).select(names)
-                if limit is not None:
-                    limit -= found.height
-                    if not limit:
-                        return
+            for frame in read_batches(path, names):
+                _check_schema(frame, names, schema, path)
+                if remaining is not None:
+                    frame = frame.head(remaining)
+                    remaining -= frame.height
+                if predicate is not None:
+                    frame = frame.filter(predicate)
+                yield frame.select(selected)
+                if remaining == 0:
+                    return
 
     with parquet_errors(paths[0]):  # Polars' frames have types that its lazy frames refuse
         return register_io_source(frames, schema=schema)
 
 
+def _check_schema(
+    frame: pl.DataFrame, names: Sequence[str], schema: pl.Schema, path: str | Path
+) -> None:
+    """Refuses a file whose columns differ from a schema."""
+    for name in names:
+        dtype = frame.schema.get(name)
+        if dtype != schema[name]:
+            problem = f"expected {schema[name]}, found {dtype or 'no such column'}"
+            raise DataError(problem, file=path, field=name)
+
+
 def count_rows(path: str | Path) -> int:
-    """Number of rows that a Parquet file names; errors as in `read_parquet`."""
+    """Number of rows by the footer of a Parquet file; errors as in `read_parquet`."""
     with _opened(path) as file:
         return file.metadata.num_rows
 
@@ -138,18 +166,22 @@ def parquet_schema(path: str | Path) -> pa.Schema:
 
 
 def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file, or of an Arrow file (the stream or the file format), a few in memory at once.
+    """The rows of a Parquet or Arrow file (stream or file format), a few in memory at once.
 
     Args:
-        path: The file; a name that ends in `.parquet` is one of Parquet.
+        path: The file; a name that ends in `.parquet` is that of a Parquet file.
         size: Rows in memory; an Arrow file's batches are as large as they were written.
 
     Raises:
         DataError: the file is absent, is another kind of file, or is damaged.
     """
-    kind = "Parquet" if Path(path).suffix == ".parquet" else "Arrow"
+    is_parquet = Path(path).suffix == ".parquet"
+    kind = "Parquet" if is_parquet else "Arrow"
     with _source(path, kind) as source:
-        batches = _parquet_batches(source, size) if kind == "Parquet" else _arrow_batches(source)
+        if is_parquet:
+            batches = _parquet_batches(source, size)
+        else:
+            batches = _arrow_batches(source)
         while True:
             with parquet_errors(path, kind):
                 batch = next(batches, None)
@@ -163,23 +195,22 @@ def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
 
 
 def _parquet_batches(source: pa.NativeFile, size: int) -> Iterator[pa.RecordBatch]:
-    yield from pq.ParquetFile(
-        source, page_checksum_verification=True, pre_buffer=False
-    ).iter_batches(size)
+    file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+    yield from file.iter_batches(size)
 
 
 def _arrow_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream, which in a file begins after `MAGIC` and padding, and is followed by a footer."""
+    """The batches of an Arrow file (which begins with `MAGIC`) or of an Arrow stream."""
     # Not mapped into memory: a buffer that lies behind the end of the file would end the process.
-    is_file = source.read(len(MAGIC)) == MAGIC
-    if is_file:
-        pa.ipc.open_file(source)  # reads the footer, which is the end of a whole file
-    elif source.seek(-len(STREAM_END), SEEK_END) < 0 or source.read() != STREAM_END:
+    if source.read(len(MAGIC)) == MAGIC:
+        file = pa.ipc.open_file(source)
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
+        return
+    # A stream that is cut off between two batches reads as a shorter one.
+    if source.seek(-len(STREAM_END), SEEK_END) < 0 or source.read() != STREAM_END:
         raise ValueError("its end is missing")
-    start = 8 if is_file else 0
-    source.seek(start)
-    check_sizes(source)
-    source.seek(start)
+    source.seek(0)
     yield from pa.ipc.open_stream(source)
 
 
@@ -200,65 +231,81 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
             file = pq.ParquetFile(source, page_checksum_verification=True)
             names = file.schema_arrow.names
         if len(set(names)) < len(names):
-            again = next(name for name in names if names.count(name) > 1)
-            raise DataError("the column occurs twice", file=path, field=again)
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise DataError("the column occurs twice", file=path, field=repeated)
         with parquet_errors(path):
             _check_texts(path, source, file)
         yield file
 
 
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
-    """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
-    kinds = pa.types.is_string, pa.types.is_large_string
-    names = [
-        field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)
-    ]
+    """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`.
+
+    Equal texts may be stored once, so that a small file can have large texts.
+    """
+    names = [field.name for field in file.schema_arrow if _is_text(field.type)]
     for group in range(file.num_row_groups):
-        # The size of each column is not asked for: where its metadata is damaged, Arrow ends the
+        # The size of each column is not read: where its metadata is damaged, Arrow ends the
         # process.
-        stored = file.metadata.row_group(group)
-        for name in names if stored.num_rows * stored.total_byte_size > TEXT_BYTES else ():
-            compact = pq.ParquetFile(
-                source, read_dictionary=[name], page_checksum_verification=True
-            )
-            parts = compact.read_row_group(group, [name]).column(0).chunks
-            lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)
-            decoded = sum(pc.sum(of).as_py() or 0 for of in lengths)
-            if decoded > TEXT_BYTES:
-                raise DataError(
-                    f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name
-                )
+        metadata = file.metadata.row_group(group)
+        if metadata.num_rows * metadata.total_byte_size <= TEXT_BYTES:
+            continue
+        for name in names:
+            size = _size_of_texts(source, group, name)
+            if size > TEXT_BYTES:
+                problem = f"texts of {size:,} bytes; at most {TEXT_BYTES:,} are"
+                raise DataError(problem, file=path, field=name)
 
 
-def _paths(file: pq.ParquetFile) -> list[str]:
-    return [file.schema.column(number).path for number in range(len(file.schema))]
+def _is_text(dtype: pa.DataType) -> bool:
+    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
 
 
-def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
+def _size_of_texts(source: pa.NativeFile, group: int, name: str) -> int:
+    """Number of bytes of the decoded texts of a column in a row group."""
+    file = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
+    size = 0
+    for chunk in file.read_row_group(group, [name]).column(0).chunks:
+        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+        size += pc.sum(lengths).as_py() or 0
+    return size
+
+
+def _leaf_paths(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     """Paths of the values of columns; a path belongs to the longest name that it begins with."""
-    paths = _paths(file)
-    names = sorted(file.schema_arrow.names, key=len, reverse=True)
-    owners = {
-        path: next((n for n in names if path == n or path.startswith(f"{n}.")), None)
-        for path in paths
-    }
-    return [path for path in paths if owners[path] in wanted]
+    longest_first = sorted(file.schema_arrow.names, key=len, reverse=True)
+    paths = []
+    for number in range(len(file.schema)):
+        path = file.schema.column(number).path
+        if _column_of_path(path, longest_first) in columns:
+            paths.append(path)
+    return paths
+
+
+def _column_of_path(path: str, names: Sequence[str]) -> str | None:
+    """The first of several names of columns that a path of values belongs to."""
+    for name in names:
+        if path == name or path.startswith(f"{name}."):
+            return name
+    return None
 
 
 def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
-    """The rows as Polars' frame, validated; metadata of the columns is left out, which Polars does not validate."""
+    """The rows as a Polars frame, validated.
+
+    Metadata of the columns is left out, because Polars does not validate it.
+    """
     rows.validate(full=True)
-    found = pl.from_arrow(type(rows).from_arrays(rows.columns, names=rows.schema.names))
-    assert isinstance(found, pl.DataFrame)
-    return found
+    without_metadata = type(rows).from_arrays(rows.columns, names=rows.schema.names)
+    frame = pl.from_arrow(without_metadata)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
-def _check_count(path: str | Path, found: int, expected: int) -> None:
-    if found != expected:
-        raise DataError(
-            f"{found:,} rows, but its footer says {expected:,}: not a complete Parquet file",
-            file=path,
-        )
+def _check_count(path: str | Path, count: int, expected: int) -> None:
+    if count != expected:
+        problem = f"{count:,} rows, but its footer says {expected:,}: not a complete Parquet file"
+        raise DataError(problem, file=path)
 
 
 @contextmanager
@@ -268,10 +315,7 @@ def parquet_errors(path: str | Path, kind: str = "Parquet") -> Iterator[None]:
         yield
     except FartherError:
         raise
-    except (
-        Exception,
-        pl.exceptions.PanicException,
-    ) as error:  # a reader meets damage with nearly any error
-        raise DataError(
-            f"not a readable {kind} file: {shorten(str(error))}; is it complete?", file=path
-        ) from None
+    except (Exception, pl.exceptions.PanicException) as error:
+        # Readers raise nearly any error about a damaged file.
+        problem = f"not a readable {kind} file: {shorten(str(error))}; is it complete?"
+        raise DataError(problem, file=path) from None

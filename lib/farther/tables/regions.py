@@ -1,10 +1,11 @@
-"""The table `regions`: the waist between detectors and scores.
+"""The table `regions`, the interface between detectors and scores.
 
-A regions folder explains itself:
+A regions folder is self-contained:
 
-    regions.json            header: classes, background index, activation, detector, thresholds,
-    shards, failed images last_layer.safetensors  weight (K×D) and bias (K) of the last linear
-    layer, where the detector has one part-00000.parquet …    the rows
+    regions.json            header: classes, background index, activation, detector, thresholds;
+                            shards and failed images
+    last_layer.safetensors  weight (K×D) and bias (K) of the last linear layer, if there is one
+    part-00000.parquet …    the rows
 """
 
 from __future__ import annotations
@@ -29,23 +30,27 @@ from farther.tables.schema import Schema, check
 from farther.tables.shards import ShardWriter
 from farther.tables.table import Table
 
-#: Beginnings of the names of columns of further layers: averages of activations, and rows of their
-#: Gram matrices.
-LAYER, GRAM = "latent.", "gram."
+#: Prefix of the names of columns with averages of activations of further layers.
+LAYER = "latent."
 
-#: Columns of classifiers with a head of their own: the confidence branch before its sigmoid, (N,
-#: 1), and numerator, (N, K), and denominator, (N, 1), of G-ODIN.
-CONFIDENCE, NUMERATOR, DENOMINATOR = (
-    f"{LAYER}confidence",
-    f"{LAYER}numerator",
-    f"{LAYER}denominator",
-)
-#: Columns that are outputs of a network, though their names are those of layers.
+#: Prefix of the names of columns with means of the rows of layers' Gram matrices.
+GRAM = "gram."
+
+#: Output of the confidence branch of a classifier before its sigmoid, shape (N, 1).
+CONFIDENCE = f"{LAYER}confidence"
+
+#: Numerator of the logits of G-ODIN, shape (N, K).
+NUMERATOR = f"{LAYER}numerator"
+
+#: Denominator of the logits of G-ODIN, shape (N, 1).
+DENOMINATOR = f"{LAYER}denominator"
+
+#: Columns that are outputs of a network, although their names have the prefix of layers.
 OUTPUTS = frozenset({CONFIDENCE, NUMERATOR, DENOMINATOR})
 
 
 class Regions(Table, WithHeader, Conversions):
-    """Detections (or whole images, for a classifier) with all that a score may need.
+    """Detections (or whole images, for a classifier) with all columns that a score may need.
 
     Args:
         image_id: N names of images.
@@ -58,15 +63,19 @@ class Regions(Table, WithHeader, Conversions):
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
         latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")`
-        gives one. gram.<layer>: Means of the rows of the Gram matrices of a layer's activations,
-        for several powers. box_variance: Variances of the box's coordinates in pixels², ndarray of
-        shape (N, 4), or None. uncertainty: ndarray of shape (N,), the detector's own, higher for
-        less certain; or None. mean_probabilities: Mean over several passes, ndarray of shape (N,
-        K), or None. predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape
-        (N,), or None. mutual_information: Of class and pass, in nats, ndarray of shape (N,), or
-        None. detections: Number of detections that the region was merged from, ndarray of shape
-        (N,), or None. header: All that the rows share; or give its fields (`classes`, `weight`,
-        `bias`, …) as keyword arguments.
+            returns one.
+        gram.<layer>: Means of the rows of the Gram matrices of a layer's activations, for several
+            powers.
+        box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or
+            None.
+        uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
+        mean_probabilities: Mean over several inferences, ndarray of shape (N, K), or None.
+        predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape (N,), or None.
+        mutual_information: Of class and inference, in nats, ndarray of shape (N,), or None.
+        detections: Number of detections that the region was merged from, ndarray of shape (N,), or
+            None.
+        header: Everything that the rows share; or its fields (`classes`, `weight`, `bias`, …) as
+            keyword arguments.
 
     Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes`
     must be given.
@@ -101,13 +110,14 @@ class Regions(Table, WithHeader, Conversions):
     )
 
     def __init__(self, *, header: Header | None = None, **values: Any):
-        shared = {f.name: values.pop(f.name) for f in fields(Header) if f.name in values}
+        header_names = [field.name for field in fields(Header) if field.name in values]
+        header_values = {name: values.pop(name) for name in header_names}
+        if header is not None and header_values:
+            raise DataError(f"given beside a header: {', '.join(header_values)}", field="header")
         if header is None:
-            if "classes" not in shared:
-                shared["classes"] = _numbered_classes(values.get("logits"))
-            header = Header(**shared)
-        elif shared:
-            raise DataError(f"given beside a header: {', '.join(shared)}", field="header")
+            if "classes" not in header_values:
+                header_values["classes"] = _numbered_classes(values.get("logits"))
+            header = Header(**header_values)
         self.header = header
         self._fill(values, source=None)
 
@@ -115,46 +125,70 @@ class Regions(Table, WithHeader, Conversions):
     def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
         """The declared columns, and those called `latent.<layer>` or `gram.<layer>`."""
         layers = sorted({name for name in names if name.startswith((LAYER, GRAM))})
-        return (*cls.COLUMNS, *(OptionalColumn(VECTOR, name) for name in layers))
+        layer_columns = [OptionalColumn(VECTOR, name) for name in layers]
+        return (*cls.COLUMNS, *layer_columns)
 
     def _check(self, source: str | Path | None) -> None:
+        self._check_logits(source)
+        self._check_labels(source)
+        if self.header.whole_images:
+            self._check_one_region_per_image(source)
+        if self.weight is not None and self.features is not None:
+            self._check_features(self.features, self.weight, source)
+
+    def _check_logits(self, source: str | Path | None) -> None:
         count = len(self.header.classes)
         if self.has("logits") and self.logits.shape[1] != count:
             problem = f"{self.logits.shape[1]} logits, but {count} classes"
-            raise DataError(problem, file=source, row=0 if len(self) else None, field="logits")
-        background = -1 if self.background_index is None else self.background_index
-        wrong = np.flatnonzero(
-            (self.label < 0) | (self.label >= count) | (self.label == background)
-        )
-        if len(wrong):
-            found = f"{self.label[wrong[0]]} is not the index of a known class"
-            problem = f"{found} ({count} classes, background {self.background_index})"
-            raise DataError(problem, file=source, row=int(wrong[0]), field="label")
-        if self.header.whole_images:
-            again = first_repeated(self.image_id)
-            if again is not None:
-                problem = f"a second region of image {self.image_id[again]!r}, but the detector classifies whole images"
-                raise DataError(problem, file=source, row=again, field="image_id")
-        if (
-            self.weight is not None
-            and self.features is not None
-            and self.weight.shape[1] != self.features.shape[1]
-        ):
-            problem = f"{self.features.shape[1]} values per row, but the last layer takes {self.weight.shape[1]}"
+            row = 0 if len(self) else None
+            raise DataError(problem, file=source, row=row, field="logits")
+
+    def _check_labels(self, source: str | Path | None) -> None:
+        count = len(self.header.classes)
+        is_wrong = (self.label < 0) | (self.label >= count)
+        if self.background_index is not None:
+            is_wrong |= self.label == self.background_index
+        wrong_rows = np.flatnonzero(is_wrong)
+        if len(wrong_rows):
+            row = int(wrong_rows[0])
+            problem = (
+                f"{self.label[row]} is not the index of a known class "
+                f"({count} classes, background {self.background_index})"
+            )
+            raise DataError(problem, file=source, row=row, field="label")
+
+    def _check_one_region_per_image(self, source: str | Path | None) -> None:
+        row = first_repeated(self.image_id)
+        if row is not None:
+            problem = (
+                f"a second region of image {self.image_id[row]!r}, "
+                "but the detector classifies whole images"
+            )
+            raise DataError(problem, file=source, row=row, field="image_id")
+
+    def _check_features(
+        self, features: np.ndarray, weight: np.ndarray, source: str | Path | None
+    ) -> None:
+        if weight.shape[1] != features.shape[1]:
+            problem = (
+                f"{features.shape[1]} values per row, but the last layer takes {weight.shape[1]}"
+            )
             raise DataError(problem, file=source, field="features")
 
     def has(self, column: str) -> bool:
         """True if the rows have this column (or, for `last_layer`, the header)."""
-        return self.weight is not None if column == "last_layer" else column in self.names
+        if column == "last_layer":
+            return self.weight is not None
+        return column in self.names
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The rows in batches: code that streams takes a table in memory as well as a `RegionsFolder`."""
+        """The rows in batches, as those of a `RegionsFolder`: code that streams takes either."""
         for start in range(0, len(self), ROW_GROUP):
             yield self[start : start + ROW_GROUP]
 
     @property
     def is_labelled_unknown(self) -> np.ndarray:
-        """Rows whose label is a class that means an unknown object, ndarray of shape (N,), bool."""
+        """Rows whose label is a class of unknown objects, ndarray of shape (N,), bool."""
         return np.isin(self.label, self.header.unknown_columns)
 
     def above(self, threshold: float) -> Regions:
@@ -165,8 +199,8 @@ class Regions(Table, WithHeader, Conversions):
     def empty(cls, header: Header | None = None) -> Self:
         """A table without rows."""
         header = header or Header(classes=())
-        required = {c.name: c.none() for c in cls.COLUMNS if not c.optional}
-        return cls(header=header, logits=np.zeros((0, len(header.classes)), np.float32), **required)
+        logits = np.zeros((0, len(header.classes)), np.float32)
+        return cls(header=header, logits=logits, **cls._required_columns())
 
     def write(self, path: str | Path) -> None:
         """Writes a regions folder, aside first, then renamed."""
@@ -183,20 +217,22 @@ class Regions(Table, WithHeader, Conversions):
         """
         folder = RegionsFolder(path)
         batches = list(folder.batches())
-        return cls.concatenate(batches) if batches else cls.empty(folder.header)  # type: ignore[arg-type]
+        if not batches:
+            return cls.empty(folder.header)
+        return cls.concatenate(batches)  # type: ignore[arg-type]
 
     @classmethod
     def from_frame(
         cls, frame: pl.DataFrame, source: str | Path | None = None, header: Header | None = None
     ) -> Self:
         """Rows of a frame under a header."""
-        made = cls.__new__(cls)
-        columns = {
-            c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns
-        }
-        made.header = header or Header(classes=_numbered_classes(columns.get("logits")))
-        made._fill(columns, source)
-        return made
+        regions = cls.__new__(cls)
+        columns = cls._declared_columns(frame)
+        if header is None:
+            header = Header(classes=_numbered_classes(columns.get("logits")))
+        regions.header = header
+        regions._fill(columns, source)
+        return regions
 
 
 class RegionsShard(Schema):
@@ -218,7 +254,7 @@ class RegionsInfo(Schema):
 
 
 class RegionsFolder(WithHeader):
-    """A regions folder on disk, read in batches: memory is bounded by a batch, not by the number of regions.
+    """A regions folder on disk, read in batches, so that memory is bounded by a batch.
 
     Args:
         path: The folder.
@@ -240,7 +276,7 @@ class RegionsFolder(WithHeader):
         self.failures: list[dict[str, str]] = self.info["failures"]
 
     def rows_digest(self) -> str:
-        """Digest of all rows, in the files that hold them; names of classes do not count.
+        """Digest of all rows, taken from the shards; names of classes do not count.
 
         Raises:
             DataError: a shard is absent.
@@ -253,14 +289,18 @@ class RegionsFolder(WithHeader):
 
     def has(self, column: str) -> bool:
         """True if the rows have this column (or, for `last_layer`, the header)."""
-        return self.weight is not None if column == "last_layer" else column in self.info["columns"]
+        if column == "last_layer":
+            return self.weight is not None
+        return column in self.info["columns"]
 
     def above(self, threshold: float) -> RegionsFolder:
         """The same folder, without the rows whose detector score is below `threshold`."""
         return RegionsFolder(self.path, max(threshold, self.min_score))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The rows in batches in stored order; shards without rows are left out unless there is nothing else.
+        """The rows in batches, in stored order.
+
+        Shards without rows are left out unless there is nothing else.
 
         Args:
             columns: Optional columns to read (`features`, `latent.<layer>`, `gram.<layer>`, …); all
@@ -269,50 +309,63 @@ class RegionsFolder(WithHeader):
         Raises:
             DataError: a shard is absent or damaged, or a row is wrong; names shard, row and field.
         """
-        declared = [column.name for column in Regions.declared(self.info["columns"])]
-        names = [
-            name for name in declared if columns is None or name in {*Regions.ALWAYS_READ, *columns}
-        ]
+        names = [column.name for column in Regions.declared(self.info["columns"])]
+        if columns is not None:
+            names_to_read = {*Regions.ALWAYS_READ, *columns}
+            names = [name for name in names if name in names_to_read]
         for shard in self.shards:
-            first = 0
+            first_row = 0
             for frame in read_batches(shard, names, ROW_GROUP):
                 if not frame.height and len(self):
                     continue
-                missing = [
-                    name
-                    for name in self.info["columns"]
-                    if name in names and name not in frame.columns
-                ]
-                if missing and frame.height:  # a shard without rows may lack columns
-                    raise DataError(
-                        "the column is missing, but regions.json names it",
-                        file=shard,
-                        field=missing[0],
-                    )
-                try:
-                    batch = Regions.from_frame(frame, shard, self.header)
-                except DataError as error:
-                    row = None if error.row is None else first + int(error.row)
-                    raise DataError(error.problem, file=shard, row=row, field=error.field) from None
-                first += len(batch)
-                yield batch.above(self.min_score) if self.min_score > 0 else batch
+                batch = self._checked_batch(frame, names, shard, first_row)
+                first_row += len(batch)
+                if self.min_score > 0:
+                    batch = batch.above(self.min_score)
+                yield batch
+
+    def _checked_batch(
+        self, frame: pl.DataFrame, names: Sequence[str], shard: Path, first_row: int
+    ) -> Regions:
+        """Rows of a shard, checked.
+
+        Args:
+            frame: The rows.
+            names: The columns that were read.
+            shard: The file.
+            first_row: Number of the first of the rows in the file.
+        """
+        if frame.height:  # a shard without rows may lack columns
+            for name in self.info["columns"]:
+                if name in names and name not in frame.columns:
+                    problem = "the column is missing, but regions.json names it"
+                    raise DataError(problem, file=shard, field=name)
+        try:
+            return Regions.from_frame(frame, shard, self.header)
+        except DataError as error:
+            row = None
+            if error.row is not None:
+                row = first_row + int(error.row)
+            raise DataError(error.problem, file=shard, row=row, field=error.field) from None
 
     def renamed(self, header: Header) -> RegionsFolder:
-        """The folder, stored with a header's names of classes; the rows, which have indices, stay as they are."""
+        """The folder, stored with the names of classes of another header.
+
+        The rows have indices of classes and stay as they are.
+        """
         if self.header.columns_of_classes() != header.columns_of_classes():
             write_json(self.path / "regions.json", {**self.info, **header.columns_of_classes()})
         return RegionsFolder(self.path, self.min_score)
 
     def scan(self) -> pl.LazyFrame:
-        """The rows at or above `min_score` as a lazy frame: predicates and columns are pushed down to the shards.
+        """The rows at or above `min_score` as a lazy frame, which reads only what is used.
 
         Values are not checked. Shards without rows, which may lack columns, are left out.
         """
-        shards = [
-            path
-            for path, shard in zip(self.shards, self.info["shards"], strict=True)
-            if shard["regions"]
-        ]
+        shards = []
+        for path, shard in zip(self.shards, self.info["shards"], strict=True):
+            if shard["regions"]:
+                shards.append(path)
         if not shards:
             return Regions.empty(self.header).frame.lazy()
         lazy = scan_parquet(shards)
@@ -324,11 +377,9 @@ class RegionsFolder(WithHeader):
             elif not column.accepts(schema[column.name]):
                 problem = f"expected {column.dtype}, found {schema[column.name]}"
                 raise DataError(problem, file=shards[0], field=column.name)
-        return (
-            lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32))
-            if self.min_score > 0
-            else lazy
-        )
+        if self.min_score > 0:
+            lazy = lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32))
+        return lazy
 
 
 class RegionsWriter(ShardWriter):
@@ -344,39 +395,49 @@ class RegionsWriter(ShardWriter):
         self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""
     ):
         self.header = header
-        super().__init__(
-            path, key, work, {"header": header.to_json(), "last_layer": header.layer_digest()}
-        )
+        facts = {"header": header.to_json(), "last_layer": header.layer_digest()}
+        super().__init__(path, key, work, facts)
         header.write_last_layer(self.rows)
 
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        # A shard without rows may lack optional columns: there was no row to learn them from.
-        with_rows = [part for part in parts if part["rows"]]
-        known = [part["columns"] for part in with_rows or parts]
-        columns = max(known, key=len, default=[c.name for c in Regions.COLUMNS if not c.optional])
-        for part in with_rows:
-            if part["columns"] != columns:
-                raise DataError(
-                    f"has columns {part['columns']}, another shard {columns}", file=part["file"]
-                )
+        shards = []
+        failures = []
+        for part in parts:
+            shards.append({"file": part["file"], "regions": part["rows"], "images": part["images"]})
+            failures += part["failures"]
         return {
             "format": "farther.regions",
             "version": 1,
             **self.header.to_json(),
-            "columns": columns,
+            "columns": _common_columns(parts),
             "images": sum(part["images"] for part in parts),
             "regions": sum(part["rows"] for part in parts),
-            "failures": [failure for part in parts for failure in part["failures"]],
-            "shards": [
-                {"file": p["file"], "regions": p["rows"], "images": p["images"]} for p in parts
-            ],
+            "failures": failures,
+            "shards": shards,
         }
+
+
+def _common_columns(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns of shards with rows.
+
+    A shard without rows may lack optional columns: there was no row to learn them from. They are
+    the columns if no shard has rows.
+    """
+    with_rows = [part for part in parts if part["rows"]]
+    columns_by_part = [part["columns"] for part in with_rows or parts]
+    required = [column.name for column in Regions.COLUMNS if not column.optional]
+    columns: list[str] = max(columns_by_part, key=len, default=required)
+    for part in with_rows:
+        if part["columns"] != columns:
+            problem = f"has columns {part['columns']}, another shard {columns}"
+            raise DataError(problem, file=part["file"])
+    return columns
 
 
 def scan_regions(
     path: str | Path, min_score: float = 0.0, columns: Sequence[str] | None = None
 ) -> pl.LazyFrame:
-    """The rows of a regions folder as a lazy frame; what is filtered or left out is not read.
+    """The rows of a regions folder as a lazy frame, which reads only what is used.
 
     Args:
         path: The folder.
@@ -389,39 +450,36 @@ def scan_regions(
 
     Example:
         >>> from tempfile import mkdtemp
-        >>> folder, boxes, logits = (
-        ...     mkdtemp(),
-        ...     [[0, 0, 2, 2], [1, 1, 3, 3]],
-        ...     [[2.0, 0.0], [0.0, 2.0]],
-        ... )
-        >>> Regions(
+        >>> folder = f"{mkdtemp()}/near"
+        >>> regions = Regions(
         ...     image_id=["a", "a"],
         ...     region_id=[0, 1],
-        ...     box=boxes,
+        ...     box=[[0, 0, 2, 2], [1, 1, 3, 3]],
         ...     score=[0.2, 0.9],
         ...     label=[0, 1],
-        ...     logits=logits,
-        ... ).write(f"{folder}/near")
-        >>> scan_regions(f"{folder}/near", min_score=0.3).select(
-        ...     "image_id", "label"
-        ... ).collect().rows()
+        ...     logits=[[2.0, 0.0], [0.0, 2.0]],
+        ... )
+        >>> regions.write(folder)
+        >>> scan_regions(folder, min_score=0.3).select("image_id", "label").collect().rows()
         [('a', 1)]
     """
     folder = RegionsFolder(path, min_score)
     lazy = folder.scan()
+    if columns is None:
+        return lazy
     known = lazy.collect_schema().names()
-    for name in columns or ():
+    for name in columns:
         if name not in known:
-            raise DataError(
-                f"the column is missing; the table has {', '.join(known)}",
-                file=folder.path,
-                field=name,
-            )
-    return lazy if columns is None else lazy.select(columns)
+            problem = f"the column is missing; the table has {', '.join(known)}"
+            raise DataError(problem, file=folder.path, field=name)
+    return lazy.select(columns)
 
 
 def _numbered_classes(logits: Any) -> tuple[str, ...]:
+    """Classes called "0", "1", …, one per logits column."""
     if logits is None:
         raise DataError("without logits, the names of the classes must be given", field="classes")
-    width = logits.to_numpy().shape[-1] if isinstance(logits, pl.Series) else np.shape(logits)[-1]
-    return tuple(str(k) for k in range(width))
+    if isinstance(logits, pl.Series):
+        logits = logits.to_numpy()
+    count = np.shape(logits)[-1]
+    return tuple(str(column) for column in range(count))

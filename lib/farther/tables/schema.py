@@ -14,7 +14,7 @@ from farther.tables.documents import read_json
 
 
 class Schema(BaseModel):
-    """Base of schemas: types as written (no text for a number), finite numbers, further fields allowed."""
+    """Base of schemas: strict types (no text for a number), finite numbers, further fields."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -32,23 +32,28 @@ def check(schema: type[S], value: Any, file: str | Path) -> S:
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        raise _named(error, file) from None
+        raise _first_problem(error, file) from None
 
 
 def read_typed(kind: type[T], file: str | Path) -> T:
-    """The content of a JSON file as a value of a type: `list[str]`, a dataclass; errors as in `check`."""
+    """The content of a JSON file as a value of a type, such as `list[str]` or a dataclass.
+
+    Raises:
+        DataError: as in `check`.
+    """
     try:
-        return TypeAdapter(kind).validate_python(read_json(file), strict=not is_dataclass(kind))
+        content = read_json(file)
+        return TypeAdapter(kind).validate_python(content, strict=not is_dataclass(kind))
     except ValidationError as error:
-        raise _named(error, file) from None
+        raise _first_problem(error, file) from None
 
 
-def _named(error: ValidationError, file: str | Path) -> DataError:
+def _first_problem(error: ValidationError, file: str | Path) -> DataError:
     """The first of several problems, with file and field."""
-    problem = error.errors(include_url=False)[0]
-    field = ".".join(map(str, problem["loc"])) or None
-    expected = re.split(r" or (?:an )?instance of ", problem["msg"])[0]
-    found = f"{expected}, found {shorten(problem['input'])}"
-    return DataError(
-        "the field is missing" if problem["type"] == "missing" else found, file=file, field=field
-    )
+    first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"])) or None
+    if first["type"] == "missing":
+        return DataError("the field is missing", file=file, field=field)
+    expected = re.split(r" or (?:an )?instance of ", first["msg"])[0]
+    problem = f"{expected}, found {shorten(first['input'])}"
+    return DataError(problem, file=file, field=field)

@@ -1,4 +1,4 @@
-"""Folders of Parquet shards that are written one by one, so that a killed run resumes where it stopped."""
+"""Folders of Parquet shards that are written one by one, so that a killed run can resume."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from farther.tables.writing import delete_work, unfinished, write_aside
 class ShardWriter(ABC):
     """Writes a folder shard by shard: `part-00000.parquet` …, and a JSON file that describes them.
 
-    All is first written to a work folder: `rows/` there is the folder to be, and beside it are
-    `started.json` (what the rows are made from) and `part-00000.json` … (one for each finished
-    shard). Every file is written aside and then renamed, so that a file that is found there is
-    whole. `close` renames `rows/` to `path`.
+    All files are first written to a work folder: `rows/` there becomes the folder, and beside it
+    are `started.json` (the inputs of the rows) and `part-00000.json` … (one for each finished
+    shard). Every file is written aside and then renamed, so that no file there is incomplete.
+    `close` renames `rows/` to `path`.
 
     Args:
-        path: The folder to be.
-        key: Digest of all that the rows are made from. A run with the same key keeps the finished
-            shards that it finds in the work folder; other work is deleted.
+        path: The folder.
+        key: Digest of all inputs of the rows. A run with the same key keeps the finished shards in
+            the work folder; other work is deleted.
         work: Folder for unfinished work, on the file system of `path`; see `unfinished` for the
             default.
-        facts: What else must be the same, as JSON.
+        facts: Further values that must be the same, as JSON.
 
     Raises:
         DataError: `work` and `path` are on different file systems, so that no rename could connect
@@ -51,25 +51,23 @@ class ShardWriter(ABC):
         self.key = key
         self.work = Path(work) if work is not None else unfinished(self.path)
         self.rows = self.work / "rows"
-        started = {**(facts or {}), "key": key}
-        earlier = self.work / "started.json"
-        if not earlier.exists() or read_json(earlier) != json.loads(json.dumps(started)):
+        inputs = {**(facts or {}), "key": key}
+        inputs_file = self.work / "started.json"
+        if not _has_content(inputs_file, inputs):
             shutil.rmtree(self.work, ignore_errors=True)
         self.rows.mkdir(parents=True, exist_ok=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.rows.stat().st_dev != self.path.parent.stat().st_dev:
-            raise DataError(
-                f"not on the file system of {self.path}; choose a work folder that is",
-                file=self.work,
-            )
-        write_json(earlier, started)
+            problem = f"not on the file system of {self.path}; choose a work folder that is"
+            raise DataError(problem, file=self.work)
+        write_json(inputs_file, inputs)
 
     @abstractmethod
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """Content of the file that describes the folder, from the entries of all shards."""
 
     def finished(self, shard: int) -> bool:
-        """Whether a shard was written whole, by this run or an earlier one."""
+        """Whether a shard was written completely, by this run or an earlier one."""
         return self._part(shard).exists() and (self.rows / _file(shard)).exists()
 
     def failures(self, shard: int) -> list[dict[str, str]]:
@@ -85,15 +83,17 @@ class ShardWriter(ABC):
     ) -> None:
         """Writes the rows of one shard.
 
-        `images` counts those that failed too; `failures` holds `{"image_id": …, "reason": …}` for
-        each of these.
+        Args:
+            shard: Number of the shard.
+            table: The rows.
+            images: Number of images, those that failed included.
+            failures: `{"image_id": …, "reason": …}` of each image that failed.
         """
-        whole = self.work / _file(
-            shard
-        )  # not in the folder to be, where a killed process would leave half of it
-        with write_aside(whole) as aside:
+        # Not in `rows/`, where a killed process would leave an incomplete file.
+        complete_file = self.work / _file(shard)
+        with write_aside(complete_file) as aside:
             write_parquet(table.frame, aside)
-        whole.replace(self.rows / whole.name)
+        complete_file.replace(self.rows / complete_file.name)
         entry = {
             "file": _file(shard),
             "rows": len(table),
@@ -103,7 +103,7 @@ class ShardWriter(ABC):
         write_json(self._part(shard), {**entry, "failures": list(failures)})
 
     def close(self, shards: int) -> None:
-        """Makes the folder from all shards. What was at `path` is replaced, and the work folder deleted.
+        """Completes the folder, which replaces an earlier one, and deletes the work folder.
 
         Raises:
             DataError: a shard from 0 to `shards` - 1 was not written.
@@ -120,6 +120,11 @@ class ShardWriter(ABC):
 
     def _part(self, shard: int) -> Path:
         return self.work / f"part-{shard:05d}.json"
+
+
+def _has_content(file: Path, value: dict[str, Any]) -> bool:
+    """Whether a JSON file exists and has a value."""
+    return file.exists() and read_json(file) == json.loads(json.dumps(value))
 
 
 def _file(shard: int) -> str:

@@ -22,7 +22,7 @@ ATTRIBUTES = "attributes.parquet"
 
 
 class Warned(TypedDict):
-    """A warning of `ingest`: subset, file, kind of the warning, and what was found."""
+    """A warning of `ingest`: subset, file, kind of the warning, and its text."""
 
     subset: str
     file: str
@@ -31,7 +31,7 @@ class Warned(TypedDict):
 
 
 class IngestWarnings(TypedDict):
-    """All of a dataset: their number by kind, and each."""
+    """All warnings about a dataset, and their number by kind."""
 
     counts: dict[str, int]
     warnings: list[Warned]
@@ -44,7 +44,7 @@ def _different(names: list[str]) -> list[str]:
 
 
 class DatasetCategories(Schema):
-    """The categories of an ingested dataset, in its order, and the ancestors of those that have some."""
+    """The categories of an ingested dataset, in its order, and their ancestors, if any."""
 
     categories: Annotated[list[str], AfterValidator(_different)]
     parents: dict[str, list[str]] = Field(default_factory=dict)
@@ -55,7 +55,10 @@ class _CurateWarnings(TypedDict):
 
 
 class SplitSimilarity(TypedDict):
-    """Similarity of a split's images to ID: mean, median, 5% and 95% quantiles, and images that resemble another."""
+    """Similarity of a split's images to ID images.
+
+    Mean, median, 5% and 95% quantiles, and the number of images that resemble another split.
+    """
 
     images: int
     similarity: float | None
@@ -73,7 +76,7 @@ class SimilaritySummary(Schema):
 
 
 class Similarities(Schema):
-    """The content of `artifacts/counts/similarity/<benchmark>.json`: the summary, and each split's row."""
+    """The content of `artifacts/counts/similarity/<benchmark>.json`: a summary, and each split."""
 
     __pydantic_extra__: dict[str, SplitSimilarity] = Field(init=False)
     similarity: SimilaritySummary = Field(default_factory=SimilaritySummary)
@@ -85,32 +88,32 @@ class Similarities(Schema):
 
 
 class PassCost(TypedDict):
-    """A pass: forward and backward passes per image."""
+    """Cost of an inference: forward and backward passes per image."""
 
     forward: int
     backward: int
 
 
-#: A method: the pass that it reads, and bytes on disk per image.
+#: Cost of a method: the inference whose outputs it reads, and bytes on disk per image.
 MethodCost = TypedDict("MethodCost", {"pass": str | None, "bytes": float})
 
 
 class RunCost(TypedDict):
-    """What a run costs per image on any machine."""
+    """Costs of a run per image on any machine."""
 
     passes: dict[str, PassCost]
     methods: dict[str, MethodCost]
 
 
 class Cost(TypedDict):
-    """The content of `artifacts/cost.json`: the number of images that are timed, and what was counted of each run."""
+    """The content of `artifacts/cost.json`: the number of timed images, and the costs by run."""
 
     images: int
     runs: dict[str, RunCost]
 
 
 class NetworkTimes(TypedDict):
-    """Milliseconds per image of a run's detector, and of each pass and its proposals beyond it."""
+    """Milliseconds per image of a run's detector, and of each further inference and proposals."""
 
     detector: float | None
     passes: dict[str, float | None]
@@ -118,10 +121,10 @@ class NetworkTimes(TypedDict):
 
 
 class RunTimes(NetworkTimes):
-    """The same, and milliseconds per image of scoring by each method.
+    """Milliseconds per image of a run's networks, and of scoring by each method.
 
-    `keys` are of what was timed: of the network (""), and of each method. Times that an earlier
-    version measured have neither keys nor proposals.
+    `keys` are the cache keys of the network ("") and of each method. Times that an earlier version
+    measured have neither keys nor proposals.
     """
 
     keys: NotRequired[dict[str, str]]
@@ -136,38 +139,48 @@ class Machine(TypedDict):
 
 
 class Times(TypedDict):
-    """The content of `artifacts/times.json`, which neither git nor DVC tracks: times of this machine only."""
+    """The content of `artifacts/times.json`: times of this machine, which are not tracked."""
 
     machine: Machine | None
     runs: dict[str, RunTimes]
 
 
-#: What another machine than that of the stage `cost` knows.
+#: The times on machines where the stage `cost` has not run.
 NO_TIMES: Times = {"machine": None, "runs": {}}
 
 
 def ingest_warnings(folder: Path) -> IngestWarnings:
-    """What `ingest` warned about; nothing where it has not run."""
+    """The warnings of `ingest`; none where it has not run."""
     file = folder / WARNINGS
-    return read_typed(IngestWarnings, file) if file.is_file() else {"counts": {}, "warnings": []}
+    if not file.is_file():
+        return {"counts": {}, "warnings": []}
+    return read_typed(IngestWarnings, file)
 
 
 def curate_warnings(folder: Path) -> list[str]:
-    """What `curate` warned about; nothing where it has not run."""
+    """The warnings of `curate`; none where it has not run."""
     file = folder / WARNINGS
-    return read_typed(_CurateWarnings, file)["warnings"] if file.is_file() else []
+    if not file.is_file():
+        return []
+    return read_typed(_CurateWarnings, file)["warnings"]
 
 
 def similarities(file: Path) -> Similarities:
-    """What `stratify` counted of a benchmark; nothing where it has not run."""
-    return read_typed(Similarities, file) if file.exists() else Similarities()
+    """The similarities that `stratify` counted of a benchmark; none where it has not run."""
+    if not file.exists():
+        return Similarities()
+    return read_typed(Similarities, file)
 
 
 def read_cost(file: Path) -> Cost:
-    """What the stage `cost` counted; nothing where it has not run."""
-    return read_typed(Cost, file) if file.exists() else {"images": 0, "runs": {}}
+    """The costs that the stage `cost` counted; none where it has not run."""
+    if not file.exists():
+        return {"images": 0, "runs": {}}
+    return read_typed(Cost, file)
 
 
 def read_times(file: Path) -> Times:
-    """What the stage `cost` timed; nothing where it has not run on this machine."""
-    return read_typed(Times, file) if file.exists() else NO_TIMES
+    """The times that the stage `cost` measured; none where it has not run on this machine."""
+    if not file.exists():
+        return NO_TIMES
+    return read_typed(Times, file)

@@ -1,10 +1,9 @@
 """Writing of outputs: aside first, then renamed, by one process at a time.
 
-What is being written is in `.work/` of the folder `artifacts` that contains the output, outside of
-all outputs of DVC; for an output elsewhere, in `.work/` beside it. The process that writes an
-output locks `.work/<digest>.lock` and writes to `.work/<digest>.*`. The kernel releases the lock
-when the process ends, however it ends, and the next process that writes anything deletes what was
-left.
+Unfinished files are in `.work/` of the folder `artifacts` that contains the output, outside of all
+outputs of DVC; for an output elsewhere, in `.work/` beside it. The process that writes an output
+locks `.work/<digest>.lock` and writes to `.work/<digest>.*`. The kernel releases the lock when the
+process ends, also if it is killed, and the next process that writes any output deletes its files.
 """
 
 from __future__ import annotations
@@ -33,21 +32,24 @@ WORK = ".work"
 #: Seconds to wait for another process that writes the same output: a shard is written in less.
 PATIENCE = 1.0
 
-#: Errors of the disk: a full one, one without locks, and others.
+#: Errors of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Errors of a file system without locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+#: Errors of the disk.
 DISK = (
-    *(
-        *FULL,
-        *NO_LOCKS,
-        errno.EFBIG,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EBUSY,
-        errno.EIO,
-    ),
-    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
+    *FULL,
+    *NO_LOCKS,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EBUSY,
+    errno.EIO,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ELOOP,
 )
 
 
@@ -65,15 +67,19 @@ class _Lock:
     descriptor: int
     blocks: int = 0
 
-    def leftovers(self) -> Iterator[Path]:
-        """What was written under this lock and not renamed."""
-        return (path for path in self.file.parent.glob(f"{self.file.stem}.*") if path != self.file)
+    def leftovers(self) -> list[Path]:
+        """Files that were written under this lock and not renamed."""
+        files = self.file.parent.glob(f"{self.file.stem}.*")
+        return [path for path in files if path != self.file]
 
     def delete(self) -> None:
-        """Deletes what was left under the lock, and the lock unless workers of an ended process still write there."""
+        """Deletes the leftovers and the lock file.
+
+        The lock file stays if workers of an ended process still write there.
+        """
         for path in self.leftovers():
             _delete(path)
-        if not any(self.leftovers()):
+        if not self.leftovers():
             self.file.unlink(missing_ok=True)
         os.close(self.descriptor)
         with suppress(OSError):  # there is other work
@@ -81,19 +87,19 @@ class _Lock:
 
 
 #: The lock of this process in each folder of unfinished work.
-_held: dict[Path, _Lock] = {}
+_lock_by_folder: dict[Path, _Lock] = {}
 _mutex = threading.Lock()
-#: What this process is writing → where it will be.
-_asides: dict[Path, Path] = {}
+#: Unfinished file or folder of this process → its final path.
+_final_by_aside: dict[Path, Path] = {}
 _count = itertools.count()
 
 
 def _leave_locks_to_parent() -> None:
     global _mutex
     _mutex = threading.Lock()
-    for lock in _held.values():
+    for lock in _lock_by_folder.values():
         os.close(lock.descriptor)
-    _held.clear()
+    _lock_by_folder.clear()
 
 
 # A forked worker may outlive the process that writes, and must not keep its locks.
@@ -102,56 +108,62 @@ os.register_at_fork(after_in_child=_leave_locks_to_parent)
 
 @contextmanager
 def write_aside(path: str | Path) -> Iterator[Path]:
-    """A path to write to, which ends as `path` does, renamed to `path` when the block ends without an error.
+    """A path to write to, which is renamed to `path` when the block ends without an error.
 
-    What has the same bytes already stays as it is. After an error nothing is left behind, and
-    `path` is as before. A process that is killed leaves `path` as before, or absent, but never
-    half-written.
+    It ends as `path` does. An output with the same bytes stays as it is. After an error nothing is
+    left behind, and `path` is as before. A process that is killed leaves `path` as before, or
+    absent, but never half-written.
 
     Raises:
         FartherError: the disk is full or refuses to write, another process writes `path`, or it is
             a folder in which this process works.
     """
     path = Path(path)
-    if Path.cwd().is_relative_to(whole := os.path.abspath(path)):  # noqa: PTH100, without `..`
+    absolute_path = os.path.abspath(path)  # noqa: PTH100, without `..`
+    if Path.cwd().is_relative_to(absolute_path):
         raise FartherError(
-            f"{whole}: the project itself is in this folder, which would be replaced: name another one"
+            f"{absolute_path}: the project itself is in this folder, which would be replaced: "
+            "name another one"
         )
     with locked(path) as lock:
         # Not the name of an earlier process: its workers may still write.
         aside = lock.with_suffix(f".{os.getpid()}.{next(_count)}.{path.name[-50:]}")
-        _asides[aside] = path
+        replaced = Path(f"{aside}.replaced")
+        _final_by_aside[aside] = path
         try:
             with disk_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 yield aside
                 if not _is_same(aside, path):
-                    if (
-                        path.is_dir()
-                    ):  # renamed away: a half-deleted folder must not have the name of a whole one
-                        path.replace(f"{aside}.replaced")
+                    if path.is_dir():
+                        # A half-deleted folder must not have the name of a complete one.
+                        path.replace(replaced)
                     aside.replace(path)
         finally:
-            del _asides[aside]
+            del _final_by_aside[aside]
             _delete(aside)
-            _delete(Path(f"{aside}.replaced"))
+            _delete(replaced)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two files, or all files of two folders, have the same names and bytes, and none is a link."""
-    if one.is_symlink() or other.is_symlink():
+def _is_same(first: Path, second: Path) -> bool:
+    """Whether two files or folders have the same names and bytes, and none is a link."""
+    if first.is_symlink() or second.is_symlink():
         return False
-    if one.is_dir() and other.is_dir():
-        names, others = (
-            sorted(entry.name for entry in folder.iterdir()) for folder in (one, other)
-        )
-        return names == others and all(_is_same(one / name, other / name) for name in names)
-    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
+    if first.is_dir() and second.is_dir():
+        names = sorted(entry.name for entry in first.iterdir())
+        if names != sorted(entry.name for entry in second.iterdir()):
+            return False
+        return all(_is_same(first / name, second / name) for name in names)
+    if first.is_file() and second.is_file():
+        return filecmp.cmp(first, second, shallow=False)
+    return False
 
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[Path]:
-    """Keeps other processes from writing `path`, unless this one already holds a lock there; yields the lock file.
+    """Locks `path` against other processes, and yields the lock file.
+
+    A lock that this process already has in the same folder is used.
 
     Raises:
         FartherError: another process writes `path`, or the disk refuses to write.
@@ -160,9 +172,9 @@ def locked(path: str | Path) -> Iterator[Path]:
     with disk_errors(path):
         work = work_folder(path)
         with _mutex:
-            if work not in _held:
-                _held[work] = _taken(work / f"{_name(path)}.lock", path)
-            lock = _held[work]
+            if work not in _lock_by_folder:
+                _lock_by_folder[work] = _acquire(work / f"{_name(path)}.lock", path)
+            lock = _lock_by_folder[work]
             lock.blocks += 1
     try:
         yield lock.file
@@ -170,22 +182,25 @@ def locked(path: str | Path) -> Iterator[Path]:
         with _mutex:
             lock.blocks -= 1
             if not lock.blocks:
-                del _held[work]
+                del _lock_by_folder[work]
                 lock.delete()
 
 
 def work_folder(path: str | Path) -> Path:
-    """The folder `.work` for what is written to `path`, on the same file system."""
+    """The folder `.work` for the unfinished files of `path`, on the same file system."""
     path = Path(path).absolute()
-    for artifacts in (above for above in path.parents if above.name == "artifacts"):
-        home = _existing(artifacts)
-        if os.access(home, os.W_OK) and home.stat().st_dev == _existing(path.parent).stat().st_dev:
-            return artifacts / WORK
+    device = _nearest_existing(path.parent).stat().st_dev
+    for parent in path.parents:
+        if parent.name != "artifacts":
+            continue
+        existing = _nearest_existing(parent)
+        if os.access(existing, os.W_OK) and existing.stat().st_dev == device:
+            return parent / WORK
     return path.parent / WORK
 
 
 def unfinished(path: str | Path) -> Path:
-    """A folder for the work on `path` that a killed process leaves and another one resumes."""
+    """The folder of the work on `path` that a killed process leaves and another one resumes."""
     return work_folder(path) / f"unfinished-{_name(path)}"
 
 
@@ -198,56 +213,81 @@ def delete_work(folder: Path) -> None:
 
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
-    """Turns an error of the disk while `path` is written into one message with the file and the space."""
+    """Turns an error of the disk while `path` is written into one with the file and the space."""
     try:
         yield
     except FartherError:
         raise
     except Exception as error:
-        place = _existing(Path(path))
-        if (number := _error_number(error, place)) is None:
+        place = _nearest_existing(Path(path))
+        number = _error_number(error, place)
+        if number is None:
             raise
-        file, problem = Path(path), os.strerror(number).lower()
-        name = getattr(error, "filename2", None) or getattr(
-            error, "filename", None
-        )  # of a copy, where it would be
+        file = Path(path)
         if number in NO_LOCKS:
             problem = (
-                "the file system has no file locks (flock), without which two processes could write one output: mount "
-                "it with them (NFS without `nolock`, Lustre with `flock`), or work on another disk"
+                "the file system has no file locks (flock), without which two processes could "
+                "write one output: mount it with them (NFS without `nolock`, Lustre with `flock`), "
+                "or work on another disk"
             )
+        else:
+            problem = os.strerror(number).lower()
         if number in FULL:
-            problem += f"{_space(place)}; free some and run the command again"
-        elif isinstance(name, (str, bytes)):
-            file = Path(os.fsdecode(name))
+            problem += f"{_needed_space(place)}; free some and run the command again"
+        else:
+            file = _file_of(error) or file
         raise FartherError(f"{_final(file)}: {problem}") from error
 
 
+def _file_of(error: Exception) -> Path | None:
+    """The file that an error of the disk names; of two, such as those of a copy, the second."""
+    name = getattr(error, "filename2", None) or getattr(error, "filename", None)
+    if isinstance(name, (str, bytes)):
+        return Path(os.fsdecode(name))
+    return None
+
+
 def _final(path: Path) -> Path:
-    """Where a path that is written aside will be."""
-    for aside, final in _asides.items():
+    """The final path of one that is written aside."""
+    for aside, final_path in _final_by_aside.items():
         if path.is_relative_to(aside):
-            return _final(final / path.relative_to(aside))
+            return _final(final_path / path.relative_to(aside))
     return path
 
 
 def _error_number(error: BaseException | None, place: Path) -> int | None:
-    """Number of the error of the disk behind an exception; libraries say it in their text, or not at all."""
+    """Number of the error of the disk behind an exception; None for another exception.
+
+    Some libraries have it only in their text, or not at all.
+    """
     while error is not None:
-        said = re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))
-        number = int(said[1] or said[2]) if said else getattr(error, "errno", None)
+        number = getattr(error, "errno", None)
+        in_text = re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))
+        if in_text:
+            number = int(in_text[1] or in_text[2])
         if number is not None:
             return number if number in DISK else None
         error = error.__cause__ if error.__suppress_context__ else error.__context__
-    return errno.ENOSPC if shutil.disk_usage(place).free < 2**16 else None
+    is_full = shutil.disk_usage(place).free < 2**16
+    return errno.ENOSPC if is_full else None
 
 
-def _space(place: Path) -> str:
+def _needed_space(place: Path) -> str:
     """The space that is needed, as far as it is known; empty where it is not."""
-    files = (path for aside in _asides for path in (aside, *aside.rglob("*")) if path.is_file())
-    written, free = sum(path.stat().st_size for path in files), shutil.disk_usage(place).free
-    known = f": more than {written + free:,} bytes are needed ({written:,} were written, {free:,} are free)"
-    return known if written else ""
+    written = sum(_size(aside) for aside in _final_by_aside)
+    if not written:
+        return ""
+    free = shutil.disk_usage(place).free
+    return (
+        f": more than {written + free:,} bytes are needed "
+        f"({written:,} were written, {free:,} are free)"
+    )
+
+
+def _size(path: Path) -> int:
+    """Number of bytes of a file, or of all files in a folder."""
+    files = [file for file in (path, *path.rglob("*")) if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def _name(path: str | Path) -> str:
@@ -256,30 +296,36 @@ def _name(path: str | Path) -> str:
     ).hexdigest()
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     """The path, or the nearest folder above it that exists."""
     path = path.absolute()
     return next(place for place in (path, *path.parents) if os.path.exists(place))  # noqa: PTH110
 
 
-def _taken(file: Path, path: Path) -> _Lock:
-    """A new lock on `path`, after deleting the locks of ended processes and what they left."""
-    for other in file.parent.glob("*.lock"):
+def _acquire(file: Path, path: Path) -> _Lock:
+    """A new lock on `path`.
+
+    The locks of ended processes, and the files that they left, are deleted first.
+    """
+    for lock_file in file.parent.glob("*.lock"):
         with suppress(PermissionError):  # of another user
-            if (ended := _opened(other)) is not None:
+            ended = _try_lock(lock_file)
+            if ended is not None:
                 os.ftruncate(ended.descriptor, 0)
                 ended.delete()
+
     deadline = time.monotonic() + PATIENCE
-    while (lock := _opened(file)) is None:
+    lock = _try_lock(file)
+    while lock is None:
         with suppress(FileNotFoundError):
+            # Empty while another process deletes the lock of an ended one.
             owner = file.read_text(encoding="utf-8")
-            if (
-                owner and time.monotonic() > deadline
-            ):  # none while another process deletes an earlier lock
+            if owner and time.monotonic() > deadline:
                 raise FartherError(
                     f"{path}: process {owner} is writing it: wait until it has ended, or end it"
                 )
         time.sleep(0.02)
+        lock = _try_lock(file)
     try:
         os.write(lock.descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
     except OSError:
@@ -288,8 +334,11 @@ def _taken(file: Path, path: Path) -> _Lock:
     return lock
 
 
-def _opened(file: Path) -> _Lock | None:
-    """The lock of a file, created where it is absent; None where another process has locked or deleted it."""
+def _try_lock(file: Path) -> _Lock | None:
+    """The lock of a file, which is created if it is absent.
+
+    None if another process has locked or deleted it.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -309,6 +358,7 @@ def _opened(file: Path) -> _Lock | None:
 
 def _delete(path: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
-        path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(
-            path, ignore_errors=True
-        )
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

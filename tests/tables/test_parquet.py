@@ -1,96 +1,28 @@
-"""Tables and headers that are damaged: errors of farther that name the file. See also `tests/fuzz`."""
+"""Parquet and Arrow files, damaged ones included. See also `tests/fuzz`."""
 
 import io
-import json
+import resource
+import sys
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import save_file
+from polars.testing import assert_frame_equal
 
 from farther.errors import DataError
-from farther.tables import Images, Regions
-from farther.tables.files import digest
-from farther.tables.parquet import arrow_rows, read_batches, read_parquet, scan_parquet
-from farther.tables.regions import RegionsFolder
-
-
-@pytest.fixture
-def folder(tmp_path):
-    boxes, rows = np.tile([0, 0, 2, 2], (40, 1)), np.arange(40)
-    texts = [f"image {n}" for n in rows]
-    logits, features = np.ones((40, 2)), np.ones((40, 3))
-    header = {"classes": ("a", "b"), "weight": np.ones((2, 3)), "bias": np.ones(2)}
-    columns = {
-        "image_id": texts,
-        "region_id": rows,
-        "box": boxes,
-        "score": rows / 40,
-        "label": rows % 2,
-    }
-    Regions(**columns, logits=logits, features=features, **header).write(tmp_path / "r")
-    return tmp_path / "r"
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "named"),
-    [
-        ("classes", 1.5, "classes"),
-        ("classes", ["a", 2], r"classes\.1"),
-        ("shards", {}, "shards"),
-        ("shards", [{"regions": 40}], r"shards\.0\.file"),
-        ("shards", [{"file": "part-00000.parquet", "regions": -1}], r"shards\.0\.regions"),
-        ("columns", None, "columns"),
-        ("detector", [], "detector"),
-        ("failures", [1], r"failures\.0"),
-        ("background_index", "0", "background_index"),
-        ("score_threshold", float("inf"), "score_threshold"),
-        ("activation", ["softmax"], "activation"),
-    ],
+from farther.tables import Images
+from farther.tables.parquet import (
+    arrow_rows,
+    read_batches,
+    read_parquet,
+    scan_parquet,
+    write_parquet,
 )
-def test_a_header_field_of_another_type_is_named(folder, field, value, named):
-    info = json.loads((folder / "regions.json").read_text())
-    (folder / "regions.json").write_text(json.dumps({**info, field: value}))
-    with pytest.raises(DataError, match=rf"regions\.json: field '{named}'"):
-        RegionsFolder(folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"background_index": 2}, "field 'background_index': expected 0 … 1, found 2"),
-        (
-            {"background_index": 0, "unknown_columns": [0]},
-            "field 'unknown_columns': expected different columns from 0 to 1",
-        ),
-        ({"classes": ["a", "a"]}, "field 'classes': the class 'a' is listed twice"),
-        (
-            {"classes": ["a", "b", "c"]},
-            r"field 'weight': expected 3, one per class, found shape \(2, 3\)",
-        ),
-    ],
-)
-def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(
-    folder, changes, problem
-):
-    info = json.loads((folder / "regions.json").read_text())
-    (folder / "regions.json").write_text(json.dumps({**info, **changes}))
-    with pytest.raises(DataError, match=rf"regions\.json: {problem}"):
-        RegionsFolder(folder)
-
-
-@pytest.mark.parametrize(
-    "weight", [np.ones((2, 3), np.int32), np.float32([[1, 2, 3], [4, np.nan, 6]])]
-)
-def test_a_last_layer_of_other_than_finite_numbers_is_refused_by_file_and_field(folder, weight):
-    save_file({"weight": weight, "bias": np.ones(2, np.float32)}, folder / "last_layer.safetensors")
-    with pytest.raises(
-        DataError, match=r"last_layer\.safetensors: field 'weight': expected finite numbers"
-    ):
-        RegionsFolder(folder)
 
 
 def twice(file):
@@ -124,22 +56,54 @@ def arrow(make, compression="zstd", **columns):
     return sink.getvalue()
 
 
+def peak_memory():
+    """Largest number of bytes that this process had in memory."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it_is_decompressed(
-    tmp_path, make
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_compressed_arrow_file_with_a_wrong_size_is_refused_without_filling_the_memory(
+    tmp_path, make, compression
 ):
     file, numbers = tmp_path / "a.arrow", np.arange(1000)
-    whole = arrow(make, x=numbers, y=pa.array(["a", "b"] * 500).dictionary_encode())
-    file.write_bytes(whole)
+    dictionary = pa.array(["a", "b"] * 500).dictionary_encode()
+    content = arrow(make, compression, x=numbers, y=dictionary)
+    file.write_bytes(content)
     assert [row["x"] for row in arrow_rows(file, 64)] == numbers.tolist()
     size = numbers.nbytes.to_bytes(8, "little")
-    assert whole.count(size) == 1
-    for wrong, named in (
-        (2**33, r"8,589,9\d\d,\d+ bytes when decompressed"),
-        (-7, "a buffer of -7 bytes"),
-    ):
-        file.write_bytes(whole.replace(size, wrong.to_bytes(8, "little", signed=True)))
-        with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: '{named}"):
+    assert content.count(size) == 1
+    memory = peak_memory()
+    for wrong in (2**33, 2**36, 2**63 - 1, 8001, 7999, -7, -(2**63)):
+        file.write_bytes(content.replace(size, wrong.to_bytes(8, "little", signed=True)))
+        with pytest.raises(DataError, match=r"a\.arrow: not a readable Arrow file"):
+            list(arrow_rows(file, 64))
+    assert peak_memory() - memory < 2**30
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("compression", ["zstd", "lz4", None])
+def test_an_arrow_file_that_is_cut_off_is_refused(tmp_path, make, compression):
+    file = tmp_path / "a.arrow"
+    content = arrow(make, compression, x=np.arange(100), y=[f"text {n}" for n in range(100)])
+    for end in range(0, len(content), 13):
+        file.write_bytes(content[:end])
+        with pytest.raises(DataError, match=r"a\.arrow: not a readable Arrow file"):
+            list(arrow_rows(file, 64))
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("compression", ["zstd", "lz4", None])
+def test_an_arrow_file_with_a_flipped_bit_is_read_or_refused(tmp_path, make, compression):
+    file = tmp_path / "a.arrow"
+    content = arrow(make, compression, x=np.arange(100), y=[f"text {n}" for n in range(100)])
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        damaged = bytearray(content)
+        damaged[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        with suppress(DataError):
             list(arrow_rows(file, 64))
 
 
@@ -197,5 +161,21 @@ def test_a_column_of_a_type_that_polars_lacks_is_refused(tmp_path):
             scan_parquet([file])
 
 
-def test_a_digest_takes_the_name_of_a_file_that_is_not_utf_8():
-    assert digest("a\udcff") != digest("a")
+def test_the_first_rows_of_several_files_are_read_and_no_more(tmp_path: Path):
+    whole, files = pl.DataFrame({"x": range(10), "y": [f"{n % 3}" for n in range(10)]}), []
+    for first, count in ((0, 5), (5, 1), (6, 4)):
+        files.append(tmp_path / f"{first}.parquet")
+        write_parquet(whole[first : first + count], files[-1])
+    is_even = pl.col("x") % 2 == 0
+    for count in range(12):
+        assert_frame_equal(scan_parquet(files).head(count).collect(), whole.head(count))
+        assert_frame_equal(
+            scan_parquet(files).filter(is_even).head(count).collect(),
+            whole.filter(is_even).head(count),
+        )
+        some = scan_parquet(files).head(count).filter(is_even).select("y").collect()
+        assert_frame_equal(some, whole.head(count).filter(is_even).select("y"))
+    files[2].write_text("damaged")
+    assert scan_parquet(files).head(6).collect().height == 6
+    with pytest.raises(DataError, match=r"6\.parquet: not a readable Parquet file"):
+        scan_parquet(files).head(7).collect()

@@ -1,12 +1,8 @@
 """Parameters of a benchmark: what is refused, and in which words."""
 
-import re
-
 import pytest
 
 from farther.curation import benchmark, subsets_used
-from farther.curation.check import check_benchmark
-from farther.curation.decisions import HEADER
 from farther.errors import ParameterError
 
 NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
@@ -88,7 +84,8 @@ def params(**changes):
                 "splits": {"y": NEAR, "x": {**NEAR, "distance": "far", "rest_of": "y"}},
                 "most": {"y": 5},
             },
-            "split 'x': rest_of: split 'y' takes near images of coco val; write the same dataset, subset, distance",
+            "split 'x': rest_of: split 'y' takes near images of coco val; "
+            "write the same dataset, subset, distance",
         ),
         (
             {"splits": {"y": NEAR, "x": {**NEAR, "rest_of": "y"}}},
@@ -185,70 +182,30 @@ def test_splits_without_images_are_not_tested():
     assert roles["pairs"] == {}
 
 
-SMALL_RULES = "{id_classes: {cat: {voc: [cat]}}, protocols: {paper: {overlap: {coco: {}}}}}"
-ELSEWHERE = {**NEAR, "candidates": "c.csv"}
+def test_two_splits_cannot_both_be_one_published_split():
+    split = {"dataset": "d", "subset": "s", "assigned": "as published"}
+    splits = {"one": {**split, "distance": "near"}, "two": {**split, "distance": "far"}}
+    with pytest.raises(ParameterError, match="both take"):
+        benchmark("x", {"id": "voc", "rules": "rules.yaml", "splits": splits})
 
 
-@pytest.mark.parametrize(
-    ("changes", "problems"),
-    [
-        ({}, []),
-        (
-            {
-                "splits": {"x": {**NEAR, "candidates": "here.csv"}},
-                "decisions": "data/decisions/voc.csv",
-            },
-            [],
-        ),
-        ({"most": {"trian": 5}}, ["are neither ID nor OOD splits"]),
-        ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
-        ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
-        ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
-        (
-            {"rules": "data/benchmarks/../../voc.yaml"},
-            ["voc.yaml: rules files belong in data/benchmarks"],
-        ),
-        ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
-        ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
-        ({"splits": {"x": {**NEAR, "vocabulary": "lvis", "assigned": "as published"}}}, []),
-        (
-            {"splits": {"x": ELSEWHERE}},
-            ["c.csv: the file does not exist: write it, or name .* data/candidates/pools/voc.csv"],
-        ),
-        ({"splits": {"x": {**NEAR, "candidates": "data/candidates/pools/voc.csv"}}}, []),
-        ({"decisions": "here.csv"}, ["here.csv: decisions belong in data/decisions"]),
-        (
-            {"decisions": "data/decisions/../../here.csv"},
-            ["here.csv: decisions belong in data/decisions"],
-        ),
-        (
-            {"decisions": "data/decisions/none.csv"},
-            ["none.csv: the file does not exist: leave `decisions` out"],
-        ),
-        ({"decisions": "data/decisions/cut.csv"}, ["cut.csv: row 2: expected 8 values, found 2"]),
-        (
-            {"rules": "voc.yaml", "decisions": "here.csv", "splits": {"x": ELSEWHERE}},
-            ["rules files belong", "decisions belong", "c.csv: the file does not exist"],
-        ),
-    ],
-)
-def test_all_that_curate_would_refuse_is_found_before_it_runs(
-    tmp_path, monkeypatch, changes, problems
-):
-    monkeypatch.chdir(tmp_path)
-    for file, text in {
-        "data/benchmarks/voc.yaml": SMALL_RULES,
-        "voc.yaml": SMALL_RULES,
-        "data/decisions/voc.csv": HEADER,
-        "data/decisions/cut.csv": f"{HEADER}2026-11-21T09:00:00Z,ann\n",
-        "here.csv": "dataset,subset,image_id\n",
-    }.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(text)
-    found = check_benchmark(
-        "voc", params(rules="data/benchmarks/voc.yaml") | changes, ["voc", "coco"]
+def test_parts_follow_each_other_within_their_own_subset():
+    subsets = {
+        "train": {"of": "all", "part": 0.5},
+        "val": {"of": "more", "part": 0.25},
+        "test": {"of": "all", "part": 0.25},
+        "late": {"of": "more", "part": 0.75},
+        "whole": "rest",
+    }
+    splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
+    found = benchmark(
+        "b", {"id": "id", "rules": "rules.yaml", "splits": splits, "subsets": subsets}
     )
-    assert [(one.name, one.state) for one in found] == [("benchmarks.voc", "wrong")] * len(problems)
-    assert all(
-        re.search(problem, one.text) for problem, one in zip(problems, found, strict=True)
-    ), found
+    shares = {name: found.shares(name) for name in subsets}
+    assert shares == {
+        "train": (0, 0.5),
+        "val": (0, 0.25),
+        "test": (0.5, 0.75),
+        "late": (0.25, 1),
+        "whole": (0, 1),
+    }
