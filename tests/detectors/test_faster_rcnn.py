@@ -21,7 +21,6 @@ from farther.detectors.networks.architectures import (
     FasterRCNNBlueprint,
     build_network,
     load_network,
-    read_blueprint,
     save_checkpoint,
 )
 from farther.detectors.networks.detection import network_input
@@ -97,7 +96,9 @@ def own_answer(weights, images, score_threshold=0.2):
     """What torchvision's model says when it is called as its users call it, in the memory layout that the adapter uses:
     rounding differs between layouts, and random weights blow it up.
     """
-    network = load_network(weights, read_blueprint(weights)).to(memory_format=torch.channels_last)
+    network = load_network(weights, FasterRCNNBlueprint.read(weights)).to(
+        memory_format=torch.channels_last
+    )
     network.roi_heads.score_thresh = score_threshold
     with torch.inference_mode():
         return network([torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images])
@@ -327,7 +328,7 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
     state = load_file(small_weights)
     state["rpn.head.extra.weight"] = state.pop("rpn.head.cls_logits.weight")
     bad = tmp_path / "bad.safetensors"
-    blueprint = read_blueprint(small_weights)
+    blueprint = FasterRCNNBlueprint.read(small_weights)
     save_checkpoint(bad, state, blueprint)
     with pytest.raises(
         DataError, match=r"missing: rpn.head.cls_logits.weight; unexpected: rpn.head.extra.weight"
@@ -345,7 +346,7 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
 def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     state = load_file(small_weights)
     state["rpn.head.cls_logits.bias"][1] = float("nan")
-    save_checkpoint(tmp_path / "bad.safetensors", state, read_blueprint(small_weights))
+    save_checkpoint(tmp_path / "bad.safetensors", state, FasterRCNNBlueprint.read(small_weights))
     with pytest.raises(
         DataError, match=r"field 'rpn.head.cls_logits.bias': holds numbers that are not finite"
     ):
