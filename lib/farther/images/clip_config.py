@@ -54,6 +54,9 @@ LOADING_WORDS = frozenset(
     }
 )
 
+#: Term in keys of stochastic depth, which is no path of a file.
+DROP_PATH = "drop_path"
+
 #: Word in keys that fetch the weights of a part of the network.
 PRETRAINED = "pretrained"
 
@@ -118,7 +121,7 @@ def _entries(content: Any, field: str) -> Iterator[tuple[str, str, Any]]:
 
 def _check_entry(file: Path, field: str, key: str, value: Any) -> None:
     """Refuses a key that loads code or files, and a text that is not a name."""
-    words = set(re.findall(r"[a-z]+", key.lower()))
+    words = set(re.findall(r"[a-z]+", key.lower().replace(DROP_PATH, "")))
     fetches_weights = PRETRAINED in words and key != TEXT_PRETRAINED and value not in (False, None)
     if words & LOADING_WORDS or fetches_weights:
         raise DataError("a key that loads code or files; remove it", file=file, field=field)

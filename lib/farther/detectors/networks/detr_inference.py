@@ -580,7 +580,14 @@ def pool_latent(latent: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _extents(masks: Tensor) -> Tensor:
-    """Fractions of each padded image's width and height that are image, for both corners: shape (B, 4)."""
+    """Fractions of each padded image's width and height that are image, for both corners.
+
+    Args:
+        masks: Shape (B, H, W).
+
+    Returns:
+        Shape (B, 4): width, height, width, height.
+    """
     height, width = masks.shape[1:]
     is_image = masks > 0
     x = is_image.any(1).sum(1) / width

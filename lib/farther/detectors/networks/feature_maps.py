@@ -89,7 +89,7 @@ def otsu(values: np.ndarray) -> float:
 def salient_pixels(
     level: Tensor, size: Sequence[int], selection: MapSelection
 ) -> tuple[Tensor, Tensor]:
-    """The boxes of `salient_boxes` in pixels, corners of shape (P, 4), and their contrasts, shape (P,).
+    """The boxes of `salient_boxes` in pixels, shape (P, 4), and their contrasts, shape (P,).
 
     Args:
         level: Activations, shape (C, H, W).

@@ -66,7 +66,9 @@ SAFE_GLOBALS: list[Any] = [
 def write_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> None:
-    """Writes tensors, in half precision where their values fit, and text beside them. Replaces the file.
+    """Writes tensors, in half precision if their values fit, and text beside them.
+
+    Replaces the file.
 
     Args:
         path: The safetensors file; its folder is created, its mode follows the umask.

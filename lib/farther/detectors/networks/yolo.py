@@ -270,7 +270,7 @@ def save_checkpoint(
 
 
 def read_checkpoint(path: str | Path) -> YoloCheckpoint:
-    """A checkpoint in a safetensors file (`.safetensors`) or a file of Ultralytics (any other name).
+    """A checkpoint in a safetensors file (`.safetensors`) or a file of Ultralytics (other names).
 
     Raises:
         DataError: the file is absent or damaged, lacks a field, names code that no network needs,
