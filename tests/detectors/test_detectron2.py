@@ -39,7 +39,7 @@ def convolution_names(shape, norm=True):
 
 
 def layout(classes, vos=False):
-    """Every name and shape of a checkpoint of Detectron2's R-50 FPN Faster R-CNN, written out from its layers."""
+    """Names and shapes of a checkpoint of Detectron2's R-50 FPN Faster R-CNN, from its layers."""
     layers = {"backbone.bottom_up.stem.conv1": convolution_names((64, 3, 7, 7))}
     inputs = {2: 64, 3: 256, 4: 512, 5: 1024}
     for stage, count, width in ((2, 3, 64), (3, 4, 128), (4, 6, 256), (5, 3, 512)):
@@ -73,7 +73,7 @@ def layout(classes, vos=False):
 
 
 def random_weights():
-    """Weights that keep activations near one and make scores differ, as if the network had learned something."""
+    """Weights with which activations stay near one and scores differ, as in a trained network."""
     torch.manual_seed(4)
     weights = {}
     for name, shape in layout(len(CLASSES), vos=True).items():
@@ -150,7 +150,7 @@ def create(weights, **params):
 
 
 class Bare:
-    """Detectron2's forward pass over one image, in its own names: C classes, then the background."""
+    """Detectron2's forward pass over one image, by its names: C classes, then the background."""
 
     def __init__(self, weights):
         self.weights = weights
@@ -287,7 +287,7 @@ def clipped(boxes, size):
 
 
 def expected_size(width, height, shorter, longer):
-    """Width and height after the scaling of these tests' image, whose longer side is within its limit."""
+    """Width and height of these tests' scaled image, whose longer side is within its limit."""
     assert height < width
     assert round(width * shorter / height) <= longer
     return round(width * shorter / height), shorter
@@ -429,7 +429,7 @@ def test_other_pixels_and_anchors_are_refused(name, values, found):
     assert f"field {name!r}" in str(refused.value)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the file
 
 

@@ -44,7 +44,7 @@ def test_nothing_changed_gives_the_same_bits(detector, prepared, regions):
 
 
 def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, prepared, regions):
-    """Of the step, the first-order change is the squared norm of the gradient: that is the independent number."""
+    """The first-order change of a step is the squared norm of the gradient."""
     labels = torch.arange(len(regions)), torch.tensor(regions.label.tolist())
     with torch.inference_mode():  # as the engine calls it
         replay = detector.replay(prepared)

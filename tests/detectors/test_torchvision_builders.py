@@ -1,4 +1,4 @@
-"""Every builder of `torchvision.models.detection`: found by its weights, and beside torchvision's own forward pass."""
+"""Builders of `torchvision.models.detection`: recognised, and compared with torchvision."""
 
 import dataclasses
 import hashlib
@@ -282,8 +282,8 @@ def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closes
         create("fasterrcnn_resnet50_fpn_v2", saved(state, tmp_path)).header()
     message = str(refused.value)
     assert (
-        "do not fit any of torchvision's detectors. The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs"
-        in message
+        "do not fit any of torchvision's detectors. "
+        "The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs" in message
     )
     assert (
         "missing: roi_heads.box_head.0.0.weight; unexpected: backbone.extra; of another shape: rpn"
@@ -314,7 +314,10 @@ def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closes
 def test_two_architectures_of_one_shape_are_asked_for(tmp_path):
     path = saved(without_memory("fasterrcnn_mobilenet_v3_large_fpn"), tmp_path)
     detector = detectors.create("faster_rcnn", weights=path, classes=CLASSES)
-    message = r"'architecture': the weights fit 'mobilenet_v3_large_fpn' and 'mobilenet_v3_large_320_fpn' alike"
+    message = (
+        r"'architecture': the weights fit 'mobilenet_v3_large_fpn' "
+        r"and 'mobilenet_v3_large_320_fpn' alike"
+    )
     with pytest.raises(ParameterError, match=message):
         _ = detector.blueprint
 
@@ -322,7 +325,10 @@ def test_two_architectures_of_one_shape_are_asked_for(tmp_path):
 @pytest.mark.parametrize("case", ["fasterrcnn_resnet50_fpn", "ssd300_vgg16", "fcos_resnet50_fpn"])
 def test_classes_that_are_not_as_many_as_the_outputs_are_refused_with_both_numbers(case, tmp_path):
     path = saved(without_memory(case), tmp_path)
-    message = "5 classes are named, but the logits have 4 columns: 3 classes after the background, which is not named"
+    message = (
+        "5 classes are named, but the logits have 4 columns: "
+        "3 classes after the background, which is not named"
+    )
     if case.startswith("fcos"):
         message += ", or 4 classes without one"
     with pytest.raises(DataError, match=message):

@@ -14,7 +14,6 @@ from farther.detectors.networks.weights import (
     write_tensors,
 )
 from farther.errors import DataError
-from farther.images.bounds import network_errors
 
 
 def test_the_order_of_the_metadata_does_not_change_the_bytes(tmp_path):
@@ -86,13 +85,3 @@ def test_a_field_that_is_missing_or_no_json_is_named():
         json_field("w", {}, "classes")
     with pytest.raises(DataError, match="w: field 'classes': not JSON"):
         json_field("w", {"classes": "["}, "classes")
-
-
-def test_a_lack_of_memory_is_no_damage_of_a_checkpoint():
-    with pytest.raises(torch.OutOfMemoryError), network_errors("a.pt"):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-    with (
-        pytest.raises(DataError, match=r"a\.pt: .*cannot be run: RuntimeError: sizes differ"),
-        network_errors("a.pt"),
-    ):
-        raise RuntimeError("sizes differ")

@@ -31,7 +31,7 @@ def seen_by(module, visual):
 
 def patches_of(visual):
     patches = Patches(visual)
-    with patches.taken():
+    with patches.recording():
         visual(IMAGES)
         return patches.embeddings()
 

@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C: equal to independent computations where those are simple, reproducible, growing."""
+"""The corruptions of ImageNet-C: reproducible, growing, and equal to simple computations."""
 
 import io
 
@@ -40,9 +40,15 @@ def test_the_strongest_severity_changes_more_than_the_mildest(photo, kind):
 
 def test_the_seed_decides_about_random_corruptions_only(photo):
     fixed = {
-        "brightness", "contrast", "defocus_blur", "gaussian_blur", "zoom_blur", "pixelate", "saturate",
+        "brightness",
+        "contrast",
+        "defocus_blur",
+        "gaussian_blur",
+        "zoom_blur",
+        "pixelate",
+        "saturate",
         "jpeg_compression",
-    }  # fmt: skip
+    }
     for kind in KINDS:
         same = np.array_equal(corrupt(photo, kind, 4, seed=1), corrupt(photo, kind, 4, seed=2))
         assert same == (kind in fixed), kind

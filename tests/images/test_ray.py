@@ -1,4 +1,4 @@
-"""Ray: the queue of shards, the size of the worker pool, and a cluster on this machine whose workers are killed."""
+"""Ray: the queue of shards, the size of the worker pool, and a cluster with killed workers."""
 
 import itertools
 import os

@@ -33,13 +33,15 @@ LAYERS = re.compile(r"layers|levels|depth|stages|blocks|repeats")
 COMPUTED = 2**22
 
 
-def check_description(path: str | Path, content: Any, most: float = MOST, field: str = "") -> None:
+def check_description(
+    path: str | Path, content: Any, largest: float = MOST, field: str = ""
+) -> None:
     """Refuses a description with a number that is too large, or a list that is too long.
 
     Args:
         path: The file, for messages.
         content: The description: values in dictionaries and lists.
-        most: Largest number; `MOST_LAYERS` is the largest number of layers.
+        largest: Largest number; `MOST_LAYERS` is the largest number of layers.
         field: Name of the described part, for messages.
 
     Raises:
@@ -47,17 +49,17 @@ def check_description(path: str | Path, content: Any, most: float = MOST, field:
     """
     if isinstance(content, dict):
         for key, value in content.items():
-            check_description(path, value, most, f"{field}.{key}" if field else str(key))
+            check_description(path, value, largest, f"{field}.{key}" if field else str(key))
     elif isinstance(content, list):
         if len(content) > MOST_VALUES:
             raise DataError(
                 f"{len(content):,} values; at most {MOST_VALUES:,} are read", file=path, field=field
             )
         for number, value in enumerate(content):
-            check_description(path, value, most, f"{field}[{number}]")
+            check_description(path, value, largest, f"{field}[{number}]")
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
         key = field.rpartition(".")[2]
-        limit = min(most, MOST_LAYERS) if LAYERS.search(key) else most
+        limit = min(largest, MOST_LAYERS) if LAYERS.search(key) else largest
         if not abs(content) <= limit:  # also refuses NaN
             raise DataError(
                 f"expected at most {limit:,}, found {shorten(content)}", file=path, field=field

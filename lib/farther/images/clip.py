@@ -192,7 +192,7 @@ class Encoder:
         with inference_mode():
             for start in range(0, len(pixels), batch_size):
                 batch = self._normalised(pixels[start : start + batch_size])
-                with nullcontext() if patches is None else patches.taken():
+                with nullcontext() if patches is None else patches.recording():
                     encoded = self.network.encode_image(batch, normalize=True)
                     embeddings.append(encoded.float().cpu().numpy())
                     if patches is not None and text is not None:

@@ -97,14 +97,14 @@ def check_config(file: Path) -> None:
     if not isinstance(content, dict):
         raise DataError(f"expected an object, found {shorten(content)}", file=file)
     limits = {MODEL: MOST, PREPROCESSING: MOST_PIXELS}
-    for part, most in limits.items():
+    for part, largest in limits.items():
         description = content.get(part, {})
         if not isinstance(description, dict):
             problem = f"expected an object, found {shorten(description)}"
             raise DataError(problem, file=file, field=part)
         for field, key, value in _entries(description, part):
             _check_entry(file, field, key, value)
-        check_description(file, description, most, part)
+        check_description(file, description, largest, part)
 
 
 def _entries(content: Any, field: str) -> Iterator[tuple[str, str, Any]]:

@@ -46,7 +46,7 @@ class Patches:
             raise ParameterError(f"{problem}, not of {type(visual).__name__}")
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Keeps the input of the last attention while images are embedded in the block."""
         hook = self._last.register_forward_pre_hook(self._keep)
         try:
@@ -56,12 +56,12 @@ class Patches:
             self._input = None
 
     def embeddings(self) -> Tensor:
-        """Embeddings of the patches of the last images in the block of `taken`.
+        """Embeddings of the patches of the last images in the block of `recording`.
 
         Returns:
             Shape (B, P, D), vectors of any length.
         """
-        assert self._input is not None, "no images were embedded in the block of taken()"
+        assert self._input is not None, "no images were embedded in the block of recording()"
         return self._embed(self._input)
 
     def _keep(self, _module: Any, args: tuple[Any, ...]) -> None:

@@ -274,14 +274,14 @@ class _Driver:
 
     def run(self, count: Callable[[int], Any]) -> None:
         """Waits for all shards."""
-        done = 0
-        while done < len(self._shards):
-            self._start(len(self._shards) - done)
+        finished_count = 0
+        while finished_count < len(self._shards):
+            self._start(len(self._shards) - finished_count)
             ended, _ = self._ray.wait(list(self._running), timeout=1)
             for call in ended:
                 self._end(call)
-            finished = self._ray.get(self._queue.finished.remote(done))
-            done += len(finished)
+            finished = self._ray.get(self._queue.finished.remote(finished_count))
+            finished_count += len(finished)
             for shard in finished:
                 count(len(self._job.plan.rows(shard)))
         self._idle += [worker.actor for worker in self._running.values()]
@@ -362,11 +362,11 @@ class _Driver:
 
 def _idle_workers_of(ray: Any, pool: _Pool) -> list[Any]:
     """The workers of a pool that wait, after ending those of other pools."""
-    for other in list(_idle_workers):
-        if other == pool:
+    for idle_pool in list(_idle_workers):
+        if idle_pool == pool:
             continue
-        actors = _idle_workers.pop(other)
-        is_connected = (other.machine, other.ray_job) == (pool.machine, pool.ray_job)
+        actors = _idle_workers.pop(idle_pool)
+        is_connected = (idle_pool.machine, idle_pool.ray_job) == (pool.machine, pool.ray_job)
         if is_connected:  # or else the workers ended with their cluster
             for actor in actors:
                 ray.kill(actor)

@@ -136,10 +136,8 @@ def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.nda
         kind = type(image).__name__
         raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {kind}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
-        found = f"{image.dtype} of shape {image.shape}"
-        raise DataError(
-            f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}"
-        )
+        kind = f"{image.dtype} of shape {image.shape}"
+        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {kind}")
     return image
 
 

@@ -480,7 +480,7 @@ def load_network(
         raise DataError(str(error), file=first) from None
     if checkpoint.class_rows is not None:
         config.num_labels = checkpoint.class_rows.count
-    built = refuse_larger(first, checkpoint.weights, lambda: network_class(config))
+    built = refuse_larger(first, checkpoint.weights, functools.partial(network_class, config))
     if checkpoint.is_rfdetr:
         file = read_rfdetr(first)
         assert file is not None

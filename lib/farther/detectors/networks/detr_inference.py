@@ -21,7 +21,7 @@ from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
 from farther.detectors.networks.proposals import ImageProposals, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
-from farther.detectors.networks.taps import Taps, answering, kept_calls
+from farther.detectors.networks.taps import Taps, kept_calls, replaced_outputs
 from farther.detectors.settings import (
     NOTHING,
     BoxSelection,
@@ -154,7 +154,7 @@ class DetrGroup:
             return self._row_outputs(output, latents={})
 
         pixels = self.pixels if images is None else torch.stack(list(images))
-        with ordinary_tensors(images or ()), self._masked(dropout), answering(self.ranks):
+        with ordinary_tensors(images or ()), self._masked(dropout), replaced_outputs(self.ranks):
             with self.taps:
                 output = self._run(pixels)
             return self._row_outputs(output, self._latents(output))
@@ -165,13 +165,13 @@ class DetrGroup:
         proposals = []
         for number, boxes in enumerate(output.boxes):
             every_query = torch.arange(len(boxes), device=boxes.device)
-            given = self.placed(number, corners(boxes), every_query)
+            image_boxes = self.placed(number, corners(boxes), every_query)
             rows, objectness = propose(
-                given, output.scores[number], None, self.sizes[number], selection
+                image_boxes, output.scores[number], None, self.sizes[number], selection
             )
             logits = output.logits[number][rows]
             features = output.features[number][rows]
-            proposals.append(ImageProposals(given[rows], objectness, logits, features))
+            proposals.append(ImageProposals(image_boxes[rows], objectness, logits, features))
         return proposals
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
@@ -188,8 +188,8 @@ class DetrGroup:
         if family_of(self.network.config.model_type).activation == "softmax":
             probabilities = probabilities[:, :-1]
         pairs = select(probabilities, boxes, self.selection)
-        given = self.placed(number, boxes, pairs.queries, pairs.labels)
-        return ImageDetections(given, pairs.scores, pairs.labels, pairs.queries)
+        image_boxes = self.placed(number, boxes, pairs.queries, pairs.labels)
+        return ImageDetections(image_boxes, pairs.scores, pairs.labels, pairs.queries)
 
     def placed(
         self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None
@@ -230,7 +230,7 @@ class DetrGroup:
         with (
             ordinary_tensors(),
             self._masked(dropout),
-            answering({**self.ranks, **self.encoded}),
+            replaced_outputs({**self.ranks, **self.encoded}),
         ):
             return self._run(self.pixels)
 
@@ -279,8 +279,8 @@ class DetrGroup:
         pooling = self.stored.pooling
         if pooling.published_rois:
             height, width = self.sizes[number]
-            given = boxes * boxes.new_tensor([width, height, width, height])
-            pooled = box_means(level, published_cells(given, [level], width)[0], pooling)
+            image_boxes = boxes * boxes.new_tensor([width, height, width, height])
+            pooled = box_means(level, published_cells(image_boxes, [level], width)[0], pooling)
         else:
             pooled = pool_latent(level, boxes * _extents(self.masks)[number], pooling)
         return pooled[torch.from_numpy(query_of_row)]
@@ -308,7 +308,7 @@ def decoder_parts(network: PreTrainedModel) -> list[str]:
 
 def _is_outer(name: str, names: Sequence[str]) -> bool:
     """True if a module holds another one of these modules."""
-    return any(other.startswith(f"{name}.") for other in names)
+    return any(inner.startswith(f"{name}.") for inner in names)
 
 
 @dataclass(frozen=True)

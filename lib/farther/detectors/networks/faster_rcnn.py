@@ -55,7 +55,7 @@ SMALLEST_SIDE = 1e-2
 
 
 @dataclass
-class Proposed:
+class RPNOutput:
     """Output of the region proposal network for B images with A anchors in all.
 
     Args:
@@ -75,7 +75,7 @@ class Proposed:
     scores: list[Tensor]
 
 
-def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> Proposed:
+def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> RPNOutput:
     """Runs the region proposal network; boxes are computed in float32 at any precision.
 
     Args:
@@ -94,7 +94,7 @@ def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -
     proposals, scores = rpn.filter_proposals(
         boxes, objectness, images.image_sizes, anchors_per_level
     )
-    return Proposed(shared, objectness, deltas, anchors, proposals, scores)
+    return RPNOutput(shared, objectness, deltas, anchors, proposals, scores)
 
 
 def select_detections(
@@ -184,7 +184,7 @@ class PooledProposals:
         values: (P, C, h, w) pooled activations of all images' proposals.
         proposals: Per image (P_i, 4), pixels of the resized image.
         objectness: Per image (P_i,); empty where the proposals were given.
-        shared: See `Proposed`.
+        shared: See `RPNOutput`.
         levels: Of the feature pyramid, the finest first.
         taps: Outputs of further modules.
         input_size: Height and width of the batch, padding included.

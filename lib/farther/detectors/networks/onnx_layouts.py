@@ -335,23 +335,23 @@ def _recognise_detectron2(outputs: Outputs) -> Roles:
 
 
 def _recognise_detr(outputs: Outputs) -> Roles:
-    for logits in ("logits", "pred_logits"):
-        if {logits, "pred_boxes"} <= set(outputs.ports):
-            return {"boxes": "pred_boxes", "logits": logits}
+    for logits_name in ("logits", "pred_logits"):
+        if logits_name in outputs.ports and "pred_boxes" in outputs.ports:
+            return {"boxes": "pred_boxes", "logits": logits_name}
     boxes = []
-    others = []
+    logits = []
     for name, port in outputs.ports.items():
         if len(port.shape) != 3:
             continue
         if port.shape[2] == BOX and not name.endswith(("logits", "labels")):
             boxes.append(name)
         else:
-            others.append(name)
-    if len(boxes) != 1 or len(others) != 1:
+            logits.append(name)
+    if len(boxes) != 1 or len(logits) != 1:
         return {}
-    if outputs.ports[others[0]].shape[2] == 5 and not outputs.is_named:
+    if outputs.ports[logits[0]].shape[2] == 5 and not outputs.is_named:
         return {}
-    return {"boxes": boxes[0], "logits": others[0]}
+    return {"boxes": boxes[0], "logits": logits[0]}
 
 
 def _recognise_rfdetr(outputs: Outputs) -> Roles:

@@ -21,7 +21,7 @@ from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.detr import compute_exactly
 from farther.detectors.networks.detr_inference import QueryPairs, candidates, corners
 from farther.detectors.networks.replay import GroupedReplay
-from farther.detectors.networks.taps import answering, kept_calls
+from farther.detectors.networks.taps import kept_calls, replaced_outputs
 from farther.detectors.prompts import Prompts
 from farther.detectors.settings import BoxSelection, PerQuery, to_numpy
 from farther.errors import DataError, ParameterError, shorten
@@ -139,7 +139,7 @@ class OpenVocabularyNetwork(ABC):
             order = pairs.scores.argsort(descending=True, stable=True)
         return pairs.at(order), pair_boxes[order]
 
-    def tokens(self, sentences: Sequence[str], most: int) -> dict[str, Tensor]:
+    def tokens(self, sentences: Sequence[str], max_tokens: int) -> dict[str, Tensor]:
         """Tokens of sentences, padded to the longest text that the encoder reads.
 
         Raises:
@@ -147,22 +147,22 @@ class OpenVocabularyNetwork(ABC):
         """
         token_ids = self.tokenizer(list(sentences))["input_ids"]
         for sentence, ids in zip(sentences, token_ids, strict=True):
-            if len(ids) > most:
-                problem = f"has {len(ids)} tokens; the text encoder reads at most {most}"
+            if len(ids) > max_tokens:
+                problem = f"has {len(ids)} tokens; the text encoder reads at most {max_tokens}"
                 raise ParameterError(f"the prompt {shorten(sentence)} {problem}")
         encoding = self.tokenizer(
-            list(sentences), padding="max_length", max_length=most, return_tensors="pt"
+            list(sentences), padding="max_length", max_length=max_tokens, return_tensors="pt"
         )
         return {
             "input_ids": encoding["input_ids"].to(self.device),
             "attention_mask": encoding["attention_mask"].to(self.device),
         }
 
-    def embedded(self, most: int, encode: Callable[..., Tensor]) -> Tensor:
+    def embedded(self, max_tokens: int, encode: Callable[..., Tensor]) -> Tensor:
         """Embedding of each column, averaged over the templates, shape (K, E).
 
         Args:
-            most: Number of tokens that the text encoder reads.
+            max_tokens: Largest number of tokens that the text encoder reads.
             encode: Embeddings of the tokens of sentences; see `tokens`.
         """
         embeddings_by_template = []
@@ -170,7 +170,7 @@ class OpenVocabularyNetwork(ABC):
             embeddings = []
             for start in range(0, len(sentences), BATCH_SIZE):
                 batch = sentences[start : start + BATCH_SIZE]
-                embeddings.append(encode(**self.tokens(batch, most)))
+                embeddings.append(encode(**self.tokens(batch, max_tokens)))
             embeddings_by_template.append(torch.cat(embeddings))
         return torch.stack(embeddings_by_template).mean(0)
 
@@ -187,8 +187,8 @@ class Owlv2(OpenVocabularyNetwork):
 
     def read_prompts(self) -> None:
         """See `OpenVocabularyNetwork.read_prompts`."""
-        most = self.network.config.text_config.max_position_embeddings
-        self._text = self.embedded(most, self._encode)
+        max_tokens = self.network.config.text_config.max_position_embeddings
+        self._text = self.embedded(max_tokens, self._encode)
         rows = self._text / (self._text.norm(dim=-1, keepdim=True) + SMALLEST_LENGTH)
         self.weight = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
 
@@ -266,7 +266,10 @@ class GroundingDino(OpenVocabularyNetwork):
         head = self.network.class_embed[-1]
         ids = self._ids.expand(count, -1)
         text = BaseModelOutput(last_hidden_state=self._text.expand(count, -1, -1))
-        with answering({self.network.model.text_backbone: text}), kept_calls([head]) as calls:
+        with (
+            replaced_outputs({self.network.model.text_backbone: text}),
+            kept_calls([head]) as calls,
+        ):
             output = self.network(pixel_values=pixels, input_ids=ids, pixel_mask=mask)
         logits = [output.logits[..., tokens].amax(-1) for tokens in self._tokens]
         features, _ = calls[head]
@@ -275,13 +278,13 @@ class GroundingDino(OpenVocabularyNetwork):
     def _text_ids(self, sentences: Sequence[str]) -> Tensor:
         """Tokens of the text of all prompts, shape (1, T)."""
         config = self.network.config
-        most = min(config.max_text_len, config.text_config.max_position_embeddings)
+        max_tokens = min(config.max_text_len, config.text_config.max_position_embeddings)
         text = ". ".join(sentence.strip().lower() for sentence in sentences) + "."
         ids = self.tokenizer(text, return_tensors="pt")["input_ids"].to(self.device)
-        if ids.shape[1] > most:
+        if ids.shape[1] > max_tokens:
             raise ParameterError(
                 f"{len(sentences)} prompts are a text of {ids.shape[1]} tokens; "
-                f"the text encoder reads at most {most}: use fewer or shorter ones"
+                f"the text encoder reads at most {max_tokens}: use fewer or shorter ones"
             )
         return ids
 
@@ -312,15 +315,19 @@ class OmDetTurbo(OpenVocabularyNetwork):
     def read_prompts(self) -> None:
         """See `OpenVocabularyNetwork.read_prompts`."""
         network = self.network
-        most = min(OMDET_TOKENS, network.config.text_config.max_position_embeddings)
-        self._classes = self.embedded(most, self._encode)
+        max_tokens = min(OMDET_TOKENS, network.config.text_config.max_position_embeddings)
+        self._classes = self.embedded(max_tokens, self._encode)
         rows = network.decoder.decoder_class_head[-1](self._classes)
         self._is_cosine = network.config.class_distance_type == "cosine"
         self.weight = nn.functional.normalize(rows, dim=-1) if self._is_cosine else rows
 
         task = f"Detect {', '.join(self.prompts.columns)}."
         encoding = self.tokenizer(
-            [task], padding="max_length", truncation=True, max_length=most, return_tensors="pt"
+            [task],
+            padding="max_length",
+            truncation=True,
+            max_length=max_tokens,
+            return_tensors="pt",
         ).to(self.device)
         self._task = network.language_backbone(
             encoding["input_ids"], mask=encoding["attention_mask"], encode_type="task"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from farther.detectors.networks.detection import ImageDetections
 from farther.detectors.networks.proposals import ImageProposals
-from farther.detectors.networks.taps import find_module
+from farther.detectors.networks.taps import find_module, output_shape
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
@@ -130,11 +130,8 @@ class Dropout:
     def _masked(self, output: Any, name: str, counts: Sequence[int]) -> Tensor:
         images = len(self.image_ids)
         if not isinstance(output, Tensor) or len(output) not in (images, sum(counts)):
-            shape = type(output).__name__
-            if isinstance(output, Tensor):
-                shape = str(tuple(output.shape))
             problem = (
-                f"the output of {name!r} for {images} images is {shape}, "
+                f"the output of {name!r} for {images} images is {output_shape(output)}, "
                 "not one item per image or region"
             )
             raise ParameterError(f"parameter 'where': {problem}; name another module")

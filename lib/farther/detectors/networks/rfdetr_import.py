@@ -405,7 +405,7 @@ def to_transformers(
         "unexpected": sorted(unexpected),
         "of another shape": sorted(other_shapes),
     }
-    refuse_misfit(file.path, f"{description}, written by {file.writer}", problems, most=3)
+    refuse_misfit(file.path, f"{description}, written by {file.writer}", problems, limit=3)
     return {name: tensor.float() for name, tensor in renamed.items()}
 
 
@@ -466,10 +466,10 @@ def _class_names(path: Path, names: Any) -> tuple[str, ...] | None:
 
 
 def _classes(
-    file: RfDetrFile, given: tuple[str, ...] | None, assumptions: list[str]
+    file: RfDetrFile, named: tuple[str, ...] | None, assumptions: list[str]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The classes and their rows in the head; adds to `assumptions` what the file does not say."""
-    names = given or file.class_names
+    names = named or file.class_names
     if names is None:
         if file.rows != COCO_ROWS:
             raise DataError(
@@ -494,7 +494,7 @@ def _classes(
         problem = f"{len(names)} classes do not fit a class head of {file.rows} rows"
         raise DataError(f"{problem} ({file.writer})", file=file.path, field="class_names")
     first = 0
-    if given is None and file.is_namespace and file.rows > len(names):
+    if named is None and file.is_namespace and file.rows > len(names):
         # Until version 1.5 labels were the numbers of a COCO file, and names were counted from 1.
         first = 1
         assumptions.append("its classes are assumed to be numbered from 1, as by rfdetr before 1.6")

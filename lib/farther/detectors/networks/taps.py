@@ -157,7 +157,7 @@ class Taps:
         return self._outputs[name]
 
     def _refused(self, name: str, prefix: str, count: int, expected: str) -> ParameterError:
-        shape = _shape_text(self._outputs[name])
+        shape = output_shape(self._outputs[name])
         problem = f"the output of {name!r} for {count} images is {shape}, not {expected}"
         return ParameterError(
             f"parameter {self._parameters[prefix]!r}: {problem}; name another module"
@@ -190,7 +190,7 @@ def kept_calls(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[T
 
 
 @contextmanager
-def answering(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+def replaced_outputs(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
     """Replaces the outputs of modules in a block; they compute nothing and ignore their inputs."""
     forward_before = {module: vars(module).get("forward") for module in outputs}
     try:
@@ -240,7 +240,7 @@ def find_module(network: nn.Module, name: str, parameter: str) -> nn.Module:
     raise ParameterError(f"parameter {parameter!r}: {problem}")
 
 
-def _shape_text(output: Any) -> str:
+def output_shape(output: Any) -> str:
     """The shape of a tensor, or the type of something else, for messages."""
     return str(tuple(output.shape)) if isinstance(output, Tensor) else type(output).__name__
 

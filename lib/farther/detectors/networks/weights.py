@@ -373,7 +373,7 @@ def refuse_misfit(
     path: str | Path,
     description: str,
     problems: Mapping[str, Sequence[str]],
-    most: int = LISTED_WEIGHTS,
+    limit: int = LISTED_WEIGHTS,
 ) -> None:
     """Raises a DataError that lists the weights that do not fit a network, if there are any.
 
@@ -381,15 +381,15 @@ def refuse_misfit(
         path: The file of the weights.
         description: Of the network.
         problems: Names of weights by the kind of problem.
-        most: Largest number of names that are listed per kind.
+        limit: Largest number of names that are listed per kind.
     """
     listed = []
     for kind, names in problems.items():
         if not names:
             continue
-        text = f"{kind}: {', '.join(names[:most])}"
-        if len(names) > most:
-            text += f" and {len(names) - most} more"
+        text = f"{kind}: {', '.join(names[:limit])}"
+        if len(names) > limit:
+            text += f" and {len(names) - limit} more"
         listed.append(text)
     if listed:
         raise DataError(f"the weights do not fit {description}. {'; '.join(listed)}", file=path)
