@@ -102,7 +102,7 @@ def network_errors(path: str | Path, action: str = "run") -> Iterator[None]:
 
     Args:
         path: The file that the DataError names.
-        action: What is done in the block, a past participle, for messages.
+        action: Past participle of the action in the block, for messages.
     """
     try:
         yield

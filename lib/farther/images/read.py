@@ -110,7 +110,7 @@ def read_header(path: Path) -> tuple[int, int, int]:
     """
     with open_image(path) as image:
         if image.format == "PNG" and "exif" not in image.info and _has_exif(path):
-            image.load()  # reads what is behind the pixels
+            image.load()  # reads the chunks behind the pixels
         width, height = image.size
         orientation = orientation_of(image)
         if image.format != "TIFF":  # of which Pillow gives the displayed size

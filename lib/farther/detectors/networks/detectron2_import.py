@@ -130,8 +130,8 @@ def to_torchvision(
         classes: C, without the background.
 
     Raises:
-        DataError: names are missing or unexpected, or shapes differ: says which, all together; or
-            the means of the pixels or the anchors are not those of these networks.
+        DataError: names are missing or unexpected, or shapes differ, all of which are listed; or
+            the means of the pixels or the anchors are not those of MSRA's networks.
     """
     names = torchvision_names(classes)
     shapes = {name: shape for name, (_, shape) in names.items()}

@@ -73,7 +73,7 @@ class Family:
         activation: Turns logits into scores; with "softmax" the last column is "no object".
         boxes: The heads that boxes come from, if they are outside the decoder.
         encoders: The output of the first of them that a network has is the latent map: the first
-            encoder module, as in the published FMIYC code, or what takes its place in a network
+            encoder module, as in the published FMIYC code, or its replacement in a network
             without an encoder.
         maps: If that output is a sequence of tokens: the projections whose outputs were flattened
             into it.
@@ -85,7 +85,7 @@ class Family:
             proposal cannot become a query, and the one whose output is scored. Of each the first
             item, which is the group that is used in inference.
         before: The modules that run before the decoder.
-        decoder: The decoder, or what takes its place.
+        decoder: The decoder, or its replacement.
         layers: Name of the decoder's list of layers.
         dropped: Endings of the names of modules in these layers behind which there is dropout.
         exact: Further modules that compute in float32 at any precision, besides the heads.
@@ -468,7 +468,7 @@ def load_network(
 
     Raises:
         DataError: a file is absent or damaged, the network cannot be built, or the weights do not
-            fit it: says which are missing, unexpected, or of another shape.
+            fit it; lists those that are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
     blueprint = checkpoint.blueprint

@@ -142,8 +142,8 @@ class ExactAnchors(AnchorGenerator):
 class LogitRanking(RegionProposalNetwork):
     """Ranks proposals by their logits, and keeps all that have an area.
 
-    torchvision ranks by their sigmoid, which rounds large logits to the same number, and drops what
-    is narrower than a thousandth of a pixel.
+    torchvision ranks by their sigmoid, which rounds large logits to the same number, and drops
+    boxes that are narrower than a thousandth of a pixel.
     """
 
     def filter_proposals(

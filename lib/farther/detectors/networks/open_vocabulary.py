@@ -303,7 +303,7 @@ class GroundingDino(OpenVocabularyNetwork):
 class OmDetTurbo(OpenVocabularyNetwork):
     """OmDet-Turbo (Zhao et al. 2024, arXiv:2403.06892).
 
-    z_k = cos(h, W t_k) / 0.07, or their product where the configuration says "dot". The task's
+    z_k = cos(h, W t_k) / 0.07, or their product if `class_distance_type` is "dot". The task's
     text, which the decoder also reads, is "Detect a, b." of all names, cut to the length that the
     text encoder reads, as in transformers.
     """

@@ -89,8 +89,8 @@ def propose(
         network_objectness: The network's own objectness, shape (A,); None where it has none.
         image_size: Height and width of the image as given.
         selection: Definition of objectness, and limits.
-        unclipped_boxes: The boxes before they were clipped to the image, in any unit, if overlaps
-            are to be those of these.
+        unclipped_boxes: The boxes before they were clipped to the image, in any unit, for computing
+            overlaps; None computes them from `boxes`.
 
     Returns:
         Rows of the proposals, shape (P,), and their objectness, shape (P,).

@@ -258,7 +258,7 @@ class BatchPart:
     """The images of a batch that have one shape.
 
     Args:
-        numbers: Of these images in the batch.
+        numbers: Numbers of the images in the batch.
         group: Their detections.
     """
 

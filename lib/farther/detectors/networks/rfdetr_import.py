@@ -4,7 +4,7 @@ Its trainer writes `checkpoint_best_total.pth` and the like: a dictionary with t
 "model" (or, in Lightning's `last.ckpt`, under "state_dict"), the training's arguments under "args",
 and since version 1.7 the network's settings under "model_config" and the version under
 "rfdetr_version". Until version 1.5 "args" was a namespace that held the network's settings, too.
-Weights that were published for COCO hold less; what is missing follows from the shapes.
+Weights that were published for COCO have less; missing settings follow from the shapes.
 
 `RENAMES` turns rfdetr's names of weights into those of transformers. Besides names, this changes:
 
@@ -269,7 +269,7 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
             do not fit.
     """
     _refuse_strange(file)
-    assumptions = []
+    assumptions: list[str] = []
     patches = _weight(file, PATCHES, 4)
     positions = _weight(file, POSITIONS, 3)
     hidden_size, channels, patch_size, _ = patches.shape

@@ -328,7 +328,7 @@ def check_columns(
         optional_background: There may be no output for the background.
 
     Raises:
-        DataError: the numbers do not fit; says both.
+        DataError: the numbers do not fit; names both.
     """
     count = len(classes)
     if columns == count + 1 or (optional_background and columns == count):
