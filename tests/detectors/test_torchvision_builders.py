@@ -143,7 +143,7 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
     selection = ProposalSelection(
         most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
     )
-    _, found = detector.forward_proposals([images[0]], ["a"], {"every": selection})
+    _, proposals = detector.forward_proposals([images[0]], ["a"], {"every": selection})
     network.to(memory_format=torch.channels_last)
     (
         network.score_thresh,
@@ -155,10 +155,10 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
         (answer,) = network([as_input(images[0])])
     large = (answer["boxes"][:, 2:] - answer["boxes"][:, :2]).amin(dim=1) >= 2
     boxes, scores = answer["boxes"][large], answer["scores"][large]
-    kept = nms(boxes, scores, 0.5)[:50]
-    assert len(found) == len(kept) > 5
-    assert_allclose(found.score, scores[kept], atol=1e-5)
-    assert_allclose(found.box, boxes[kept], atol=0.01)
+    order = nms(boxes, scores, 0.5)[:50]
+    assert len(proposals) == len(order) > 5
+    assert_allclose(proposals.score, scores[order], atol=1e-5)
+    assert_allclose(proposals.box, boxes[order], atol=0.01)
 
 
 @pytest.mark.parametrize("case", SSD)
@@ -196,7 +196,7 @@ def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(image
     detector = create(case, saved(model(case).state_dict(), tmp_path), min_size=128, max_size=128)
     shared = []
     hook = detector.network.rpn.head.conv.register_forward_hook(
-        lambda module, given, out: shared.append(out)
+        lambda module, args, out: shared.append(out)
     )
     image = np.resize(images[1], (128, 128, 3))
     regions = detector.detect(image)

@@ -47,16 +47,17 @@ def test_numbers_are_halved_where_they_fit_and_counts_never(tmp_path):
         "count": torch.tensor([70000]),
     }
     write_tensors(tmp_path / "weights", tensors, {})
-    found = read_tensors(tmp_path / "weights")
-    assert {name: t.dtype for name, t in found.items()} == {
+    stored = read_tensors(tmp_path / "weights")
+    assert {name: t.dtype for name, t in stored.items()} == {
         "fits": torch.float16,
         "does not": torch.float32,
         "count": torch.int64,
     }
     for name, t in tensors.items():
-        assert torch.equal(found[name].double(), t.double())
+        assert torch.equal(stored[name].double(), t.double())
     assert (
-        floats(found)["fits"].dtype == torch.float32 and floats(found)["count"].dtype == torch.int64
+        floats(stored)["fits"].dtype == torch.float32
+        and floats(stored)["count"].dtype == torch.int64
     )
 
 
@@ -65,9 +66,9 @@ def test_tied_weights_and_views_are_written_as_they_are_read(value, tmp_path):
     tied = torch.full((2, 3), value)
     tied[0, 1] = 5
     write_tensors(tmp_path / "weights", {"one": tied, "other": tied, "turned": tied.T}, {})
-    found = floats(read_tensors(tmp_path / "weights"))
-    assert torch.equal(found["one"], tied) and torch.equal(found["other"], tied)
-    assert torch.equal(found["turned"], tied.T)
+    stored = floats(read_tensors(tmp_path / "weights"))
+    assert torch.equal(stored["one"], tied) and torch.equal(stored["other"], tied)
+    assert torch.equal(stored["turned"], tied.T)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
