@@ -36,7 +36,6 @@ LOADING_WORDS = frozenset(
         "files",
         "folder",
         "import",
-        "map",
         "module",
         "path",
         "paths",
@@ -123,7 +122,7 @@ def _check_entry(file: Path, field: str, key: str, value: Any) -> None:
     """Refuses a key that loads code or files, and a text that is not a name."""
     words = set(re.findall(r"[a-z]+", key.lower().replace(DROP_PATH, "")))
     fetches_weights = PRETRAINED in words and key != TEXT_PRETRAINED and value not in (False, None)
-    if words & LOADING_WORDS or fetches_weights:
+    if key == REMOTE or words & LOADING_WORDS or fetches_weights:
         raise DataError("a key that loads code or files; remove it", file=file, field=field)
     if isinstance(value, str) and (len(value) > LONGEST_NAME or not NAME.fullmatch(value)):
         raise DataError(f"expected a name, found {shorten(value)}", file=file, field=field)
