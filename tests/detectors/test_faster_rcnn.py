@@ -138,7 +138,7 @@ def test_latent_is_the_mean_of_the_rpns_activations_in_the_box(weights, images):
     detector = create(weights, latent_size=5, latent_sampling=2)
     levels = []
     hook = detector.network.rpn.head.conv.register_forward_hook(
-        lambda module, given, out: levels.append(out)
+        lambda module, args, out: levels.append(out)
     )
     # A square image of the network's own size: the boxes need no scaling and the strides follow
     # from the shapes.
@@ -175,10 +175,11 @@ def test_batches_of_one_size_change_nothing_but_rounding(small_weights):
     rng = np.random.default_rng(0)
     images = [blotches(rng, 96, 128) for _ in range(4)]
     detector = create(small_weights)
-    together, alone = detector.detect(images, batch_size=4), detector.detect(images, batch_size=1)
-    np.testing.assert_array_equal(together.label, alone.label)
-    np.testing.assert_allclose(together.box, alone.box, rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(together.features, alone.features, rtol=1e-3, atol=1e-3)
+    in_one_batch = detector.detect(images, batch_size=4)
+    separately = detector.detect(images, batch_size=1)
+    np.testing.assert_array_equal(in_one_batch.label, separately.label)
+    np.testing.assert_allclose(in_one_batch.box, separately.box, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(in_one_batch.features, separately.features, rtol=1e-3, atol=1e-3)
 
 
 def test_a_large_image_takes_little_more_than_its_floats(small_weights):
@@ -217,8 +218,9 @@ def test_thresholds_are_honoured(small_weights, images):
     regions = create(small_weights, score_threshold=0.5, max_detections=7).detect(images)
     assert regions.score.min() > 0.5
     assert np.unique(regions.image_id, return_counts=True)[1].max() == 7
-    many = create(small_weights, nms_iou=1.0, max_detections=1000).detect(images)
-    assert len(many) > len(create(small_weights, nms_iou=0.3, max_detections=1000).detect(images))
+    all_boxes = create(small_weights, nms_iou=1.0, max_detections=1000).detect(images)
+    fewer_boxes = create(small_weights, nms_iou=0.3, max_detections=1000).detect(images)
+    assert len(all_boxes) > len(fewer_boxes)
 
 
 def test_an_image_without_detections_gives_no_rows_but_all_columns(small_weights, images):
@@ -288,9 +290,10 @@ def test_boxes_in_a_file_with_an_exif_orientation_are_those_of_the_displayed_ima
     exif[0x0112] = orientation
     stored.save(tmp_path / "scene.png", exif=exif)
     detector = create(small_weights)
-    found, upright = detector.detect([tmp_path / "scene.png"]), detector.detect(images[:1])
-    np.testing.assert_array_equal(found.box, upright.box)
-    np.testing.assert_array_equal(found.logits, upright.logits)
+    from_file = detector.detect([tmp_path / "scene.png"])
+    upright = detector.detect(images[:1])
+    np.testing.assert_array_equal(from_file.box, upright.box)
+    np.testing.assert_array_equal(from_file.logits, upright.logits)
 
 
 def test_no_images_give_an_empty_table(small_weights):
