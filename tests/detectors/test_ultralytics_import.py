@@ -1,4 +1,4 @@
-"""What importing Ultralytics must leave as it was, seen in a process that has not imported it yet."""
+"""The import of Ultralytics has no side effects in a process that has not imported it yet."""
 
 import os
 import subprocess
@@ -15,8 +15,10 @@ print(before == after)
 
 
 def test_pictures_are_opened_and_arrays_printed_as_before():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    process = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "True\n"
 
 
 WORKER = """

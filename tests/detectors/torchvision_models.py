@@ -1,4 +1,4 @@
-"""torchvision's detectors with random weights whose scores differ, as if they had learned something."""
+"""torchvision's detectors with random weights whose scores differ, as in trained networks."""
 
 from contextlib import ExitStack
 from unittest import mock
@@ -48,7 +48,7 @@ BUILT = {
 
 
 def untrained(name, columns=4, **settings):
-    """A builder's network as torchvision makes it without any weights: all normalisations can learn."""
+    """A builder's network without weights, whose normalisations can all learn."""
     torch.manual_seed(5)
     if name == "ssdlite320 of a classifier":
         return of_classifier("ssdlite320_mobilenet_v3_large", columns, **settings)
@@ -57,7 +57,7 @@ def untrained(name, columns=4, **settings):
 
 
 def of_classifier(name, columns, **settings):
-    """A builder's network as torchvision makes it from a classifier's weights, which is its default; these are random.
+    """A builder's network as torchvision builds it on a classifier's weights; they are random.
 
     The normalisations of most are then frozen.
     """
@@ -75,7 +75,7 @@ def of_classifier(name, columns, **settings):
 
 def without_download(function):
     """A builder of torchvision's classifiers that takes weights and does not load them."""
-    return lambda weights, **others: function(weights=None, **others)
+    return lambda weights, **options: function(weights=None, **options)
 
 
 def model(name, columns=4, **settings):
@@ -96,19 +96,19 @@ def model(name, columns=4, **settings):
     if "ssdlite" in name:
         network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
     rng = np.random.default_rng(8)
-    picture, other = (
+    picture, second_picture = (
         torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2)
     )
-    normalise(network, [picture, other])
+    normalise(network, [picture, second_picture])
     if "rcnn" in name:
         predictor = network.roi_heads.box_predictor
-        most = network.rpn._post_nms_top_n
-        network.rpn._post_nms_top_n = {**most, "testing": 60}
+        usual = network.rpn._post_nms_top_n
+        network.rpn._post_nms_top_n = {**usual, "testing": 60}
         spread(network, picture, [network.rpn.head.cls_logits], 1.5)
         spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
         spread(network, picture, [predictor.cls_score], 1.5)
         spread(network, picture, [predictor.bbox_pred], 0.5)
-        network.rpn._post_nms_top_n = most
+        network.rpn._post_nms_top_n = usual
         if name.endswith("v2"):
             return network
         frozen = of_classifier(name, columns, **settings)
@@ -131,7 +131,7 @@ def model(name, columns=4, **settings):
 
 @torch.no_grad()
 def normalise(network, pictures):
-    """Gives the normalisations the statistics of two pictures; else deep networks of random weights give nothing."""
+    """Sets statistics of normalisations, without which deep networks of random weights fail."""
     modules = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     for module in modules:
         module.momentum = 1.0
@@ -145,7 +145,7 @@ def normalise(network, pictures):
 
 @torch.no_grad()
 def spread(network, picture, layers, deviation):
-    """Scales the channels of layers so that their outputs for a picture have mean 0 and a standard deviation."""
+    """Scales the channels of layers: outputs for a picture have mean 0 and a given deviation."""
     outputs = {layer: [] for layer in layers}
     hooks = []
     for layer in layers:

@@ -19,7 +19,6 @@ from farther.detectors.networks.architectures import (
     architecture_of,
     layout_of,
     load_network,
-    read_blueprint,
 )
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD
@@ -117,7 +116,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
                 asked for.
         """
         if self.classes is None:
-            return read_blueprint(self.weights)
+            return FasterRCNNBlueprint.read(self.weights)
         plan = FasterRCNNBlueprint(self.architecture or self.found_architecture, self.classes, 0, 0)
         try:
             min_size, max_size = architecture_of(plan).sides
@@ -248,7 +247,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
             image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared
         ]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
-        return FasterRCNNReplay(self.network, self._header, images, self.precision, stored, sizes)
+        return FasterRCNNReplay.detect(
+            self.network, self._header, images, self.precision, stored, sizes
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

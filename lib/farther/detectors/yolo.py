@@ -384,7 +384,7 @@ def replay(
 ) -> GroupedReplay:
     """Detections of one batch that do not depend on their neighbours, and can be computed again; see `YoloGroup`."""
     detect = partial(YoloGroup, network, selection=selection, precision=precision, stored=stored)
-    return GroupedReplay(header, images, lambda image: image.pixels.shape, detect)
+    return GroupedReplay.detect(header, images, lambda image: image.pixels.shape, detect)
 
 
 class YoloOutput(NamedTuple):
