@@ -64,19 +64,19 @@ def edges():
 
 
 def test_a_pruned_graph_has_no_equal_names_no_rare_edges_and_its_components():
-    found = pruned(edges(), least=2, most=10)
+    found = pruned(edges(), min_objects=2, max_edges=10)
     assert list(found.select("category", "id_class", "component").iter_rows()) == [
         ("bed", "sofa", 0),
         ("fox", "cat", 1),
         ("fox", "dog", 1),
         ("wolf", "dog", 1),
     ]
-    assert pruned(edges(), least=2, most=2)["objects"].to_list() == [30, 9]
-    assert pruned(edges(), least=100, most=2).is_empty()
+    assert pruned(edges(), min_objects=2, max_edges=2)["objects"].to_list() == [30, 9]
+    assert pruned(edges(), min_objects=100, max_edges=2).is_empty()
 
 
 def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():
-    chart = class_graph("net", pruned(edges(), least=2, most=10))
+    chart = class_graph("net", pruned(edges(), min_objects=2, max_edges=10))
     places = {
         (node["side"], node["name"]): (node["x"], node["y"])
         for layer in chart.spec["layer"][1::2]

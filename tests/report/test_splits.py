@@ -35,7 +35,7 @@ def values(chart) -> list[dict]:
 
 
 def test_categories_are_counted_per_split(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     by_title = {chart.title: values(chart) for chart in view["categories"].charts}
     assert by_title == {
         "photos far: all 1 categories": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
@@ -44,7 +44,7 @@ def test_categories_are_counted_per_split(measured, params):
 
 
 def test_images_are_counted_by_fate_and_reason(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     (chart,) = view["fates"].charts
     assert [(row["fate"], row["reason"], row["images"]) for row in values(chart)] == [
         ("near", "a near category is labelled", 4),
@@ -55,7 +55,7 @@ def test_images_are_counted_by_fate_and_reason(measured, params):
 
 
 def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     (chart,) = view["similarity"].charts
     assert [key.name for key in view["similarity"].legend] == ["test", "photos near", "photos far"]
     assert len({key.colour for key in view["similarity"].legend}) == 3
@@ -65,7 +65,7 @@ def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, p
 
 
 def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, limit=20)
     assert view["fates"] is view["similarity"] is view["categories"] is None
 
 
@@ -75,7 +75,7 @@ def test_a_damaged_histogram_is_refused_by_row(measured, params):
     with pytest.raises(
         DataError, match=r"pets\.csv: row 2: field 'similarity': expected a number, found 'wide'"
     ):
-        splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+        splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
 
 
 def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
@@ -86,7 +86,7 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
         file,
         {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()},
     )
-    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)[
+    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)[
         "similarity_tables"
     ]
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
@@ -110,7 +110,7 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "class_similarity": [0.5, 0.5],
     }
     ImageSimilarity(**doubtful).write(measured / "similarity/pets/borderline.parquet")
-    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)[
+    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, limit=1)[
         "similarity_tables"
     ]
     ((*row,),) = table.rows

@@ -119,7 +119,7 @@ def _detection_ms(run: str, times: Times) -> float | None:
 
 
 def _further_ms(source: TimedSource, times: Times) -> float | None:
-    """Milliseconds that a source adds: of the network's own pass, or all of another run's detection."""
+    """Milliseconds that a source adds: of the network's own pass, or of another run's detection."""
     if source.other_run:
         return _detection_ms(source.other_run, times)
     if source.run.name not in times["runs"]:
