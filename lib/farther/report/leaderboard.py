@@ -386,7 +386,7 @@ def _cells(runs: Sequence[StoredRun], metrics: Sequence[Metric]) -> pl.DataFrame
         The columns of `Run.values`, and the labels of the table: project, detector and rank, the
         mean over splits and metrics of the method's rank among all runs and methods.
     """
-    splits = set()
+    splits: set[str] = set()
     for run in runs:
         splits.update(split for split, _ in run.values)
     rows: list[dict[str, Any]] = []

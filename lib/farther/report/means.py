@@ -41,15 +41,19 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
         artifacts: The artifacts folder.
     """
     run_means = [RunMeans(run, artifacts) for run in runs]
-    metrics = _defined_metrics(run_means)
-    if not metrics:
-        return None
+    defined: set[str] = set()
+    with_means: set[str] = set()
     distances_by_run = {}
     for means in run_means:
+        defined.update(means.defined)
+        with_means.update(means.distances)
         if means.distances:
             distances_by_run[means.run.name] = means.distances
-    distances = [name for name in DISTANCES if any(name in means.distances for means in run_means)]
+    metrics = tuple(METRICS[name] for name in SHOWN if name in defined)
+    if not metrics:
+        return None
 
+    distances = [name for name in DISTANCES if name in with_means]
     titles = panel_titles(runs, distances_by_run)
     rows: list[dict[str, Any]] = []
     for title in dict.fromkeys(titles.values()):
@@ -64,11 +68,6 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
         metrics=metrics,
         cells=cells.with_columns(is_tied=pl.col("is_tied") & is_compared),
     )
-
-
-def _defined_metrics(run_means: Sequence[RunMeans]) -> tuple[Metric, ...]:
-    """Metrics of `SHOWN` that any run has a mean of."""
-    return tuple(METRICS[name] for name in SHOWN if any(means.has(name) for means in run_means))
 
 
 def _rows_of_title(
@@ -145,13 +144,16 @@ class RunMeans:
             with_means.update(by_distance)
         return [distance for distance in DISTANCES if distance in with_means]
 
-    def has(self, metric: str) -> bool:
-        """Whether any mean of a metric is defined."""
+    @property
+    def defined(self) -> set[str]:
+        """Metrics with any defined mean."""
+        metrics = set()
         for by_distance in self.by_method.values():
             for mean in by_distance.values():
-                if mean.values.get(metric) is not None:
-                    return True
-        return False
+                for name, value in mean.values.items():
+                    if value is not None:
+                        metrics.add(name)
+        return metrics
 
     def cells(
         self, method: str, distance: str, metrics: Sequence[Metric]

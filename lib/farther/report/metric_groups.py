@@ -218,15 +218,15 @@ def _open_set_errors(run: Run, method: str) -> Listing:
     for split in run.splits:
         open_world = run.details(split.name, method).groups.get("open_world")
         if open_world:
-            errors = open_world.parts["a_ose_by_class"]
+            errors: Mapping[str, Any] = open_world.parts["a_ose_by_class"]
             errors_by_split[split.title] = errors
-            total.update(errors)  # type: ignore[arg-type]
+            total.update(errors)
 
     rows = []
     for name, count in total.most_common():
         row: dict[str, Any] = {"Class": name, "All": count}
-        for title, errors in errors_by_split.items():
-            row[title] = errors.get(name, 0)
+        for title, errors_of_split in errors_by_split.items():
+            row[title] = errors_of_split.get(name, 0)
         rows.append(row)
     caption = (
         f"A-OSE by class, {run.label(method)}: "

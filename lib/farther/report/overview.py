@@ -41,7 +41,10 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
     if not runs:
         return "no detector is evaluated yet; run `farther repro`"
 
-    methods = [name for name in params["methods"] if any(name in run.methods for run in runs)]
+    methods_of_runs: set[str] = set()
+    for run in runs:
+        methods_of_runs.update(run.methods)
+    methods = [name for name in params["methods"] if name in methods_of_runs]
     columns = _columns(runs, methods)
     lines = [_distance_line(columns), _metric_line(columns)]
     for method in methods:
@@ -71,6 +74,11 @@ class _Column:
     metric: Metric
     means: Mapping[str, float | None]
 
+    @property
+    def has_values(self) -> bool:
+        """True if any mean is defined."""
+        return any(value is not None for value in self.means.values())
+
     def text(self, method: str) -> str:
         """The mean of a method, with a star if it is the best."""
         value = self.means[method]
@@ -82,7 +90,7 @@ class _Column:
 
 def _columns(runs: Sequence[Run], methods: Sequence[str]) -> list[_Column]:
     """The columns, the nearest distance first; metrics and distances without means are left out."""
-    distances = set()
+    distances: set[str] = set()
     for run in runs:
         for method in methods:
             distances.update(run.means(method))
@@ -95,10 +103,7 @@ def _columns(runs: Sequence[Run], methods: Sequence[str]) -> list[_Column]:
             means = {method: _mean(runs, method, distance, metric) for method in methods}
             columns.append(_Column(distance, metric, means))
 
-    defined = set()
-    for column in columns:
-        if any(value is not None for value in column.means.values()):
-            defined.add(column.metric.name)
+    defined = {column.metric.name for column in columns if column.has_values}
     return [column for column in columns if column.metric.name in defined]
 
 

@@ -86,17 +86,21 @@ def replicates(
 
 
 def told_apart(
-    values: Mapping[str, float], drawn: Mapping[str, np.ndarray], comparisons: bootstrap.Comparisons
+    values: Mapping[str, float],
+    replicates_by_method: Mapping[str, np.ndarray],
+    comparisons: bootstrap.Comparisons,
 ) -> list[tuple[str, str]]:
     """Pairs of methods whose difference in a metric has an interval that excludes zero.
 
     Args:
-        values, drawn, comparisons: See `farther.metrics.statistics.bootstrap.compare_with`.
+        values: Method → its value.
+        replicates_by_method: Method → paired replicates, ndarrays of shape (B,).
+        comparisons: See `farther.metrics.statistics.bootstrap.compare_with`.
     """
     names = list(values)
     pairs = []
     for number, reference in enumerate(names):
-        differences = bootstrap.compare_with(reference, values, drawn, comparisons)
+        differences = bootstrap.compare_with(reference, values, replicates_by_method, comparisons)
         for method in names[number + 1 :]:
             low, high = differences[method]["interval"] or (0, 0)
             if low > 0 or high < 0:

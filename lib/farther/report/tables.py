@@ -131,11 +131,11 @@ def _count_ranges(cells: pl.DataFrame, columns: Iterable[str]) -> str:
     """Smallest and largest number of each column, as "4 to 8 objects, 20 images"."""
     ranges = []
     for name in columns:
-        counts = cells[name].drop_nulls()
+        counts = cells[name].drop_nulls().sort()
         if counts.is_empty():
             continue
-        low = counts.min()
-        high = counts.max()
+        low = counts[0]
+        high = counts[-1]
         if low == high:
             ranges.append(f"{low:,} {name}")
         else:

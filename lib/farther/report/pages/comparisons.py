@@ -54,7 +54,7 @@ def content(runs: Sequence[Run], size_tables: Sequence[Listing] = ()) -> dict[st
         runs_by_benchmark.setdefault(run.benchmark_title, []).append(run)
     means = [_means_table(title, part) for title, part in runs_by_benchmark.items()]
     errors = [_errors_table(title, part) for title, part in runs_by_benchmark.items()]
-    variables = {
+    variables: dict[str, Any] = {
         "size": size_tables,
         "classifiers": classifiers(runs),
         "ranks": ranking.ranks(runs),

@@ -103,16 +103,13 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
         else:
             not_chosen.append(run.name)
 
-    views = {}
-    budgets = {}
-    for item in run_choices:
-        views[item.run.full_title] = _run_view(item)
-        budgets[limits(item.choices.budget)] = None
+    views = {item.run.full_title: _run_view(item) for item in run_choices}
+    budgets = [limits(item.choices.budget) for item in run_choices]
     return {
         "not_chosen": not_chosen,
         "message": _message(run_choices),
         "overview": _overview(run_choices),
-        "budgets": list(budgets),
+        "budgets": list(dict.fromkeys(budgets)),
         "held_out": held_out(run_choices[0].choices) if run_choices else "",
         "contents": {f"run-{number}": title for number, title in enumerate(views, start=1)},
         "runs": views,

@@ -10,7 +10,6 @@ from farther.report import documented, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
-from farther.report.charts.vega import ChartGroup
 from farther.report.gallery.examples import examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
@@ -117,7 +116,7 @@ def _diagnosis_recall(run: Run) -> str:
     return f"{100 * recall:g}"
 
 
-def _curves(run: Run, results: AllResults) -> dict[str, ChartGroup]:
+def _curves(run: Run, results: AllResults) -> dict[str, Any]:
     """Charts of curves, of the methods with the highest mean AUROC."""
     methods = run.ranked("auroc")[: results.settings.curves]
     points = results.settings.curve_points

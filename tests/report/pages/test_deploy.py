@@ -1,0 +1,126 @@
+"""The page of what to deploy."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.evaluation.deployable import lay
+from tests.report.conftest import run_of
+
+from farther.errors import DataError
+from farther.evaluation.deploy.choose import write_choice
+from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices
+from farther.evaluation.deploy.search import NOTHING_FLAGGED
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.report.pages import deploy
+
+
+def content(tmp_path, **budget):
+    """The page of a run with the name and the benchmark of `run_of`."""
+    lay(tmp_path, test=("far", "near"))
+    artifacts = tmp_path / "artifacts"
+    for folder in artifacts.glob("*/r"):
+        folder.rename(folder.with_name("net"))
+    for file in artifacts.glob("*/r.json"):
+        file.rename(file.with_name("net.json"))
+    (artifacts / "splits/b").rename(artifacts / "splits/voc")
+    files = RunFiles("net", "voc", artifacts)
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    write_choice(inputs, Budget(**budget))
+    run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
+    return deploy.content([run], artifacts)
+
+
+def read_choices(tmp_path) -> DeployChoices:
+    return DeployChoices.read(tmp_path / "artifacts/choices/net.json")
+
+
+def with_alarms(choice: DeployChoice, **changes) -> DeployChoice:
+    """The choice with another measured number of false alarms."""
+    alarms = replace(choice.measured["false_alarms"], **changes)
+    return replace(choice, measured={**choice.measured, "false_alarms": alarms})
+
+
+def test_tables_have_limits_values_intervals_and_n(tmp_path):
+    page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    run = page["runs"]["net (voc)"]
+    assert run["answer"].startswith(
+        "No method reaches at most 10% of the unknown objects misclassified and at most 0"
+    )
+    axes, limits = run["tables"]
+    rows = {}
+    for row in axes.rows:
+        title, *texts = (text for text, _ in row)
+        rows[title] = texts
+    limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
+    assert (limit, chosen, measured, n) == ("10.0%", "75.0%", "25.0%", "1 of 4")
+    assert interval.startswith("0.0 to ")
+    assert within == "undecided"
+    assert rows["mAP50 lost"][4] == ""
+    (row,) = page["overview"].frame.to_dicts()
+    assert (row["Detector"], row["Method"]) == ("net (voc)", "one")
+    assert (row["n"], row["Reached"]) == ("4 / 4", "no")
+    assert limits.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
+
+
+def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
+    page = content(tmp_path, max_false_alarms=25, choose_on="far")
+    (chart,) = page["runs"]["net (voc)"]["chart"].charts
+    front, limit, _, settings, chosen = chart.spec["layer"]
+    assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
+    points_by_method = {row["series"]: row for row in settings["data"]["values"]}
+    assert set(points_by_method) == {"one", "two"}
+    (chosen_point,) = chosen["data"]["values"]
+    assert chosen_point == points_by_method[chosen_point["series"]]
+
+    curve = []
+    for line in chart.spec["data"]["values"].splitlines()[1:]:
+        series, _, x, y = line.split(",")
+        if series == "one":
+            curve.append((float(x), float(y)))
+    # Test detections 0.1, 0.5 and 0.7 in four images; elks 0.15 and 0.95 of four.
+    assert (curve[0], curve[-1]) == ((0, 0.5), (75, 0))
+    assert (25, 0.25) in curve
+    falling = [row["y"] for row in front["data"]["values"]]
+    assert falling == sorted(falling, reverse=True)
+    assert "Deploy" in chart.description
+
+
+def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
+    content(tmp_path, max_false_alarms=25, choose_on="far")
+    choices = read_choices(tmp_path)
+    assert deploy.remarks(choices) == []  # 50 of 100, but of four images
+    beyond = with_alarms(choices.choice, interval=(30.0, 70.0))
+    assert deploy.remarks(replace(choices, choice=beyond)) == [
+        "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, "
+        "50.0 measured). The two sets of images differ, or are too small."
+    ]
+
+
+def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
+    content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    choices = read_choices(tmp_path)
+    labelled = replace(choices.choice, tau=NOTHING_FLAGGED, reached=False)
+    text = deploy.answer(replace(choices, choice=labelled))
+    assert "The closest setting is one with t* = " in text
+    assert "nothing flagged but what the detector labels as unknown." in text
+    silent = with_alarms(labelled, value=0.0)
+    text = deploy.answer(replace(choices, choice=silent))
+    assert "The closest setting within at most 0 false alarms per 100 ID images is one with" in text
+    assert "and nothing flagged. Measured" in text
+
+
+def test_a_run_that_nothing_was_chosen_for_is_named(tmp_path):
+    page = deploy.content([run_of({"one": {}})], tmp_path)
+    assert page["runs"] == {}
+    assert page["not_chosen"] == ["net"]
+
+
+def test_a_damaged_choice_names_the_file(tmp_path):
+    content(tmp_path, max_false_alarms=25)
+    file = tmp_path / "artifacts/choices/net.json"
+    file.write_text(json.dumps({"run": "net"}))
+    with pytest.raises(DataError, match=r"choices/net\.json"):
+        deploy.content([run_of({"one": {}})], tmp_path / "artifacts")
