@@ -1,4 +1,6 @@
-"""A project in miniature, made by the same functions that the pipeline calls: 1 run, 2 OOD splits, 3 methods.
+"""A project in miniature: 1 run, 2 OOD splits, 3 methods.
+
+It is made by the same functions that the pipeline calls.
 
 The detector's output is written down here, so that every value of the report can be worked out by
 hand.
@@ -10,7 +12,7 @@ import copy
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -131,9 +133,13 @@ class Page(HTMLParser):
 
     def charts(self) -> dict[str, dict[str, Any]]:
         """The specification of each chart."""
-        written = [e for e in self.all("script") if e.attributes.get("type") == "application/json"]
-        read = {str(e.attributes["id"]): json.loads(e.text) for e in written}
-        return {name: spec for name, spec in read.items() if "usermeta" in spec}
+        specs = {}
+        for element in self.all("script"):
+            if element.attributes.get("type") == "application/json":
+                spec = json.loads(element.text)
+                if "usermeta" in spec:
+                    specs[str(element.attributes["id"])] = spec
+        return specs
 
 
 class Project:
@@ -153,30 +159,34 @@ class Project:
 
     def make(self) -> None:
         (self.root / "rules.yaml").write_text(self.rules)
-        pets = {
-            subset: {f"{subset}{i}": self.classes[i % len(self.classes)] for i in range(20)}
-            for subset in SUBSETS
-        }
-        for subset, shown in pets.items():
-            self._ingest("pets", subset, shown)
+        for subset in SUBSETS:
+            names = [f"{subset}{i}" for i in range(20)]
+            categories = [self.classes[i % len(self.classes)] for i in range(20)]
+            self._ingest("pets", subset, dict(zip(names, categories, strict=True)))
         self._ingest(
             "photos", "val", {name: category for name, (category, _) in self.photos.items()}
         )
         self._curate()
-        for subset, shown in pets.items():
-            confidence = {name: 0.90 + 0.004 * i for i, name in enumerate(shown)}
-            self._detect(subset, confidence)
-        for split, start in (("photos_near", "n"), ("photos_far", "f")):
-            self._detect(
-                split,
-                {name: p for name, (_, p) in self.photos.items() if name.startswith(start) and p},
-            )
+        for subset in SUBSETS:
+            self._detect(subset, {f"{subset}{i}": 0.90 + 0.004 * i for i in range(20)})
+        self._detect("photos_near", self._detected_photos("n"))
+        self._detect("photos_far", self._detected_photos("f"))
         for split, confidence in self.detected.items():
             self._detect(split, confidence)
         self._evaluate()
 
-    def _ingest(self, dataset: str, subset: str, shown: dict[str, str]) -> None:
-        names, n = list(shown), len(shown)
+    def _detected_photos(self, start: str) -> dict[str, float]:
+        """Photos whose names start with a letter and that show a detection → its confidence."""
+        confidence = {}
+        for name, (_, probability) in self.photos.items():
+            if name.startswith(start) and probability:
+                confidence[name] = probability
+        return confidence
+
+    def _ingest(self, dataset: str, subset: str, category_of: dict[str, str]) -> None:
+        """Writes images and tables of a subset, one object per image."""
+        names = list(category_of)
+        n = len(names)
         files = [self.root / dataset / f"{self.stem(name)}.jpg" for name in names]
         for place, file in enumerate(files):
             file.parent.mkdir(exist_ok=True)
@@ -190,17 +200,25 @@ class Project:
             digest=[digest(file) for file in files],
         )
         objects = Objects(
-            image_id=names, object_id=np.arange(n), box=[BOX] * n, category=list(shown.values())
+            image_id=names,
+            object_id=np.arange(n),
+            box=[BOX] * n,
+            category=list(category_of.values()),
         )
+        categories = sorted(set(category_of.values()))
         folder = self.artifacts / "tables" / dataset
         images.write(folder / subset / "images.parquet")
         objects.write(folder / subset / "objects.parquet")
-        write_json(
-            folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}}
-        )
-        counts = {"images": n, "objects": n, "categories": len(set(shown.values())), "warnings": 0}
+        write_json(folder / "categories.json", {"categories": categories, "parents": {}})
         file = self.artifacts / "counts" / "ingest" / f"{dataset}.json"
-        write_json(file, {**(read_json(file) if file.exists() else {}), subset: counts})
+        counts_by_subset = read_json(file) if file.exists() else {}
+        counts_by_subset[subset] = {
+            "images": n,
+            "objects": n,
+            "categories": len(categories),
+            "warnings": 0,
+        }
+        write_json(file, counts_by_subset)
 
     def stem(self, image: str) -> str:
         """What the file of an image is called."""
@@ -216,17 +234,22 @@ class Project:
         return curation.benchmark("pets", params)
 
     def _curate(self) -> None:
-        made = curation.curate(self.benchmark, curation.TablesFolder(self.artifacts / "tables"))
-        made.write(self.artifacts / "splits" / "pets")
-        write_json(self.artifacts / "counts" / "curate" / "pets.json", made.counts())
+        tables = curation.TablesFolder(self.artifacts / "tables")
+        curated = curation.curate(self.benchmark, tables)
+        curated.write(self.artifacts / "splits" / "pets")
+        write_json(self.artifacts / "counts" / "curate" / "pets.json", curated.counts())
 
     def _detect(self, split: str, confidence: dict[str, float]) -> None:
+        """Writes one region per image; its label is the image's class, the first one for photos."""
         n = len(confidence)
         p = np.array(list(confidence.values()))
         known = len(self.classes)
-        label = np.array([n % known if split in SUBSETS else 0 for n in range(n)])
-        other = np.log1p(-p) - np.log(known - 1)
-        logits = np.where(label[:, None] == np.arange(known), np.log(p)[:, None], other[:, None])
+        label = np.zeros(n, int)
+        if split in SUBSETS:
+            label = np.arange(n) % known
+        log_p = np.log(p)[:, None]
+        log_p_of_others = (np.log1p(-p) - np.log(known - 1))[:, None]
+        logits = np.where(label[:, None] == np.arange(known), log_p, log_p_of_others)
         Regions(
             image_id=list(confidence),
             region_id=np.arange(n),
@@ -247,7 +270,8 @@ class Project:
         regions = self.artifacts / "regions" / "pets-net"
         entries = [read_entry(method, params) for method, params in PARAMS["methods"].items()]
         code = dict.fromkeys(PARAMS["methods"], "")
-        fitted, scores = (self.artifacts / kind / "pets-net" for kind in ("fitted", "scores"))
+        fitted = self.artifacts / "fitted" / "pets-net"
+        scores = self.artifacts / "scores" / "pets-net"
         fit_run(entries, RunRegions(regions, operating=0.5), fitted, code)
         score_run(regions, self.artifacts / "passes/pets-net", fitted, scores, lambda method: "")
         settings = EvaluationSettings(replicates=20)
@@ -270,10 +294,12 @@ def run_of(
         results: Metrics by method.
         sections: Of its evaluation, see `evaluation_of`; None where that is not on this machine.
     """
-    evaluation = None if sections is None else evaluation_of(**sections)
+    evaluation = None
+    if sections is not None:
+        evaluation = evaluation_of(**sections)
     splits = (OodSplit("coco_near", "coco", "near"),)
-    found = {("coco_near", method): metrics for method, metrics in results.items()}
-    return Run("net", "voc", "faster_rcnn", "w", splits, {}, evaluation).with_values(found)
+    values = {("coco_near", method): metrics for method, metrics in results.items()}
+    return Run("net", "voc", "faster_rcnn", "w", splits, {}, evaluation).with_values(values)
 
 
 @pytest.fixture(scope="session")
@@ -332,3 +358,15 @@ def params() -> dict[str, Any]:
 def make_run() -> Callable[..., Run]:
     """Makes a run on one split; see `run_of`."""
     return run_of
+
+
+@pytest.fixture
+def seed_runs(make_run: Callable[..., Run]) -> list[Run]:
+    """Two seeds of `net` with accuracies 0.8 and 0.9, and another run."""
+    first = make_run({"msp": {"auroc": 0.8, "fpr95": 0.5}, "knn": {"auroc": 0.7, "fpr95": None}})
+    second = make_run({"msp": {"auroc": 0.9, "fpr95": 0.3}, "knn": {"auroc": 0.95, "fpr95": 0.2}})
+    return [
+        replace(first, name="net-1", detector={"accuracy": 0.8}),
+        replace(second, name="net-2", detector={"accuracy": 0.9}),
+        replace(first, name="other", detector={"accuracy": 0.5}),
+    ]

@@ -1,4 +1,4 @@
-"""A group of metrics that is added to the registered ones reaches evaluation, report and commands by itself."""
+"""A group of metrics that is added reaches evaluation, report and commands by itself."""
 
 import shutil
 
@@ -36,8 +36,10 @@ class Flagged(MetricGroup):
 
     def values(self, case, weights):
         rows = weights.rows(case.regions.image_id) or each_once(len(case.regions))
-        found = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
-        return found if weights.are_drawn else plain(found)
+        values = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
+        if weights.are_drawn:
+            return values
+        return plain(values)
 
 
 @pytest.fixture

@@ -11,12 +11,20 @@ from farther.report.pages.papers import PAPERS
 def test_every_paper_and_every_method_with_an_identifier_is_cited():
     assert all(CITATION.fullmatch(paper.citation) for paper in PAPERS)
     methods = [name for name in names() if get(name).__module__.startswith("farther.methods")]
-    references = [r for name in methods for text in texts_of(name, {}) for r in text.references]
-    text = bibtex([paper.citation for paper in PAPERS], references)
-    first = {
-        found[1] for reference in references if (found := re.search(r"arXiv:([\d.]+\d)", reference))
-    }
-    assert len(first) > 15 and not {identifier for identifier in first if identifier not in text}
+    references = []
+    for name in methods:
+        for text in texts_of(name, {}):
+            references += text.references
+    entries = bibtex([paper.citation for paper in PAPERS], references)
+
+    identifiers = set()
+    for reference in references:
+        match = re.search(r"arXiv:([\d.]+\d)", reference)
+        if match is not None:
+            identifiers.add(match[1])
+    assert len(identifiers) > 15
+    for identifier in identifiers:
+        assert identifier in entries
 
 
 def test_authors_titles_and_identifiers_are_those_of_the_reference():
@@ -29,12 +37,18 @@ def test_authors_titles_and_identifiers_are_those_of_the_reference():
     )
     assert text.count("@") == 3
     assert "author = {Oksuz and Joy and Dokania}" in text
-    fields = "author = {Wang and others},\n  title = {{ViM: Virtual-logit Matching}},\n  year = {2022},\n  eprint = "
-    assert f"{fields}{{2203.10807}}" in text
+    fields = [
+        "author = {Wang and others}",
+        "title = {{ViM: Virtual-logit Matching}}",
+        "year = {2022}",
+        "eprint = {2203.10807}",
+    ]
+    assert ",\n  ".join(fields) in text
 
 
 def test_the_page_of_provenance_has_the_entries_of_the_project(report, read):
     (entries,) = (e.text for e in read(report / "provenance.html").all("pre"))
     assert re.findall(r"@software\{(\w+)", entries) == ["farther"]
-    assert "hendrycks2017baseline" in entries and "2506.14008" in entries
+    assert "hendrycks2017baseline" in entries
+    assert "2506.14008" in entries
     assert entries.count("{") == entries.count("}")

@@ -27,8 +27,8 @@ def a_run(make_run):
 def test_a_search_names_the_validation_split_and_the_trials():
     text = documented.how_chosen(FittedMethod(name="knn", **chosen(oracle=False)))
     assert text == (
-        "chosen by search: the best of 3 by AUROC of ID split 'val' against OOD split 'coco_choose', "
-        "an OOD validation split"
+        "chosen by search: the best of 3 by AUROC of ID split 'val' against OOD split "
+        "'coco_choose', an OOD validation split"
     )
 
 

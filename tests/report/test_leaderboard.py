@@ -199,35 +199,37 @@ def test_a_revision_that_is_an_option_is_refused(tmp_path, scheme):
     assert not list(tmp_path.rglob("x"))
 
 
+def git(project, *arguments: str, text: str | None = None) -> str:
+    """Output of a command of git in a project; `text` is its input."""
+    command = ["git", "-C", project, *arguments]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
 @pytest.mark.parametrize(("mode", "kind"), [("160000", "a submodule"), ("120000", "a link")])
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("path", ["artifacts/metrics/voc-b", "artifacts/metrics"])
 def test_a_commit_that_leads_elsewhere_is_refused(tmp_path, scheme, path, mode, kind):
-    """Neither a submodule nor a link is followed, wherever it leads: to a program, to files outside of the project."""
+    """Neither a submodule nor a link is followed.
+
+    Wherever it leads: to a program, to files outside of the project.
+    """
     project = write_project(tmp_path / "project", {"msp": BEST})
-    submodule = f'[submodule "s"]\n\tpath = {path}\n\turl = ext::sh -c "touch {tmp_path}/executed"\n\tupdate = !touch x\n'
-    (project / ".gitmodules").write_text(submodule)
+    (project / ".gitmodules").write_text(
+        '[submodule "s"]\n'
+        f"\tpath = {path}\n"
+        f'\turl = ext::sh -c "touch {tmp_path}/executed"\n'
+        "\tupdate = !touch x\n"
+    )
     commit(project, "one")
-    git = ["git", "-C", project]
-    commit_ = subprocess.run(
-        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    where = subprocess.run(
-        [*git, "hash-object", "-w", "--stdin"],
-        input="/etc",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    points_to = commit_ if mode == "160000" else where.stdout.strip()
-    subprocess.run([*git, "rm", "-q", "-r", "--cached", "--ignore-unmatch", path], check=True)
-    subprocess.run(
-        [*git, "update-index", "--add", "--cacheinfo", f"{mode},{points_to},{path}"], check=True
-    )
-    subprocess.run(
-        [*git, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "two"],
-        check=True,
-    )
+    if mode == "160000":
+        target = git(project, "rev-parse", "HEAD")
+    else:
+        target = git(project, "hash-object", "-w", "--stdin", text="/etc")
+    git(project, "rm", "-q", "-r", "--cached", "--ignore-unmatch", path)
+    git(project, "update-index", "--add", "--cacheinfo", f"{mode},{target},{path}")
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    git(project, *identity, "commit", "-q", "-m", "two")
     with pytest.raises(
         DataError, match=rf"{path}: {kind}: only files that the commit itself holds are read"
     ):
@@ -249,10 +251,10 @@ def test_a_damaged_file_is_named_with_its_field(tmp_path, text, problem):
     path = "artifacts/metrics/voc-a/coco_near/msp.json"
     lock = json.loads(files["dvc.lock"])
     files[path] = text.encode()
+    metrics = [name for name in sorted(files) if name.startswith("artifacts/")]
     listed = [
         {"md5": hashlib.md5(files[name]).hexdigest(), "relpath": name.split("/", 3)[3]}
-        for name in sorted(files)
-        if name.startswith("artifacts/")
+        for name in metrics
     ]
     md5 = hashlib.md5(json.dumps(listed).encode()).hexdigest()
     lock["stages"]["evaluate@voc-a"]["outs"][0]["md5"] = f"{md5}.dir"

@@ -1,4 +1,7 @@
-"""The first table: means over distances, compared with values worked out by hand from conftest.PHOTOS."""
+"""The first table: means over distances.
+
+They are compared with values worked out by hand from conftest.PHOTOS.
+"""
 
 from dataclasses import replace
 
@@ -13,34 +16,31 @@ def run(evaluated, params):
     return read_runs(params, evaluated / "artifacts")[0]
 
 
-def cell(found, method: str, distance: str, metric: str) -> dict:
-    return found.cells.filter(method=method, split=distance, metric=metric).row(0, named=True)
+def cell(means, method: str, distance: str, metric: str) -> dict:
+    return means.cells.filter(method=method, split=distance, metric=metric).row(0, named=True)
 
 
 def test_means_of_one_split_are_its_values_and_carry_intervals_and_how_many_images_halve_them(
     run, evaluated
 ):
-    found = table([run], evaluated / "artifacts")
-    assert found.splits == ["near", "far"]
-    near = cell(found, "msp", "near", "nose")
+    means = table([run], evaluated / "artifacts")
+    assert means.splits == ["near", "far"]
+    near = cell(means, "msp", "near", "nose")
     assert (near["text"], near["images"], near["objects"], near["halved"]) == ("25.0", 4, 4, 16)
-    assert (
-        near["interval"]
-        == run.values.filter(method="msp", split="photos_near", metric="nose")["interval"].item()
-    )
-    assert cell(found, "msp", "far", "r_u")["text"] == "50.0"
-    assert found.counts == {"near": "4 objects, 4 images", "far": "2 objects, 2 images"}
-    assert found.halving == {"near": "16 images", "far": "8 images"}
+    of_split = run.values.filter(method="msp", split="photos_near", metric="nose")
+    assert near["interval"] == of_split["interval"].item()
+    assert cell(means, "msp", "far", "r_u")["text"] == "50.0"
+    assert means.counts == {"near": "4 objects, 4 images", "far": "2 objects, 2 images"}
+    assert means.halving == {"near": "16 images", "far": "8 images"}
 
 
 def test_the_dagger_is_that_of_the_split_where_a_distance_has_one(run, evaluated):
-    found = table([run], evaluated / "artifacts").cells
+    cells = table([run], evaluated / "artifacts").cells
     for distance in ("near", "far"):
         for metric in ("nose", "r_u", "auroc"):
-            by_split = run.values.filter(split=f"photos_{distance}", metric=metric)[
-                "is_tied"
-            ].to_list()
-            assert found.filter(split=distance, metric=metric)["is_tied"].to_list() == by_split
+            of_distance = cells.filter(split=distance, metric=metric)
+            of_split = run.values.filter(split=f"photos_{distance}", metric=metric)
+            assert of_distance["is_tied"].to_list() == of_split["is_tied"].to_list()
 
 
 def test_runs_of_one_title_share_rows_unless_they_have_a_distance_in_common(run, evaluated):

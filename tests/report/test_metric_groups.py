@@ -45,9 +45,8 @@ def test_groups_without_values_have_no_table(run):
 def test_parts_of_the_objects_add_up(run):
     by_size, over_iou, errors, _, classes = parts(run, "msp")
     for row in by_size.frame.to_dicts():
-        assert sum(
-            row[f"{name} (%)"] for name in ("Found", "Misclassified", "Missed")
-        ) == pytest.approx(1)
+        shares = [row["Found (%)"], row["Misclassified (%)"], row["Missed (%)"]]
+        assert sum(shares) == pytest.approx(1)
     assert by_size.frame.group_by("Split").agg(objects="Objects").height == 2
     assert over_iou.frame["Objects"].to_list() == [4, 2]
     # One object is detected as a cat, see conftest.PHOTOS.

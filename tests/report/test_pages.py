@@ -39,8 +39,7 @@ def project(built, tmp_path):
     return shutil.copytree(built, tmp_path / "project")
 
 
-# ------------------------------------------------------------------------------------------ the
-# overview and the tables
+# --- the overview and the tables
 
 
 def test_the_tables_hold_the_values_and_mark_the_best(index, detectors):
@@ -95,14 +94,16 @@ def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
 
 
 def test_other_parameters_have_another_name(project, params, read):
-    def named(settings):
-        rows = [
-            row.split()
-            for row in read(build(settings, project).with_name("provenance.html")).texts("tr")
-        ]
-        return next(row[-1] for row in rows if row[2:4] == ["pets-net", "abc123"])
+    def hash_of_parameters(settings):
+        page = read(build(settings, project).with_name("provenance.html"))
+        for row in page.texts("tr"):
+            words = row.split()
+            if words[2:4] == ["pets-net", "abc123"]:
+                return words[-1]
+        raise AssertionError("the run has no row")
 
-    assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
+    changed = {**params, "evaluate": {"iou": 0.7}}
+    assert hash_of_parameters(changed) != hash_of_parameters(params)
 
 
 def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detector):
@@ -113,8 +114,7 @@ def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detect
     assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
 
 
-# ------------------------------------------------------------------------------------------------
-# detectors and methods
+# --- detectors and methods
 
 
 def test_a_detector_has_all_its_curves(detector):
@@ -180,8 +180,7 @@ def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch
     assert "weight 2.0" in page.texts("tr")
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# splits
+# --- splits
 
 
 def test_images_are_counted_per_reason_and_per_rule(report, read):
@@ -191,14 +190,16 @@ def test_images_are_counted_per_reason_and_per_rule(report, read):
     assert "photos ID class: Cat → cat 1" in rows
 
 
-# -------------------------------------------------------------------------------------------------------------
-# pictures
+# --- pictures
 
 
 def pictures(page) -> dict:
-    return {
-        e.attributes["aria-label"].split(".")[0].removeprefix("Image "): e for e in page.all("svg")
-    }
+    """Image → its picture on a page."""
+    by_image = {}
+    for element in page.all("svg"):
+        title, _, _ = element.attributes["aria-label"].partition(".")
+        by_image[title.removeprefix("Image ")] = element
+    return by_image
 
 
 def test_pictures_alternate_between_found_misclassified_and_missed(detector):
@@ -236,8 +237,7 @@ def test_a_label_never_leaves_its_picture(kind, left, top):
     assert 0 <= mark.plate_top(100, size) <= 100 - 1.35 * size + 0.05
 
 
-# -----------------------------------------------------------------------------------------------------------
-# parameters
+# --- parameters
 
 
 def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, read):
@@ -273,11 +273,8 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     for page in pages[:2]:
         assert "kNN (oracle)" in page.texts("th")
     for page in pages:
-        assert any(
-            "chosen on test data" in e.text
-            for e in page.all("p")
-            if e.attributes.get("class") == "warning"
-        )
+        warnings = [e.text for e in page.all("p") if e.attributes.get("class") == "warning"]
+        assert any("chosen on test data" in text for text in warnings)
     assert "kNN (oracle)" in (folder / "tables" / "pets-net-ood.md").read_text()
 
 

@@ -21,7 +21,10 @@ UNREADABLE = {
 
 @pytest.fixture
 def artifacts(tmp_path):
-    """A dataset with an unreadable image, a benchmark with a warning, and two runs that failed on one image."""
+    """A dataset with an unreadable image, a benchmark with a warning, and two runs that failed.
+
+    The runs failed on the same image.
+    """
     counts = {"image unreadable": 1, "box leaves its image": 7}
     write_json(tmp_path / "tables/pets/warnings.json", {"counts": counts, "warnings": [UNREADABLE]})
     write_json(
@@ -92,5 +95,6 @@ def test_thresholds_and_parameters_that_were_chosen_on_test_images_are_named(tmp
     params = {"benchmarks": {}, "detectors": {"net": {}}, "threshold": {"split": "test"}}
     assert doubts(tmp_path, params, [run]) == [
         "net (voc): t* was chosen on test, test images that results are reported on.",
-        "net (voc): parameters of MSP (oracle) were chosen on test images that results are reported on.",
+        "net (voc): parameters of MSP (oracle) were chosen on test images that results are "
+        "reported on.",
     ]

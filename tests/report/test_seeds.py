@@ -8,71 +8,56 @@ import pytest
 from farther.errors import ParameterError
 from farther.report import build
 from farther.report.charts.ranking import ranks
-from farther.report.listing import Listing
-from farther.report.pages import comparisons
-from farther.report.results import Run
 from farther.report.seeds import merged, on_one_benchmark, statistics
-from farther.report.site import Site
 from farther.report.tables import benchmark_tables
-from farther.tables.documents import read_json
 
 
-@pytest.fixture
-def seeds(make_run) -> list[Run]:
-    """Two seeds of `net` with accuracies 0.8 and 0.9, and another run."""
-    first = make_run({"msp": {"auroc": 0.8, "fpr95": 0.5}, "knn": {"auroc": 0.7, "fpr95": None}})
-    second = make_run({"msp": {"auroc": 0.9, "fpr95": 0.3}, "knn": {"auroc": 0.95, "fpr95": 0.2}})
-    named = {"net-1": (first, 0.8), "net-2": (second, 0.9), "other": (first, 0.5)}
-    return [
-        replace(run, name=name, detector={"accuracy": accuracy})
-        for name, (run, accuracy) in named.items()
-    ]
-
-
-def test_seeds_are_one_row_of_mean_and_sample_standard_deviation_in_the_place_of_the_first(seeds):
-    together = merged(seeds, {"net": ["net-1", "net-2"]})
-    assert [run.name for run in together] == ["net", "other"]
-    cell = together[0].values.filter(method="msp", metric="auroc").row(0, named=True)
+def test_seeds_are_one_row_of_mean_and_sample_standard_deviation_in_the_place_of_the_first(
+    seed_runs,
+):
+    merged_runs = merged(seed_runs, {"net": ["net-1", "net-2"]})
+    assert [run.name for run in merged_runs] == ["net", "other"]
+    cell = merged_runs[0].values.filter(method="msp", metric="auroc").row(0, named=True)
     deviation = 100 * np.std([0.8, 0.9], ddof=1)
     assert (cell["value"], cell["text"]) == (pytest.approx(0.85), f"85.0 ± {deviation:.1f}")
-    assert together[0].detector == {"accuracy": pytest.approx(0.85)}
+    assert merged_runs[0].detector == {"accuracy": pytest.approx(0.85)}
 
 
-def test_a_value_that_one_seed_lacks_has_no_mean(seeds):
-    net = merged(seeds, {"net": ["net-1", "net-2"]})[0]
+def test_a_value_that_one_seed_lacks_has_no_mean(seed_runs):
+    net = merged(seed_runs, {"net": ["net-1", "net-2"]})[0]
     assert net.values.filter(method="knn", metric="fpr95")["text"].to_list() == ["—"]
-    found = statistics(seeds, {"net": ["net-1", "net-2"]})["net"]
-    assert found["seeds"] == 2
-    assert found["coco_near"]["msp"]["fpr95"] == {
+    means = statistics(seed_runs, {"net": ["net-1", "net-2"]})["net"]
+    assert means["seeds"] == 2
+    assert means["coco_near"]["msp"]["fpr95"] == {
         "mean": pytest.approx(0.4),
         "sd": pytest.approx(np.sqrt(0.02)),
     }
-    assert "fpr95" not in found["coco_near"]["knn"]
+    assert "fpr95" not in means["coco_near"]["knn"]
 
 
-def test_the_best_of_the_means_is_bold(seeds):
-    net = merged(seeds, {"net": ["net-1", "net-2"]})[0]
+def test_the_best_of_the_means_is_bold(seed_runs):
+    net = merged(seed_runs, {"net": ["net-1", "net-2"]})[0]
     best = net.values.filter(metric="auroc")
     assert dict(zip(best["method"], best["is_best"], strict=True)) == {"msp": True, "knn": False}
 
 
-def test_seeds_of_different_benchmarks_are_refused(seeds):
-    seeds[1] = replace(seeds[1], benchmark="bdd")
+def test_seeds_of_different_benchmarks_are_refused(seed_runs):
+    seed_runs[1] = replace(seed_runs[1], benchmark="bdd")
     with pytest.raises(
         ParameterError, match=r"report.seeds.net: net-1, net-2 are on different benchmarks"
     ):
-        merged(seeds, {"net": ["net-1", "net-2"]})
+        merged(seed_runs, {"net": ["net-1", "net-2"]})
 
 
-def test_divisions_of_one_dataset_have_a_mean_though_each_is_a_benchmark(seeds):
-    runs = [replace(seeds[0], benchmark="pets-1"), replace(seeds[1], benchmark="pets-2")]
+def test_divisions_of_one_dataset_have_a_mean_though_each_is_a_benchmark(seed_runs):
+    runs = [replace(seed_runs[0], benchmark="pets-1"), replace(seed_runs[1], benchmark="pets-2")]
     net = merged(runs, {"net": ["net-1", "net-2"]}, divisions=["pets-1", "pets-2"])[0]
     assert net.values.filter(method="msp", metric="auroc")["value"].item() == pytest.approx(0.85)
     assert net.full_title == "net (2 divisions)"
 
 
-def test_a_name_with_one_run_there_has_its_values_and_intervals(seeds):
-    (net,) = merged(seeds[:1], {"net": ["net-1", "net-2"]})
+def test_a_name_with_one_run_there_has_its_values_and_intervals(seed_runs):
+    (net,) = merged(seed_runs[:1], {"net": ["net-1", "net-2"]})
     assert (net.name, net.title) == ("net", "net")
     assert set(net.values["run"]) == {"net"}
     assert net.values.filter(method="msp", metric="auroc")["text"].item() == "80.0"
@@ -97,68 +82,32 @@ def test_runs_on_divisions_of_one_dataset_are_no_row_of_a_benchmarks_tables():
             on_one_benchmark({"x": wrong}, params)
 
 
-def test_divisions_are_averaged_in_the_file_of_seeds(seeds):
-    first, second = seeds[0], replace(seeds[1], benchmark="bdd")
-    found = statistics([first, second], {"divisions": ["net-1", "net-2"]})["divisions"]
-    assert found["coco_near"]["msp"]["auroc"]["mean"] == pytest.approx(0.85)
+def test_divisions_are_averaged_in_the_file_of_seeds(seed_runs):
+    runs = [seed_runs[0], replace(seed_runs[1], benchmark="bdd")]
+    means = statistics(runs, {"divisions": ["net-1", "net-2"]})["divisions"]
+    assert means["coco_near"]["msp"]["auroc"]["mean"] == pytest.approx(0.85)
 
 
-def test_a_classifier_has_no_table_of_unknown_objects(seeds, make_run):
-    assert [table.name for table in benchmark_tables("pets", seeds)] == ["pets-ood"]
-    assert [
-        table.name for table in benchmark_tables("pets", [make_run({"msp": {"auroc": 0.5}})])
-    ] == [
-        "pets-open_set",
-        "pets-ood",
-    ]
+def test_a_classifier_has_no_table_of_unknown_objects(seed_runs, make_run):
+    assert [table.name for table in benchmark_tables("pets", seed_runs)] == ["pets-ood"]
+    detector = make_run({"msp": {"auroc": 0.5}})
+    names = [table.name for table in benchmark_tables("pets", [detector])]
+    assert names == ["pets-open_set", "pets-ood"]
 
 
-def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seeds, make_run):
+def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seed_runs, make_run):
     objects = make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}, "vim": {"auroc": 0.9}})
-    drawn = ranks([seeds[0], seeds[1], objects])
-    rows = drawn.charts[0].spec["data"]["values"]
-    found = {(row["side"], row["method"]): row["rank"] for row in rows}
+    (chart,) = ranks([seed_runs[0], seed_runs[1], objects]).charts
+    rows = chart.spec["data"]["values"]
+    rank_of = {(row["side"], row["method"]): row["rank"] for row in rows}
     # On images msp has 85% on average and knn 82.5%; vim is not among both.
-    assert found == {
+    assert rank_of == {
         ("whole images", "MSP"): 1,
         ("whole images", "kNN"): 2,
         ("objects", "MSP"): 1,
         ("objects", "kNN"): 2,
     }
     assert ranks([objects]) is None
-
-
-def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
-    runs = [*seeds, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
-    table = Listing.of("Means.", [{"Run": "net"}])
-    content = {
-        **comparisons.content(runs),
-        "classifiers": table,
-        "means": [table],
-        "errors": [table],
-    }
-    with Site(tmp_path / "site") as site:
-        site.write("across.html", "across.html", **content)
-    names = [
-        e.attributes["id"]
-        for e in read(tmp_path / "site/across.html").elements
-        if "id" in e.attributes
-    ]
-    assert {"ranks", "rank-by-auroc"} <= set(names)
-    assert len(names) == len(set(names))
-
-
-def test_the_page_has_means_over_splits_and_errors(built, read):
-    page = read(built / "artifacts" / "report" / "across.html")
-    assert any(
-        "means over splits (near: photos_near (4 images); far: photos_far (2 images))" in text
-        for text in page.texts("p")
-    )
-    # As worked out by hand for the tables: half of the near detections are below all ID ones, all
-    # of the far ones are.
-    cells = page.texts("td")
-    assert cells[cells.index("MSP") + 1 :][:4] == ["50.0", "50.0", "100.0", "0.0"]
-    assert read_json(built / "artifacts" / "seeds.json") == {}
 
 
 def test_an_unknown_run_among_seeds_is_refused(evaluated, params):

@@ -222,7 +222,9 @@ def test_names_from_datasets_are_text_and_never_markup(report, read):
 
 
 def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path, monkeypatch):
-    monkeypatch.setattr("farther.report.write.MANY", 1)  # another process writes the gallery
+    monkeypatch.setattr(
+        "farther.report.write.RUNS_FOR_TWO_PROCESSES", 1
+    )  # another process writes the gallery
     shutil.copytree(built, tmp_path / "again")
     before = {
         p.relative_to(built): digest(p) for p in (built / "artifacts" / "report").rglob("*.*")

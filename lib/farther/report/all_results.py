@@ -32,7 +32,7 @@ class AllResults:
         roots: Dataset → folder of its image files.
         texts: Line of section `methods` → the documentation of its method, or of all that it
             chooses from.
-        code: Digest of the code of reports, "" where files of an earlier report are not kept.
+        code: Hash of the code of reports, "" where files of an earlier report are not reused.
     """
 
     params: Mapping[str, Any]
@@ -70,21 +70,29 @@ class AllResults:
 
     @cached_property
     def sizes(self) -> pl.DataFrame:
-        """What the images of each run and split can show; see `farther.report.power.sizes`."""
+        """Differences that the images of each run and split can show.
+
+        See `farther.report.power.sizes`.
+        """
         return power.sizes(self.evaluated, self.artifacts)
 
     @cached_property
     def by_benchmark(self) -> dict[str, list[Run]]:
-        """Runs with values of methods, by their benchmark."""
-        found = {
-            name: [run for run in self.evaluated if run.benchmark == name]
-            for name in self.params["benchmarks"]
-        }
-        return {name: runs for name, runs in found.items() if runs}
+        """Runs with values of methods, by their benchmark, in the order of params.yaml."""
+        by_benchmark: dict[str, list[Run]] = {}
+        for benchmark in self.params["benchmarks"]:
+            runs = [run for run in self.evaluated if run.benchmark == benchmark]
+            if runs:
+                by_benchmark[benchmark] = runs
+        return by_benchmark
 
     @cached_property
     def seeds(self) -> dict[str, list[str]]:
-        """Name → runs of one benchmark that are one row of its tables; errors as for `on_one_benchmark`."""
+        """Name → runs of one benchmark that are one row of its tables.
+
+        Raises:
+            ParameterError: see `farther.report.seeds.on_one_benchmark`.
+        """
         return on_one_benchmark(self.settings.seeds, self.params)
 
     def shown_method(self, run: Run) -> str:
@@ -96,19 +104,26 @@ class AllResults:
         return RunFiles(run.name, run.benchmark, self.artifacts).plots
 
     def method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
-        """Title of each method, as tables of these runs have it → its page; `up` is the path to the report's folder."""
-        labels = {title_of(name): name for name in self.params["methods"]}
-        labels |= {run.label(name): name for run in runs for name in run.methods}
-        return {label: f"{up}methods/{quote(name)}.html" for label, name in labels.items()}
+        """Title of each method, as tables of these runs have it → its page.
+
+        Args:
+            up: The path to the report's folder.
+            runs: The runs of the tables.
+        """
+        names_by_label = {title_of(name): name for name in self.params["methods"]}
+        for run in runs:
+            for name in run.methods:
+                names_by_label[run.label(name)] = name
+        return {label: f"{up}methods/{quote(name)}.html" for label, name in names_by_label.items()}
 
 
 def not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Methods that do not apply: title, runs and reason."""
-    found: dict[tuple[str, str], list[str]] = {}
+    runs_by_reason: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for method, reason in run.not_applicable.items():
-            found.setdefault((title_of(method), reason), []).append(run.full_title)
-    return [
-        {"method": title, "runs": names, "reason": reason}
-        for (title, reason), names in found.items()
-    ]
+            runs_by_reason.setdefault((title_of(method), reason), []).append(run.full_title)
+    rows = []
+    for (title, reason), names in runs_by_reason.items():
+        rows.append({"method": title, "runs": names, "reason": reason})
+    return rows

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import farther
 from farther import escaping
 
 #: `Authors, "Title", year, … arXiv:1234.56789`, as references of methods are written.
 REFERENCE = re.compile(
-    r'(?:[^",]*: )?(?P<authors>[^"]+), "(?P<title>[^"]+)".*?(?P<year>\d{4})\b.*?arXiv:(?P<arxiv>[\d.]+\d)'
+    r'(?:[^",]*: )?(?P<authors>[^"]+), "(?P<title>[^"]+)".*?(?P<year>\d{4})\b'
+    r".*?arXiv:(?P<arxiv>[\d.]+\d)"
 )
 
 #: `Authors, year: Title. arXiv:1234.56789` or a DOI's address, as papers are cited.
 CITATION = re.compile(
-    r"(?P<authors>.+), (?P<year>\d{4}): (?P<title>.+)\. (?:arXiv:(?P<arxiv>[\d.]+\d)|https://doi\.org/(?P<doi>[^\s{}]+))"
+    r"(?P<authors>.+), (?P<year>\d{4}): (?P<title>.+)\. "
+    r"(?:arXiv:(?P<arxiv>[\d.]+\d)|https://doi\.org/(?P<doi>[^\s{}]+))"
 )
 
 
@@ -34,38 +36,46 @@ def bibtex(citations: Iterable[str], references: Iterable[str]) -> str:
       eprint = {2010.03759},
       archivePrefix = {arXiv},
     """
-    own = {
+    fields = {
         "author": "{The farther developers}",
         "title": "{farther}",
         "version": farther.__version__,
     }
-    entries = {"farther": _entry("software", "farther", own)}
-    for pattern, texts in ((CITATION, citations), (REFERENCE, references)):
-        for found in filter(None, map(pattern.match, texts)):
-            parts = found.groupdict()
-            key = _key(parts)
-            entries.setdefault(key, _entry("misc", key, dict(_fields(parts))))
+    entries = {"farther": _entry("software", "farther", fields)}
+    matches = [CITATION.match(text) for text in citations]
+    matches += [REFERENCE.match(text) for text in references]
+    for match in matches:
+        if match is None:
+            continue
+        key = _key(match)
+        if key not in entries:
+            entries[key] = _entry("misc", key, _fields(match))
     return "\n".join(entries.values())
 
 
-def _key(parts: dict[str, str]) -> str:
-    author, word = re.search(r"\w*", parts["authors"]), re.search(r"\w{3,}|$", parts["title"])
-    return f"{author[0]}{parts['year']}{word[0]}".lower()  # type: ignore[index]
+def _key(match: re.Match[str]) -> str:
+    """First author, year and first long word of the title: "liu2020energy"."""
+    author = re.search(r"\w*", match["authors"])
+    word = re.search(r"\w{3,}|$", match["title"])
+    return f"{author[0]}{match['year']}{word[0]}".lower()  # type: ignore[index]
 
 
-def _fields(parts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    yield (
-        "author",
-        re.sub(r",? et al\.?", " and others", escaping.bibtex(parts["authors"])).replace(
-            ", ", " and "
-        ),
-    )
-    yield "title", f"{{{escaping.bibtex(parts['title'])}}}"
-    yield "year", parts["year"]
-    if parts.get("arxiv"):
-        yield from (("eprint", parts["arxiv"]), ("archivePrefix", "arXiv"))
-    if parts.get("doi"):
-        yield "doi", parts["doi"]
+def _fields(match: re.Match[str]) -> dict[str, str]:
+    """Fields of a matched citation or reference."""
+    authors = escaping.bibtex(match["authors"])
+    authors = re.sub(r",? et al\.?", " and others", authors).replace(", ", " and ")
+    fields = {
+        "author": authors,
+        "title": f"{{{escaping.bibtex(match['title'])}}}",
+        "year": match["year"],
+    }
+    identifiers = match.groupdict()
+    if identifiers.get("arxiv"):
+        fields["eprint"] = identifiers["arxiv"]
+        fields["archivePrefix"] = "arXiv"
+    if identifiers.get("doi"):
+        fields["doi"] = identifiers["doi"]
+    return fields
 
 
 def _entry(kind: str, key: str, fields: dict[str, str]) -> str:

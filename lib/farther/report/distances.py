@@ -1,8 +1,8 @@
-"""Outcomes of unknown objects by distance from what a detector knows, and the sentences that say what they show."""
+"""Outcomes of unknown objects by distance from what a detector knows, and sentences on them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,29 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
+from farther.evaluation.proposals import RecoveredObjects, SourceResults
+from farther.evaluation.results import SplitResults
 from farther.metrics.statistics.bootstrap import interval
+from farther.report.listing import with_and
 from farther.report.results import DISTANCES, Run, read_runs, title_of
 from farther.tables.parquet import read_batches
 
 #: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.
 OUTCOMES = {"tp_u": "found", "fn_missed": "missed", "fn_misclassified": "misclassified"}
+
+#: Columns of the data of the first figure.
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "panel": pl.String,
+    "run": pl.String,
+    "known": pl.String,
+    "method": pl.String,
+    "distance": pl.String,
+    "outcome": pl.String,
+    "share": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "objects": pl.Int64,
+}
 
 
 @dataclass(frozen=True)
@@ -26,14 +43,14 @@ class Shares:
 
     Args:
         objects: Number of unknown objects.
-        counts: Outcome → how many of them have it.
-        drawn: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {} without
-            replicates.
+        counts: Outcome → the number of objects with it.
+        replicates: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {}
+            without replicates.
     """
 
     objects: int
     counts: Mapping[str, int]
-    drawn: Mapping[str, np.ndarray]
+    replicates: Mapping[str, np.ndarray]
 
     def share(self, outcome: str) -> float:
         """Share of the objects with an outcome."""
@@ -41,7 +58,54 @@ class Shares:
 
     def interval(self, outcome: str) -> tuple[float, float] | None:
         """Its 95% interval over images; None without replicates."""
-        return interval(self.drawn[outcome]) if self.drawn else None
+        if not self.replicates:
+            return None
+        return interval(self.replicates[outcome])
+
+    def printed(self, outcome: str) -> str:
+        """The share in per cent, with its interval in brackets if it has one."""
+        return f"{100 * self.share(outcome):.0f}%{_bracket(self.interval(outcome))}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of the first figure: outcomes of a method of a run at a distance."""
+
+    run: Run
+    method: str
+    distance: str
+    shares: Shares
+
+
+@dataclass(frozen=True)
+class RecoveredMisses:
+    """What the first source of a run's proposals recovers of the unknown objects of a distance."""
+
+    run: Run
+    source_name: str
+    source: SourceResults
+    distance: str
+
+    @property
+    def objects(self) -> RecoveredObjects:
+        """Unknown objects of the distance."""
+        return self.source.distances[self.distance]
+
+    @property
+    def share(self) -> float:
+        """Share of the unknown objects that is recovered."""
+        return self.objects.values["recovered"] or 0
+
+
+@dataclass(frozen=True)
+class SplitWithoutBoxes:
+    """A split without boxes of unknown objects, with the outcomes of a run's images there."""
+
+    run: Run
+    method: str
+    split: str
+    details: SplitResults
+    share: float
 
 
 @dataclass(frozen=True)
@@ -51,300 +115,419 @@ class Distances:
     Args:
         runs: All of them.
         artifacts: The artifacts folder.
-        wanted: The method that is shown, by its name in params.yaml; None for the default of each
-            run.
+        method: The method whose outcomes are shown, by its name in params.yaml; None for the
+            default of each run.
     """
 
     runs: Sequence[Run]
     artifacts: Path
-    wanted: str | None = None
+    method: str | None = None
 
     def shares(self, run: Run, method: str, distance: str) -> Shares | None:
         """Outcomes in all splits of a distance; None where they have no unknown object."""
         splits = [split.name for split in run.splits if split.distance == distance]
         counts = dict.fromkeys(OUTCOMES.values(), 0)
         for split in splits:
-            of_split = run.details(split, method).of_group("open_set")
+            values = run.details(split, method).of_group("open_set")
             for key, outcome in OUTCOMES.items():
-                counts[outcome] += int(of_split.get(key) or 0)
+                counts[outcome] += int(values.get(key) or 0)
         objects = sum(counts.values())
-        return Shares(objects, counts, self._drawn(run, method, splits)) if objects else None
+        if not objects:
+            return None
+        return Shares(objects, counts, self._replicates(run, method, splits))
 
-    def _drawn(self, run: Run, method: str, splits: Sequence[str]) -> dict[str, np.ndarray]:
+    def _replicates(self, run: Run, method: str, splits: Sequence[str]) -> dict[str, np.ndarray]:
+        """Outcome → its share in each bootstrap replicate of the pooled splits.
+
+        {} where a split has no replicates.
+        """
         files = RunFiles(run.name, run.benchmark, self.artifacts)
-        paths = [files.replicates(method, split) for split in splits]
-        names = ("unknown_objects", *OUTCOMES)
-        tables = [pl.concat(read_batches(path, names)) for path in paths if path.exists()]
-        if len(tables) < len(paths) or not all(
-            "unknown_objects" in table.columns for table in tables
-        ):
-            return {}
-        total = np.sum([table["unknown_objects"].to_numpy() for table in tables], axis=0)
-        with np.errstate(invalid="ignore"):
-            return {
-                outcome: np.sum([table[key].to_numpy() for table in tables], axis=0) / total
-                for key, outcome in OUTCOMES.items()
-            }
+        tables = []
+        for split in splits:
+            path = files.replicates(method, split)
+            if not path.exists():
+                return {}
+            table = pl.concat(read_batches(path, ("unknown_objects", *OUTCOMES)))
+            if "unknown_objects" not in table.columns:
+                return {}
+            tables.append(table)
+
+        objects = _pooled(tables, "unknown_objects")
+        shares = {}
+        for key, outcome in OUTCOMES.items():
+            with np.errstate(invalid="ignore"):  # a replicate may have no unknown object
+                shares[outcome] = _pooled(tables, key) / objects
+        return shares
 
     def recovered(self, run: Run, distance: str) -> float:
-        """Share of the unknown objects of a distance that the first source of a run's proposals recovers at τ_o."""
-        found = run.first_source
-        values = (
-            found[1].distances[distance].values if found and distance in found[1].distances else {}
-        )
-        return float(values.get("recovered") or 0)
+        """Share of the unknown objects of a distance that a run's proposals recover at τ_o.
+
+        The proposals are those of its first source.
+        """
+        if run.first_source is None:
+            return 0.0
+        _, source = run.first_source
+        if distance not in source.distances:
+            return 0.0
+        return float(source.distances[distance].values.get("recovered") or 0)
 
     @cached_property
-    def shown(self) -> list[tuple[Run, str]]:
-        """The runs, and the method that each is shown with."""
-        return [(run, run.shown_method(self.wanted)) for run in self.runs]
+    def runs_with_method(self) -> list[tuple[Run, str]]:
+        """The runs, each with the method whose outcomes are shown."""
+        return [(run, run.shown_method(self.method)) for run in self.runs]
 
     @cached_property
     def compared(self) -> list[tuple[Run, str]]:
-        """Those of `shown` that sentences compare: detectors of boxes, or classifiers where there are no others."""
-        return [pair for pair in self.shown if not pair[0].whole_images] or self.shown
+        """Pairs of `runs_with_method` that sentences compare.
+
+        These are detectors of boxes, or classifiers where there are no detectors.
+        """
+        detectors = [pair for pair in self.runs_with_method if not pair[0].whole_images]
+        return detectors or self.runs_with_method
 
     @cached_property
-    def panels(self) -> dict[str, list[tuple[Run, str, str, Shares]]]:
-        """Title → run, method, distance and outcomes of each bar, the nearest first.
+    def panels(self) -> dict[str, list[Bar]]:
+        """Title → its bars, the nearest first.
 
         Runs with one title, such as a detector trained on two ID datasets, share a panel; see
         `panel_titles`.
         """
-        bars = [
-            (run, method, distance, shares)
-            for run, method in self.shown
-            for distance in DISTANCES
-            if (shares := self.shares(run, method, distance))
-        ]
-        shown = {run.name: [bar[2] for bar in bars if bar[0] is run] for run, *_ in bars}
-        titles = panel_titles(self.runs, shown)
-        found: dict[str, list[tuple[Run, str, str, Shares]]] = {
-            title: [] for title in titles.values()
-        }
-        for bar in sorted(bars, key=lambda bar: DISTANCES.index(bar[2])):
-            found[titles[bar[0].name]].append(bar)
-        return found
+        bars = []
+        distances_by_run: dict[str, list[str]] = {}
+        for run, method in self.runs_with_method:
+            for distance in DISTANCES:
+                shares = self.shares(run, method, distance)
+                if shares is not None:
+                    bars.append(Bar(run, method, distance, shares))
+                    distances_by_run.setdefault(run.name, []).append(distance)
+
+        titles = panel_titles(self.runs, distances_by_run)
+        panels: dict[str, list[Bar]] = {title: [] for title in titles.values()}
+        for distance in DISTANCES:
+            for bar in bars:
+                if bar.distance == distance:
+                    panels[titles[bar.run.name]].append(bar)
+        return panels
 
     @cached_property
     def rows(self) -> pl.DataFrame:
         """One row per bar and outcome, as the figure's data: shares with 95% intervals."""
         rows: list[dict[str, Any]] = []
         for panel, bars in self.panels.items():
-            for run, method, distance, shares in bars:
-                place = {
-                    "panel": panel,
-                    "run": run.name,
-                    "known": run.known_title,
-                    "method": method,
-                }
-                # Matching is of all objects here and of missed ones there: they can differ in a
-                # few.
-                recovered = min(self.recovered(run, distance), shares.share("missed"))
-                for outcome in OUTCOMES.values():
-                    low, high = shares.interval(outcome) or (None, None)
-                    part: dict[str, Any] = {"low": low, "high": high, "objects": shares.objects}
-                    part["share"] = shares.share(outcome)
-                    if outcome == "missed" and run.first_source:
-                        known = {"low": None, "high": None, "objects": shares.objects}
-                        more = {"outcome": "found by proposals", "share": recovered, **known}
-                        rows.append({**place, "distance": distance, **more})
-                        part["share"] -= recovered
-                    rows.append({**place, "distance": distance, "outcome": outcome, **part})
-        texts = dict.fromkeys(("panel", "run", "known", "method", "distance", "outcome"), pl.String)
-        numbers = dict.fromkeys(("share", "low", "high"), pl.Float64)
-        return pl.DataFrame(rows, schema={**texts, **numbers, "objects": pl.Int64})
+            for bar in bars:
+                rows += self._rows_of_bar(panel, bar)
+        return pl.DataFrame(rows, schema=COLUMNS)
+
+    def _rows_of_bar(self, panel: str, bar: Bar) -> list[dict[str, Any]]:
+        """One row per outcome; missed objects that proposals recover are one of their own."""
+        description = {
+            "panel": panel,
+            "run": bar.run.name,
+            "known": bar.run.known_title,
+            "method": bar.method,
+            "distance": bar.distance,
+            "objects": bar.shares.objects,
+        }
+        rows = []
+        for outcome in OUTCOMES.values():
+            share = bar.shares.share(outcome)
+            low, high = bar.shares.interval(outcome) or (None, None)
+            if outcome == "missed" and bar.run.first_source:
+                # Detections are matched with all objects here, and proposals with missed ones
+                # only: the two can differ in a few objects.
+                recovered = min(self.recovered(bar.run, bar.distance), share)
+                share -= recovered
+                rows.append({**description, "outcome": "found by proposals", "share": recovered})
+            values = {"outcome": outcome, "share": share, "low": low, "high": high}
+            rows.append({**description, **values})
+        return rows
 
     def sentences(self) -> list[str]:
-        """What the figure shows, in up to five sentences computed from the results."""
-        found = [
+        """Up to five sentences on the figure, computed from the results."""
+        sentences = [
             self._nearest(),
             self._proposals(),
             self._trend(),
             self.best_method(),
             self._without_boxes(),
         ]
-        return [sentence for sentence in found if sentence]
+        return [sentence for sentence in sentences if sentence]
 
     def _nearest(self) -> str | None:
-        """The detector that takes most of the nearest unknown objects for a known class."""
-        distance = next(
-            (d for d in DISTANCES if any(self.shares(*pair, d) for pair in self.compared)), None
-        )
-        bars = [
-            (*pair, shares)
-            for pair in self.compared
-            if (shares := self.shares(*pair, distance or ""))
-        ]
+        """The detector that misclassifies the largest share of the nearest unknown objects."""
+        bars = self._nearest_bars()
         if not bars:
             return None
-        run, method, shares = max(bars, key=lambda bar: bar[2].share("misclassified"))
-        part = _percent(shares, "misclassified")
-        parts = [
-            f"misclassifies {part} of the {shares.objects:,} {distance} unknown objects as known classes",
-            *([] if run.whole_images else [f"misses {_percent(shares, 'missed')}"]),
-            f"finds {_percent(shares, 'found')} as unknown",
+        bar = max(bars, key=lambda bar: bar.shares.share("misclassified"))
+        shares = bar.shares
+        clauses = [
+            f"misclassifies {shares.printed('misclassified')} of the {shares.objects:,} "
+            f"{bar.distance} unknown objects as known classes"
         ]
-        parts[0] += f" (the most of {len(bars)} detectors)" if len(bars) > 1 else ""
-        return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]} (method: {run.label(method)})."
+        if len(bars) > 1:
+            clauses[0] += f" (the most of {len(bars)} detectors)"
+        if not bar.run.whole_images:
+            clauses.append(f"misses {shares.printed('missed')}")
+        clauses.append(f"finds {shares.printed('found')} as unknown")
+        label = bar.run.label(bar.method)
+        return f"{bar.run.full_title} {with_and(clauses)} (method: {label})."
+
+    def _nearest_bars(self) -> list[Bar]:
+        """Bars of the nearest distance with unknown objects, of the compared runs."""
+        for distance in DISTANCES:
+            bars = []
+            for run, method in self.compared:
+                shares = self.shares(run, method, distance)
+                if shares is not None:
+                    bars.append(Bar(run, method, distance, shares))
+            if bars:
+                return bars
+        return []
 
     def _proposals(self) -> str | None:
-        """The detector whose own proposals recover most of the nearest unknown objects that it misses."""
-        with_source = [(run, *run.first_source) for run, _ in self.compared if run.first_source]
-        of_any = {distance for _, _, source in with_source for distance in source.distances}
-        nearest = next((distance for distance in DISTANCES if distance in of_any), "")
-        found = [(*one, nearest) for one in with_source if nearest in one[2].distances]
-        if not found:
+        """The detector whose own proposals recover the largest share of the nearest objects."""
+        candidates = self._nearest_recovered()
+        if not candidates:
             return None
-        gain = lambda one: one[2].distances[one[3]].values["recovered"] or 0  # noqa: E731
-        run, name, source, distance = max(found, key=gain)
-        of = source.distances[distance]
-        share, before = of.values["still_missed"], of.values["missed"]
-        if share is None or before is None:
+        best = max(candidates, key=lambda misses: misses.share)
+        values = best.objects.values
+        still_missed = values["still_missed"]
+        missed = values["missed"]
+        if still_missed is None or missed is None:
             return None
-        if not gain((run, name, source, distance)):
+        if not best.share:
             return "Proposals recover none of the missed unknown objects."
-        within = _bracket(*(of.intervals.get("still_missed") or (None, None)))
-        most = f" (the most of {len(found)} detectors)" if len(found) > 1 else ""
+        bracket = _bracket(best.objects.intervals.get("still_missed"))
+        rank = ""
+        if len(candidates) > 1:
+            rank = f" (the most of {len(candidates)} detectors)"
         return (
-            f"At {source.alarms:.2g} false alarms per ID image, proposals ({name}) reduce the share of "
-            f"{distance} unknown objects that {run.full_title} misses from {100 * before:.0f}% to "
-            f"{100 * share:.0f}%{within}{most}."
+            f"At {best.source.alarms:.2g} false alarms per ID image, "
+            f"proposals ({best.source_name}) reduce the share of {best.distance} unknown objects "
+            f"that {best.run.full_title} misses from {100 * missed:.0f}% to "
+            f"{100 * still_missed:.0f}%{bracket}{rank}."
         )
 
+    def _nearest_recovered(self) -> list[RecoveredMisses]:
+        """Results of the first source of each compared run, at the nearest distance of any."""
+        runs = [run for run, _ in self.compared]
+        for distance in DISTANCES:
+            results = []
+            for run in runs:
+                if run.first_source is None:
+                    continue
+                name, source = run.first_source
+                if distance in source.distances:
+                    results.append(RecoveredMisses(run, name, source, distance))
+            if results:
+                return results
+        return []
+
     def _without_boxes(self) -> str | None:
-        """The detector that takes something for a known class in most images of a split without unknown objects."""
-        found = []
+        """The detector that detects a known class in most images of a split without boxes."""
+        candidates = self._splits_without_boxes()
+        if not candidates:
+            return None
+        worst = max(candidates, key=lambda candidate: candidate.share)
+        images = worst.details.groups["images"]
+        bracket = _bracket(images.intervals.get("as_known"))
+        rank = ""
+        if len(candidates) > 1:
+            rank = f" (the most of {len(candidates)} pairs of detector and split)"
+        return (
+            f"{worst.run.full_title} detects a known class in {100 * worst.share:.0f}%{bracket} of "
+            f"the {images.values['images']:,} images of {worst.split}, "
+            f"which have no boxes of unknown objects{rank} "
+            f"(method: {worst.run.label(worst.method)})."
+        )
+
+    def _splits_without_boxes(self) -> list[SplitWithoutBoxes]:
+        """Splits of the compared runs whose unknown objects have no boxes."""
+        splits = []
         for run, method in self.compared:
             for split in run.splits:
                 details = run.details(split.name, method)
                 share = details.of_group("images").get("as_known")
-                if share is not None and not details.of_group("open_set").get("unknown_objects"):
-                    found.append((share, run, method, split.name, details))
-        if not found:
-            return None
-        share, run, method, where, details = max(found, key=lambda one: one[0])
-        count = details.of_group("images")["images"]
-        within = _bracket(*(details.groups["images"].intervals.get("as_known") or (None, None)))
-        most = f" (the most of {len(found)} pairs of detector and split)" if len(found) > 1 else ""
-        return (
-            f"{run.full_title} detects a known class in {100 * share:.0f}%{within} of the {count:,} images of {where}, "
-            f"which have no boxes of unknown objects{most} (method: {run.label(method)})."
-        )
+                objects = details.of_group("open_set").get("unknown_objects")
+                if share is not None and not objects:
+                    splits.append(SplitWithoutBoxes(run, method, split.name, details, share))
+        return splits
 
     def _trend(self) -> str | None:
-        """Change of misclassification from the nearest to the farthest distance within a run, mean over runs."""
-        pairs = []
-        for run, method in self.compared:
-            of_run = [
-                shares for distance in DISTANCES if (shares := self.shares(run, method, distance))
-            ]
-            present = [d for d in DISTANCES if any(split.distance == d for split in run.splits)]
-            if len(of_run) > 1:
-                pairs.append((present[0], present[-1], of_run[0], of_run[-1]))
-        kinds = {(first, last) for first, last, *_ in pairs}
-        if len(kinds) != 1:
+        """Change of misclassification from the nearest to the farthest distance, mean over runs."""
+        ends = self._nearest_and_farthest()
+        names = {(nearest.distance, farthest.distance) for nearest, farthest in ends}
+        if len(names) != 1:
             return None
-        (first, last), outcome = kinds.pop(), "misclassified"
-        change = float(
-            np.mean([far.share(outcome) - near.share(outcome) for *_, near, far in pairs])
-        )
-        within = ""
-        if all(near.drawn and far.drawn for *_, near, far in pairs):
-            drawn = np.mean(
-                [far.drawn[outcome] - near.drawn[outcome] for *_, near, far in pairs], axis=0
-            )
-            low, high = interval(drawn) or (np.nan, np.nan)
+        ((first, last),) = names
+        outcome = "misclassified"
+        changes = [far.shares.share(outcome) - near.shares.share(outcome) for near, far in ends]
+        change = float(np.mean(changes))
+
+        bracket = ""
+        if all(near.shares.replicates and far.shares.replicates for near, far in ends):
+            change_replicates = [
+                far.shares.replicates[outcome] - near.shares.replicates[outcome]
+                for near, far in ends
+            ]
+            low, high = interval(np.mean(change_replicates, axis=0)) or (np.nan, np.nan)
             if low <= 0 <= high:
                 return (
-                    f"From {first} to {last}, the misclassified share does not change significantly: "
-                    f"{100 * change:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(pairs))}."
+                    f"From {first} to {last}, the misclassified share does not change "
+                    f"significantly: {100 * change:+.0f} points "
+                    f"[{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(ends))}."
                 )
-            within = _bracket(*sorted((abs(low), abs(high))))
+            bracket = _bracket(sorted((abs(low), abs(high))))
         verb = "falls" if change < 0 else "rises"
-        points = f"{100 * abs(change):.0f} points{within}"
-        return f"From {first} to {last}, the misclassified share {verb} by {points}, {_mean_of(len(pairs))}."
+        points = f"{100 * abs(change):.0f} points{bracket}"
+        return (
+            f"From {first} to {last}, the misclassified share {verb} by {points}, "
+            f"{_mean_of(len(ends))}."
+        )
+
+    def _nearest_and_farthest(self) -> list[tuple[Bar, Bar]]:
+        """The nearest and the farthest bar of each compared run that has several.
+
+        The bars are called by the nearest and the farthest distance of the run's splits, with or
+        without unknown objects.
+        """
+        ends = []
+        for run, method in self.compared:
+            shares_of_run = []
+            for distance in DISTANCES:
+                shares = self.shares(run, method, distance)
+                if shares is not None:
+                    shares_of_run.append(shares)
+            if len(shares_of_run) < 2:
+                continue
+            distances_of_run = {split.distance for split in run.splits}
+            distances = [name for name in DISTANCES if name in distances_of_run]
+            nearest = Bar(run, method, distances[0], shares_of_run[0])
+            farthest = Bar(run, method, distances[-1], shares_of_run[-1])
+            ends.append((nearest, farthest))
+        return ends
 
     def best_method(self) -> str | None:
-        """The method that finds most unknown objects, against the one that is shown."""
-        reference = {method for _, method in self.compared}
-        common = (
-            set.intersection(*(set(run.methods) for run, _ in self.compared))
-            if self.compared
-            else set()
-        )
-        if len(reference) != 1 or not reference <= common or len(common) < 2:
+        """The method that finds most unknown objects, against the one that is shown.
+
+        None where the runs are shown with several methods, or have no second one in common.
+        """
+        references = {method for _, method in self.compared}
+        methods = self._common_methods()
+        if len(references) != 1 or not references <= methods or len(methods) < 2:
             return None
-        (shown,) = reference
-        pairs = [
-            (run, split.name)
-            for run, _ in self.compared
-            for split in run.splits
-            if all(
-                run.details(split.name, name).of_group("open_set").get("unknown_objects")
-                for name in common
-            )
-        ]
+        (reference,) = references
+        pairs = self._pairs_with_objects(methods)
         if not pairs:
             return None
-        means = {
-            name: float(np.mean([self._gain(run, split, name, shown) for run, split in pairs]))
-            for name in sorted(common - reference)
-        }
-        best = max(means, key=lambda name: means[name])
-        drawn = [
-            gains
-            for run, split in pairs
-            if (gains := self._drawn_gain(run, split, best, shown)) is not None
-        ]
-        text = f"{100 * means[best]:+.1f} points"
-        if len(drawn) < len(pairs):
-            most = f"finds the most unknown objects: {text} compared with {title_of(shown)}"
-            return f"Of {len(common)} methods, {title_of(best)} {most}."
-        low, high = interval(np.mean(drawn, axis=0)) or (np.nan, np.nan)
-        text += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
-        significant = sum((interval(one) or (0, 0))[0] > 0 for one in drawn)
-        most = f"finds the most unknown objects, {text} compared with {title_of(shown)}"
+
+        gains = {}
+        for method in sorted(methods - references):
+            per_pair = [_gain(run, split, method, reference) for run, split in pairs]
+            gains[method] = float(np.mean(per_pair))
+        best = max(gains, key=gains.__getitem__)
+        points = f"{100 * gains[best]:+.1f} points"
+        opening = f"Of {len(methods)} methods, {title_of(best)}"
+        shown_title = title_of(reference)
+
+        replicates = []
+        for run, split in pairs:
+            of_pair = self._gain_replicates(run, split, best, reference)
+            if of_pair is None:
+                return (
+                    f"{opening} finds the most unknown objects: {points} compared with "
+                    f"{shown_title}."
+                )
+            replicates.append(of_pair)
+        low, high = interval(np.mean(replicates, axis=0)) or (np.nan, np.nan)
+        points += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+        comparison = f"finds the most unknown objects, {points} compared with {shown_title}"
         if not low > 0:
-            most = f"finds the most unknown objects, but not significantly more than {title_of(shown)}: {text}"
-        where = f"significant for {significant} of {len(drawn)} pairs of detector and split"
-        return f"Of {len(common)} methods, {title_of(best)} {most} on average; the gain is {where}."
-
-    def _gain(self, run: Run, split: str, method: str, reference: str) -> float:
-        """Difference in the share of a split's unknown objects that is found."""
-        first, second = (
-            run.details(split, name).of_group("open_set") for name in (method, reference)
+            comparison = (
+                f"finds the most unknown objects, but not significantly more than {shown_title}: "
+                f"{points}"
+            )
+        significant = 0
+        for of_pair in replicates:
+            low_of_pair, _ = interval(of_pair) or (0, 0)
+            if low_of_pair > 0:
+                significant += 1
+        return (
+            f"{opening} {comparison} on average; the gain is "
+            f"significant for {significant} of {len(replicates)} pairs of detector and split."
         )
-        return (first["r_u"] or 0) - (second["r_u"] or 0)
 
-    def _drawn_gain(self, run: Run, split: str, method: str, reference: str) -> np.ndarray | None:
-        """Paired replicates of `_gain`; None where there are none."""
-        first, second = (
-            self._drawn(run, name, [split]).get("found") for name in (method, reference)
-        )
-        return None if first is None or second is None else first - second
+    def _common_methods(self) -> set[str]:
+        """Methods that all compared runs have."""
+        if not self.compared:
+            return set()
+        return set.intersection(*(set(run.methods) for run, _ in self.compared))
+
+    def _pairs_with_objects(self, methods: Iterable[str]) -> list[tuple[Run, str]]:
+        """Runs and splits where each of some methods was measured on unknown objects."""
+        pairs = []
+        for run, _ in self.compared:
+            for split in run.splits:
+                counts = [
+                    run.details(split.name, method).of_group("open_set").get("unknown_objects")
+                    for method in methods
+                ]
+                if all(counts):
+                    pairs.append((run, split.name))
+        return pairs
+
+    def _gain_replicates(
+        self, run: Run, split: str, method: str, reference: str
+    ) -> np.ndarray | None:
+        """Paired replicates of `_gain`, ndarray of shape (B,); None where there are none."""
+        of_method = self._replicates(run, method, [split]).get("found")
+        of_reference = self._replicates(run, reference, [split]).get("found")
+        if of_method is None or of_reference is None:
+            return None
+        return of_method - of_reference
+
+
+def _gain(run: Run, split: str, method: str, reference: str) -> float:
+    """Difference of two methods in the share of a split's unknown objects that is found."""
+    recall = run.details(split, method).of_group("open_set")["r_u"] or 0
+    reference_recall = run.details(split, reference).of_group("open_set")["r_u"] or 0
+    return recall - reference_recall
+
+
+def _pooled(tables: Iterable[pl.DataFrame], column: str) -> np.ndarray:
+    """Sum of a column over the tables of several splits, ndarray of shape (B,)."""
+    return np.sum([table[column].to_numpy() for table in tables], axis=0)
 
 
 def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Run → the title that it is shown under: its own, which runs share that have no distance in common, or its name.
+    """Run → the title of its panel.
+
+    It is the run's own title, which runs that have no distance in common share, or its name.
 
     Args:
         runs: The runs.
         distances: Run → the distances that are shown of it; runs that are not there get no title.
     """
-    by_title: dict[str, list[str]] = {}
+    names_by_title: dict[str, list[str]] = {}
     for run in runs:
         if run.name in distances:
-            by_title.setdefault(run.title, []).append(run.name)
-    found: dict[str, str] = {}
-    for title, names in by_title.items():
-        present = [distance for name in names for distance in distances[name]]
-        found |= {name: title if len(set(present)) == len(present) else name for name in names}
-    return found
+            names_by_title.setdefault(run.title, []).append(run.name)
+
+    titles: dict[str, str] = {}
+    for title, names in names_by_title.items():
+        distances_of_title = [distance for name in names for distance in distances[name]]
+        are_disjoint = len(set(distances_of_title)) == len(distances_of_title)
+        for name in names:
+            titles[name] = title if are_disjoint else name
+    return titles
 
 
 def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
-    """Up to three sentences on what the results show; `root` is the project's folder.
+    """Up to five sentences on the results.
+
+    Args:
+        params: params.yaml, parsed.
+        root: The project's folder.
 
     Raises:
         ParameterError: `report.method` names no method of a run, or a section of params.yaml is
@@ -353,18 +536,19 @@ def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
     """
     artifacts = Path(root) / "artifacts"
     runs = [run for run in read_runs(params, artifacts) if run.is_evaluated]
-    return Distances(runs, artifacts, (params.get("report") or {}).get("method")).sentences()
+    method = (params.get("report") or {}).get("method")
+    return Distances(runs, artifacts, method).sentences()
 
 
-def _percent(shares: Shares, outcome: str) -> str:
-    return (
-        f"{100 * shares.share(outcome):.0f}%{_bracket(*(shares.interval(outcome) or (None, None)))}"
-    )
-
-
-def _bracket(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+def _bracket(ends: Sequence[float] | None) -> str:
+    """An interval in per cent, as " [20, 30]"; "" where there is none."""
+    if ends is None:
+        return ""
+    low, high = ends
+    return f" [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def _mean_of(runs: int) -> str:
-    return f"mean over {runs} detectors" if runs > 1 else "for its one detector"
+    if runs > 1:
+        return f"mean over {runs} detectors"
+    return "for its one detector"

@@ -15,7 +15,17 @@ from farther.scoring.entries import read_entry
 
 
 class MethodText(NamedTuple):
-    """The documentation of a method: its docstring in parts, what it reads of a region, and its parameters."""
+    """The documentation of a method.
+
+    Args:
+        name: The method.
+        summary: First sentence of its docstring.
+        more: What follows it.
+        formula: The formula of the score.
+        references: Papers and code.
+        reads: The inputs that it reads of a region, in words.
+        parameters: Its parameters; None without any.
+    """
 
     name: str
     summary: str
@@ -27,73 +37,101 @@ class MethodText(NamedTuple):
 
 
 def texts_of(entry: str, values: Mapping[str, Any]) -> list[MethodText]:
-    """The documentation of a line of section `methods`: of its method, or of all methods that it chooses from."""
-    read = read_entry(entry, values)
-    choice = read.search or read.oracle
-    return [_text(name) for name in (sorted(choice.grids) if choice else [read.method])]
+    """The documentation of a line of section `methods`.
+
+    It is that of its method, or of all methods that it chooses from.
+
+    Args:
+        entry: The line's name.
+        values: Its parameters.
+    """
+    settings = read_entry(entry, values)
+    choice = settings.search or settings.oracle
+    if choice:
+        return [_text(name) for name in sorted(choice.grids)]
+    return [_text(settings.method)]
 
 
 def _text(name: str) -> MethodText:
     cls = METHODS.get(name)
     text = describe(cls)
-    rows = [
-        {"Parameter": p.name, "Default": p.default, "Meaning": p.description}
-        for p in text.parameters
-    ]
-    parameters = Listing.of(f"Parameters of {name}.", rows) if rows else None
-    references = [
-        " ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part
-    ]
-    reads = [NEEDS.get(need, need) for need in sorted(cls.needs)]
+    parameters = None
+    if text.parameters:
+        rows = [
+            {"Parameter": p.name, "Default": p.default, "Meaning": p.description}
+            for p in text.parameters
+        ]
+        parameters = Listing.of(f"Parameters of {name}.", rows)
+    paragraphs = text.sections.get("References", "").split("\n\n")
+    references = [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph]
     return MethodText(
-        name,
-        text.summary,
-        text.text,
-        text.sections.get("Formula", ""),
-        references,
-        reads,
-        parameters,
+        name=name,
+        summary=text.summary,
+        more=text.text,
+        formula=text.sections.get("Formula", ""),
+        references=references,
+        reads=[NEEDS.get(need, need) for need in sorted(cls.needs)],
+        parameters=parameters,
     )
 
 
 def how_chosen(fitted: FittedMethod) -> str:
-    """Sentence on the choice of a fitted method's parameters, "" where they were given."""
+    """Sentence on the choice of a fitted method's parameters, "" where the user set them."""
     choice = fitted.choice
     if not choice:
         return ""
-    best = f"the best of {len(choice.trials)} by AUROC of ID split {choice.id_split!r} against OOD split "
+    best = (
+        f"the best of {len(choice.trials)} by AUROC of ID split {choice.id_split!r} "
+        f"against OOD split {choice.ood_split!r}"
+    )
     if choice.oracle:
-        return f"ORACLE, chosen on test data: {best}{choice.ood_split!r}, which results are reported on"
-    return f"chosen by search: {best}{choice.ood_split!r}, an OOD validation split"
+        return f"ORACLE, chosen on test data: {best}, which results are reported on"
+    return f"chosen by search: {best}, an OOD validation split"
 
 
 def remarks(run: Run, method: str) -> list[str]:
     """Remarks on a run's fitted method that matter when its values are compared with others."""
     fitted = run.fitted(method)
-    return [*filter(None, [how_chosen(fitted)]), *fitted.remarks]
+    choice = how_chosen(fitted)
+    if choice:
+        return [choice, *fitted.remarks]
+    return list(fitted.remarks)
 
 
 def note_on(run: Run) -> str:
     """All remarks on a run's methods in one paragraph, "" where there are none."""
-    found = {method: remarks(run, method) for method in run.methods}
-    parts = [f"{title_of(method)}: {'; '.join(texts)}" for method, texts in found.items() if texts]
-    return f"{run.full_title}, {'. '.join(parts)}." if parts else ""
+    notes = []
+    for method in run.methods:
+        texts = remarks(run, method)
+        if texts:
+            notes.append(f"{title_of(method)}: {'; '.join(texts)}")
+    if not notes:
+        return ""
+    return f"{run.full_title}, {'. '.join(notes)}."
 
 
 def parameters(run: Run, method: str) -> dict[str, Any]:
-    """Cells on a fitted method: its parameters and how they were chosen, τ, and the share of ID detections above it."""
-    given = run.fitted(method).params
-    written = ", ".join(f"{key} = {word(value)}" for key, value in given.items()) or "none"
-    found = run.method(method)
-    return {
-        "Parameters": "; ".join([written, *remarks(run, method)]),
-        "τ": found and f"{found.tau:.6g}",
-        "ID above τ (%)": found and found.id_regions_kept,
+    """Cells on a fitted method.
+
+    They hold its parameters and how they were chosen, τ, and the share of ID detections above it.
+    """
+    params = word(run.fitted(method).params)
+    cells: dict[str, Any] = {
+        "Parameters": "; ".join([params, *remarks(run, method)]),
+        "τ": None,
+        "ID above τ (%)": None,
     }
+    results = run.method(method)
+    if results is not None:
+        cells["τ"] = f"{results.tau:.6g}"
+        cells["ID above τ (%)"] = results.id_regions_kept
+    return cells
 
 
 def word(value: Any) -> str:
     """A value of a parameter in words."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} = {word(part)}" for key, part in value.items()) or "none"
-    return "none" if value is None else str(value)
+    if value is None:
+        return "none"
+    return str(value)

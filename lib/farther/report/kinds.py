@@ -7,10 +7,13 @@ from typing import Any
 
 from farther import methods
 
-POST_HOC, NATIVE, TEXT, IMPORTED = "post-hoc", "native", "text", "imported"
+POST_HOC = "post-hoc"
+NATIVE = "native"
+TEXT = "text"
+IMPORTED = "imported"
 
 #: Inputs of a method that compare an image with texts, where the classes are texts.
-_OF_CLASSES = frozenset({"logits", "last_layer"})
+_CLASS_INPUTS = frozenset({"logits", "last_layer"})
 
 
 def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) -> str:
@@ -32,18 +35,29 @@ def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) ->
         return NATIVE
     if method == "imported":
         return IMPORTED
-    labels = [*(detector.get("classes") or {}).values()]
-    also = f" + {NATIVE}" if None in labels or (detector.get("params") or {}).get("unknown") else ""
-    return _of_score(entry, method, detector) + also
+    kind = _kind_of_score(entry, method, detector)
+    if _labels_unknown(detector):
+        return f"{kind} + {NATIVE}"
+    return kind
 
 
-def _of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]) -> str:
-    needs = methods.get(method).needs if method in methods.names() else frozenset()
-    again = (detector.get("passes") or {}).get(entry.get("pass")) or {}
-    if again.get("kind") == "crops":
-        return TEXT if needs & _OF_CLASSES else POST_HOC
-    return (
-        TEXT
-        if detector.get("adapter") == "open_vocabulary" and needs & (_OF_CLASSES | {"score"})
-        else POST_HOC
-    )
+def _labels_unknown(detector: Mapping[str, Any]) -> bool:
+    """True if the detector itself labels objects as unknown."""
+    classes = detector.get("classes") or {}
+    params = detector.get("params") or {}
+    return None in classes.values() or bool(params.get("unknown"))
+
+
+def _kind_of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]) -> str:
+    """`TEXT` for scores from similarities to texts, else `POST_HOC`."""
+    needs: frozenset[str] = frozenset()
+    if method in methods.names():
+        needs = methods.get(method).needs
+    pass_settings = (detector.get("passes") or {}).get(entry.get("pass")) or {}
+
+    text_inputs: frozenset[str] = frozenset()
+    if pass_settings.get("kind") == "crops":
+        text_inputs = _CLASS_INPUTS
+    elif detector.get("adapter") == "open_vocabulary":
+        text_inputs = _CLASS_INPUTS | {"score"}
+    return TEXT if needs & text_inputs else POST_HOC

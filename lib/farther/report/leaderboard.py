@@ -1,7 +1,8 @@
-"""Metrics of runs of several projects on one page; only runs with the same inputs are ranked together.
+"""Metrics of runs of several projects on one page.
 
-All comes from files that git keeps: `artifacts/metrics` and `dvc.lock`, which has the digests of
-what the metrics were computed from, and of the metrics themselves.
+Only runs with the same inputs are ranked together. All of it is read from files that git keeps:
+`artifacts/metrics` and `dvc.lock`, which has the hashes of what the metrics were computed from, and
+of the metrics themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,7 +20,7 @@ import polars as pl
 from pydantic import Field
 
 from farther.errors import DataError, FartherError
-from farther.metrics.catalogue import METRICS
+from farther.metrics.catalogue import Metric
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import OOD, OPEN_SET, VALUES, cell, title_of, title_of_split, with_best
 from farther.report.site import Site
@@ -29,10 +30,11 @@ from farther.tables.files import digest
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
-#: All that the page shows, beside it.
+#: File beside the page with all that it shows.
 DATA = "leaderboard.json"
 
-KEPT = tuple(metric for metric in (*OOD, *OPEN_SET) if metric.name != "missed")
+#: Metrics that are read.
+RANKED = tuple(metric for metric in (*OOD, *OPEN_SET) if metric.name != "missed")
 
 #: Parameters that metrics depend on, by section of params.yaml; None: all of the section.
 PARAMETERS: dict[str, tuple[str, ...] | None] = {
@@ -41,8 +43,14 @@ PARAMETERS: dict[str, tuple[str, ...] | None] = {
     "fit": ("calibration_split", "keep", "threshold_rule"),
 }
 
-#: The stages that metrics of a run are made by.
-STAGES = ("infer", "fit", "score", "evaluate")
+#: Kinds of metrics with a table → what they show.
+TABLES = {"open_set": "unknown objects", "ood": "separation of OOD from ID"}
+
+#: Columns of a table's cells.
+COLUMNS: dict[str, type[pl.DataType]] = {**VALUES, "project": pl.String, "detector": pl.String}
+
+#: (split, method) → metric → value.
+Values = dict[tuple[str, str], dict[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -50,10 +58,10 @@ class StoredRun:
     """A run of a project, as git keeps it.
 
     Args:
-        project, commit, date, version: Where it is from; version of farther. "" where not known.
+        project, commit, date, version: Its origin; version of farther. "" where not known.
         run, title, benchmark: Names of the run, its detector and its benchmark.
         inputs: What must be the same for runs to be ranked together: {name: value}.
-        checkpoint, code: Digests of the checkpoint and of the code of the evaluation.
+        checkpoint, code: Hashes of the checkpoint and of the code of the evaluation.
         values: {(split, method): {metric: value}}.
     """
 
@@ -67,7 +75,7 @@ class StoredRun:
     inputs: dict[str, str]
     checkpoint: str
     code: str
-    values: dict[tuple[str, str], dict[str, float | None]]
+    values: Values
 
 
 class _File(Schema):
@@ -92,7 +100,7 @@ class _Lock(Schema):
 
 
 class _Metrics(Schema):
-    """The metrics of a method on a split, of which `KEPT` are numbers."""
+    """Metrics of `RANKED` of a method on a split."""
 
     kept: dict[str, float | None]
 
@@ -111,94 +119,155 @@ def read_stored_runs(
         DataError: there are no metrics, a file is damaged, or metrics are not those of dvc.lock;
             names file and field.
     """
-    metrics: dict[str, dict[str, bytes]] = {}
-    for path, content in files.items():
-        parts = PurePosixPath(path).parts
-        if parts[:2] == ("artifacts", "metrics") and len(parts) > 3:
-            metrics.setdefault(parts[2], {})["/".join(parts[3:])] = content
-    if not metrics:
+    texts_by_run = _texts_by_run(files)
+    if not texts_by_run:
         raise DataError(
             "no metrics of runs: expected RUN/SPLIT/METHOD.json", file=f"{name}: artifacts/metrics"
         )
-    place = f"{name}: dvc.lock"
+    lock_file = f"{name}: dvc.lock"
     if "dvc.lock" not in files:
-        raise DataError("absent: it has the digests of what metrics were computed from", file=place)
-    stages = check(
-        _Lock, parse_yaml(files["dvc.lock"].decode(errors="replace"), place), place
-    ).stages
-    found = re.search(
-        rb'^__version__ = "([\w.+-]{1,40})"$',
-        files.get("lib/farther/__init__.py", b""),
-        re.MULTILINE,
-    )
-    version = found[1].decode() if found else ""
-    return [
-        StoredRun(
-            name,
-            commit,
-            date,
-            version,
-            run,
-            **_locked(name, run, stages, texts),
+        raise DataError(
+            "absent: it has the digests of what metrics were computed from", file=lock_file
+        )
+    lock_text = files["dvc.lock"].decode(errors="replace")
+    stages = check(_Lock, parse_yaml(lock_text, lock_file), lock_file).stages
+    version = _version(files.get("lib/farther/__init__.py", b""))
+
+    runs = []
+    for run, texts in sorted(texts_by_run.items()):
+        locked = _locked_run(name, run, stages)
+        _check_metrics(name, run, locked, texts)
+        entry = locked.entry
+        stored = StoredRun(
+            project=name,
+            commit=commit,
+            date=date,
+            version=version,
+            run=run,
+            title=str(entry.get("title") or run),
+            benchmark=str(entry["benchmark"]),
+            inputs=_inputs(locked),
+            checkpoint=_checkpoint_digest(locked),
+            code=_code_digest(locked.fit, locked.score, locked.evaluate),
             values=_values(name, run, texts),
         )
-        for run, texts in sorted(metrics.items())
-    ]
+        runs.append(stored)
+    return runs
 
 
-def _locked(
-    project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]
-) -> dict[str, Any]:
-    """What dvc.lock says about a run, whose metrics must be those that its stage wrote."""
-    infer, fit, score, stage = (stages.get(f"{name}@{run}", _LockedStage()) for name in STAGES)
-    params = {**fit.params.get("params.yaml", {}), **stage.params.get("params.yaml", {})}
+def _texts_by_run(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Run → path below its folder of metrics → content."""
+    texts: dict[str, dict[str, bytes]] = {}
+    for path, content in files.items():
+        parts = PurePosixPath(path).parts
+        if parts[:2] == ("artifacts", "metrics") and len(parts) > 3:
+            texts.setdefault(parts[2], {})["/".join(parts[3:])] = content
+    return texts
+
+
+def _version(source: bytes) -> str:
+    """The version of farther in the source of its `__init__.py`; "" where it has none."""
+    match = re.search(rb'^__version__ = "([\w.+-]{1,40})"$', source, re.MULTILINE)
+    if match is None:
+        return ""
+    return match[1].decode()
+
+
+@dataclass(frozen=True)
+class _LockedRun:
+    """The stages of a run in dvc.lock.
+
+    Args:
+        infer, fit, score, evaluate: The stages; without content where dvc.lock has none.
+        params: Parameters of `fit` and `evaluate`, by section of params.yaml.
+        entry: The run's entry of section `detectors`.
+        splits: Hash of the splits of its benchmark.
+    """
+
+    infer: _LockedStage
+    fit: _LockedStage
+    score: _LockedStage
+    evaluate: _LockedStage
+    params: dict[str, Any]
+    entry: dict[str, Any]
+    splits: str
+
+
+def _locked_run(project: str, run: str, stages: Mapping[str, _LockedStage]) -> _LockedRun:
+    """The stages of a run.
+
+    Raises:
+        DataError: dvc.lock has no hash of the splits that the run was evaluated on.
+    """
+    fit = stages.get(f"fit@{run}", _LockedStage())
+    evaluate = stages.get(f"evaluate@{run}", _LockedStage())
+    params = {**fit.params.get("params.yaml", {}), **evaluate.params.get("params.yaml", {})}
     entry = params.get(f"detectors.{run}")
-    entry = entry if isinstance(entry, dict) else {}
-    deps, outs = (
-        {file.path: file.md5.removesuffix(".dir") for file in kind}
-        for kind in (stage.deps, stage.outs)
-    )
-    splits = deps.get(f"artifacts/splits/{entry.get('benchmark')}")
+    if not isinstance(entry, dict):
+        entry = {}
+    splits = _digest_of(evaluate.deps, f"artifacts/splits/{entry.get('benchmark')}")
     if not splits:
-        problem = "no detector with the digest of its benchmark's splits"
-        raise DataError(problem, file=f"{project}: dvc.lock", field=f"stages.evaluate@{run}")
-    listed = [
-        {"md5": hashlib.md5(texts[path]).hexdigest(), "relpath": path} for path in sorted(texts)
-    ]
-    if (
-        outs.get(f"artifacts/metrics/{run}")
-        != hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest()
-    ):
-        problem = (
-            "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both"
+        raise DataError(
+            "no detector with the digest of its benchmark's splits",
+            file=f"{project}: dvc.lock",
+            field=f"stages.evaluate@{run}",
         )
-        raise DataError(problem, file=f"{project}: artifacts/metrics/{run}")
-    benchmark, weights = str(entry["benchmark"]), entry.get("weights")
-    inputs = {"benchmark": benchmark, "splits": splits}
+    return _LockedRun(
+        infer=stages.get(f"infer@{run}", _LockedStage()),
+        fit=fit,
+        score=stages.get(f"score@{run}", _LockedStage()),
+        evaluate=evaluate,
+        params=params,
+        entry=entry,
+        splits=splits,
+    )
+
+
+def _digest_of(files: Iterable[_File], path: Any) -> str:
+    """Hash of an input or output of a stage; "" where it is not one."""
+    for file in files:
+        if file.path == path:
+            return file.md5.removesuffix(".dir")
+    return ""
+
+
+def _check_metrics(project: str, run: str, locked: _LockedRun, texts: Mapping[str, bytes]) -> None:
+    """Compares the files of metrics with dvc.lock, by DVC's hash of a folder.
+
+    Raises:
+        DataError: they are not the metrics that the stage wrote.
+    """
+    entries = [
+        {"md5": hashlib.md5(content).hexdigest(), "relpath": path}
+        for path, content in sorted(texts.items())
+    ]
+    folder_digest = hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    if _digest_of(locked.evaluate.outs, f"artifacts/metrics/{run}") != folder_digest:
+        raise DataError(
+            "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both",
+            file=f"{project}: artifacts/metrics/{run}",
+        )
+
+
+def _inputs(locked: _LockedRun) -> dict[str, str]:
+    """What must be the same for runs to be ranked together: {name: value}."""
+    inputs = {"benchmark": str(locked.entry["benchmark"]), "splits": locked.splits}
     for section, names in PARAMETERS.items():
-        chosen = {
-            key: value
-            for key, value in sorted((params.get(section) or {}).items())
-            if not names or key in names
-        }
-        inputs |= {
-            f"{section}.{key}": json.dumps(value, default=str) for key, value in chosen.items()
-        }
-    return {
-        "title": str(entry.get("title") or run),
-        "benchmark": benchmark,
-        "inputs": inputs,
-        "checkpoint": next(
-            (file.md5.removesuffix(".dir") for file in infer.deps if file.path == weights), ""
-        ),
-        "code": _code_digest(fit, score, stage),
-    }
+        for key, value in sorted((locked.params.get(section) or {}).items()):
+            if names is None or key in names:
+                inputs[f"{section}.{key}"] = json.dumps(value, default=str)
+    return inputs
+
+
+def _checkpoint_digest(locked: _LockedRun) -> str:
+    """Hash of the run's checkpoint; "" where dvc.lock has none."""
+    return _digest_of(locked.infer.deps, locked.entry.get("weights"))
 
 
 def _code_digest(fit: _LockedStage, score: _LockedStage, evaluate: _LockedStage) -> str:
-    """Digest of the code of the three stages; "" where dvc.lock has none.
+    """Hash of the code of the three stages; "" where dvc.lock has none.
 
-    Version 1.0 had the stage `evaluate` alone: then it is the digest of this stage.
+    Version 1.0 had only the stage `evaluate`: then it is the hash of this stage.
     """
     digests = []
     for name, stage in (("fit", fit), ("score", score), ("evaluate", evaluate)):
@@ -210,24 +279,30 @@ def _code_digest(fit: _LockedStage, score: _LockedStage, evaluate: _LockedStage)
     return "".join(digests)[:16]
 
 
-def _values(
-    project: str, run: str, texts: Mapping[str, bytes]
-) -> dict[tuple[str, str], dict[str, float | None]]:
+def _values(project: str, run: str, texts: Mapping[str, bytes]) -> Values:
     """(split, method) → metrics, from the files of methods on OOD splits."""
-    found = {}
+    values = {}
     for path, content in sorted(texts.items()):
         split, _, file = path.rpartition("/")
-        if split and file != "detector.json":
-            place = f"{project}: artifacts/metrics/{run}/{path}"
-            metrics = parse_json(content, place)
-            if not isinstance(metrics, dict):
-                raise DataError("expected metrics by name", file=place)
-            kept = {metric.name: metrics[metric.name] for metric in KEPT if metric.name in metrics}
-            if kept:
-                found[split, file.removesuffix(".json")] = check(
-                    _Metrics, {"kept": kept}, place
-                ).kept
-    return found
+        if not split or file == "detector.json":
+            continue
+        metrics = _read_ranked(content, f"{project}: artifacts/metrics/{run}/{path}")
+        if metrics:
+            values[split, file.removesuffix(".json")] = metrics
+    return values
+
+
+def _read_ranked(content: bytes, place: str) -> dict[str, float | None]:
+    """Metrics of `RANKED` in a file of metrics.
+
+    Raises:
+        DataError: the file has no metrics by name, or a metric is not a number.
+    """
+    metrics = parse_json(content, place)
+    if not isinstance(metrics, dict):
+        raise DataError("expected metrics by name", file=place)
+    ranked = {metric.name: metrics[metric.name] for metric in RANKED if metric.name in metrics}
+    return check(_Metrics, {"kept": ranked}, place).kept
 
 
 @dataclass(frozen=True)
@@ -252,79 +327,113 @@ class RankedRuns:
     @property
     def tables(self) -> list[ResultTable]:
         """Methods of all runs as rows, the best mean rank first."""
-        labels = {
-            "Project": "project",
-            "Detector": "detector",
-            "Method": "label",
-            "Mean rank": "rank",
-        }
-        found = []
-        for kind, words in (("open_set", "unknown objects"), ("ood", "separation of OOD from ID")):
-            metrics = tuple(metric for metric in KEPT if metric.group == kind)
-            cells = _cells(self.runs, [metric.name for metric in metrics])
-            if len(cells):
-                caption = f"{self.title}: {words} (%)."
-                found.append(
-                    ResultTable(f"group-{self.name}-{kind}", caption, labels, metrics, cells)
-                )
-        return found
+        tables = []
+        for kind, description in TABLES.items():
+            metrics = tuple(metric for metric in RANKED if metric.group == kind)
+            cells = _cells(self.runs, metrics)
+            if cells.is_empty():
+                continue
+            table = ResultTable(
+                name=f"group-{self.name}-{kind}",
+                caption=f"{self.title}: {description} (%).",
+                labels={
+                    "Project": "project",
+                    "Detector": "detector",
+                    "Method": "label",
+                    "Mean rank": "rank",
+                },
+                metrics=metrics,
+                cells=cells,
+            )
+            tables.append(table)
+        return tables
 
 
 def ranked_together(runs: Sequence[StoredRun]) -> list[RankedRuns]:
-    """The runs by their inputs, the groups of a benchmark after each other and the largest first."""
-    by_inputs: dict[str, list[StoredRun]] = {}
+    """The runs in groups of the same inputs.
+
+    Groups of a benchmark follow each other, the largest first.
+    """
+    runs_by_inputs: dict[str, list[StoredRun]] = {}
     for run in runs:
-        by_inputs.setdefault(json.dumps(run.inputs, sort_keys=True), []).append(run)
-    ordered = sorted(by_inputs.values(), key=lambda group: (group[0].benchmark, -len(group)))
-    first: dict[str, dict[str, str]] = {}
+        runs_by_inputs.setdefault(json.dumps(run.inputs, sort_keys=True), []).append(run)
+    ordered = sorted(runs_by_inputs.values(), key=lambda group: (group[0].benchmark, -len(group)))
+
+    first_inputs: dict[str, dict[str, str]] = {}
     groups = []
     for number, group in enumerate(ordered, start=1):
-        here, there = group[0].inputs, first.setdefault(group[0].benchmark, group[0].inputs)
-        pairs = {
-            name: (here.get(name, "not set"), there.get(name, "not set"))
-            for name in sorted({*here, *there})
-        }
-        differences = [
-            f"{name}: {a[:60]} instead of {b[:60]}" for name, (a, b) in pairs.items() if a != b
-        ]
-        groups.append(RankedRuns(str(number), group, differences))
+        inputs = group[0].inputs
+        reference = first_inputs.setdefault(group[0].benchmark, inputs)
+        groups.append(RankedRuns(str(number), group, _differences(inputs, reference)))
     return groups
 
 
-def _cells(runs: Sequence[StoredRun], metrics: Sequence[str]) -> pl.DataFrame:
-    """One row per project, run, method, split and metric: those of `Run.values`, and the labels of the table."""
-    splits = sorted({split for run in runs for split, _ in run.values})
-    rows = []
+def _differences(inputs: Mapping[str, str], reference: Mapping[str, str]) -> list[str]:
+    """Sentences on the inputs that differ from reference inputs."""
+    differences = []
+    for name in sorted({*inputs, *reference}):
+        value = inputs.get(name, "not set")
+        reference_value = reference.get(name, "not set")
+        if value != reference_value:
+            differences.append(f"{name}: {value[:60]} instead of {reference_value[:60]}")
+    return differences
+
+
+def _cells(runs: Sequence[StoredRun], metrics: Sequence[Metric]) -> pl.DataFrame:
+    """One row per project, run, method, split and metric, the best mean rank first.
+
+    Returns:
+        The columns of `Run.values`, and the labels of the table: project, detector and rank, the
+        mean over splits and metrics of the method's rank among all runs and methods.
+    """
+    splits: set[str] = set()
+    for run in runs:
+        splits.update(split for split, _ in run.values)
+    rows: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
-        for method in dict.fromkeys(method for _, method in run.values):
-            about = {
-                "run": str(number),
+        rows += _rows_of_run(str(number), run, sorted(splits), metrics)
+
+    columns = ("split", "metric")
+    cells = pl.DataFrame(rows, schema=COLUMNS)
+    measured = cells.filter(pl.col("value").is_not_null().any().over(columns))
+    higher = [metric.name for metric in metrics if metric.higher_is_better]
+    is_higher_better = pl.col("metric").is_in(higher)
+    # The better, the larger; a row without a value is last.
+    quality = pl.when(is_higher_better).then(pl.col("value")).otherwise(-pl.col("value"))
+    rank = quality.fill_null(-math.inf).rank("min", descending=True).over(columns)
+    ranked = measured.with_columns(rank=rank)
+    mean_rank = pl.col("rank").mean().over("run", "method")
+    ordered = ranked.with_columns(mean_rank).sort("rank", maintain_order=True)
+    printed = ordered.with_columns(pl.col("rank").round(1).cast(pl.String))
+    return with_best(printed, over=columns)
+
+
+def _rows_of_run(
+    number: str, run: StoredRun, splits: Sequence[str], metrics: Sequence[Metric]
+) -> Iterator[dict[str, Any]]:
+    """One row per method, split and metric of a run.
+
+    Args:
+        number: Distinguishes the run from runs of the same name of other projects.
+        run: The run.
+        splits: Splits of any run.
+        metrics: The metrics.
+    """
+    for method in dict.fromkeys(method for _, method in run.values):
+        for split in splits:
+            values = run.values.get((split, method), {})
+            description = {
+                "run": number,
+                "benchmark": run.benchmark,
+                "project": run.project,
+                "detector": f"{run.title} ({run.run})",
                 "method": method,
                 "label": title_of(method),
-                "benchmark": run.benchmark,
+                "split": split,
+                "split_title": title_of_split(split),
             }
-            about |= {"project": run.project, "detector": f"{run.title} ({run.run})"}
-            for split in splits:
-                values = run.values.get((split, method), {})
-                place = {**about, "split": split, "split_title": title_of_split(split)}
-                rows += [
-                    {**place, **cell(METRICS[metric], values.get(metric))} for metric in metrics
-                ]
-    labels = dict.fromkeys(("project", "detector"), pl.String)
-    cells = pl.DataFrame(rows, schema={**VALUES, **labels})
-    column = ("split", "metric")
-    measured = cells.filter(pl.col("value").is_not_null().any().over(column))
-    rises = pl.col("metric").is_in(
-        [metric for metric in metrics if METRICS[metric].higher_is_better]
-    )
-    # The better, the larger; a row without a value is last.
-    quality = pl.when(rises).then(pl.col("value")).otherwise(-pl.col("value")).fill_null(-math.inf)
-    ranked = (
-        measured.with_columns(rank=quality.rank("min", descending=True).over(column))
-        .with_columns(pl.col("rank").mean().over("run", "method"))
-        .sort("rank", maintain_order=True)
-    )
-    return with_best(ranked.with_columns(pl.col("rank").round(1).cast(pl.String)), over=column)
+            for metric in metrics:
+                yield {**description, **cell(metric, values.get(metric.name))}
 
 
 def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
@@ -333,46 +442,55 @@ def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     Raises:
         FartherError: the folder contains something other than an earlier page.
     """
-    out, groups = Path(out), ranked_together(runs)
-    if out.exists() and not (out / DATA).is_file() and (not out.is_dir() or any(out.iterdir())):
+    out = Path(out)
+    if not _is_replaceable(out):
         raise FartherError(
             f"{out} contains something other than a leaderboard; choose another folder or empty it"
         )
+    groups = ranked_together(runs)
     with write_aside(out) as aside, Site(aside) as site:
         site.write("index.html", "leaderboard.html", groups=groups, provenance=_provenance(groups))
-        about = [
-            vars(run) | {"values": {"/".join(key): of for key, of in run.values.items()}}
-            for run in runs
-        ]
-        write_json(aside / DATA, about)
+        write_json(aside / DATA, [_as_json(run) for run in runs])
     return len(groups)
 
 
+def _is_replaceable(folder: Path) -> bool:
+    """True if a folder is absent, empty or an earlier leaderboard."""
+    if not folder.exists() or (folder / DATA).is_file():
+        return True
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _as_json(run: StoredRun) -> dict[str, Any]:
+    """A run with keys "split/method" of its values."""
+    values = {f"{split}/{method}": metrics for (split, method), metrics in run.values.items()}
+    return {**vars(run), "values": values}
+
+
 def _provenance(groups: Sequence[RankedRuns]) -> list[Listing]:
-    runs = [(group, run) for group in groups for run in group.runs]
-    projects = [
-        {
-            "Project": run.project,
-            "Commit": run.commit or ABSENT,
-            "Date": run.date or ABSENT,
-            "farther": run.version or ABSENT,
-        }
-        for run in {run.project: run for _, run in runs}.values()
-    ]
-    inputs = [
-        {
-            "Group": group.name,
-            "Project": run.project,
-            "Run": run.run,
-            "Checkpoint": run.checkpoint or ABSENT,
-            "Splits": run.inputs["splits"],
-            "Code": run.code or ABSENT,
-            "Inputs": digest(json.dumps(run.inputs)),
-        }
-        for group, run in runs
-    ]
+    """Tables of the projects, and of the inputs of each run."""
+    projects: dict[str, dict[str, str]] = {}
+    inputs = []
+    for group in groups:
+        for run in group.runs:
+            projects[run.project] = {
+                "Project": run.project,
+                "Commit": run.commit or ABSENT,
+                "Date": run.date or ABSENT,
+                "farther": run.version or ABSENT,
+            }
+            row = {
+                "Group": group.name,
+                "Project": run.project,
+                "Run": run.run,
+                "Checkpoint": run.checkpoint or ABSENT,
+                "Splits": run.inputs["splits"],
+                "Code": run.code or ABSENT,
+                "Inputs": digest(json.dumps(run.inputs)),
+            }
+            inputs.append(row)
     return [
-        Listing.of("Projects.", projects),
+        Listing.of("Projects.", projects.values()),
         Listing.of(
             "Digests of inputs; runs with another digest of code were evaluated by other code.",
             inputs,

@@ -16,13 +16,17 @@ ABSENT = "—"
 
 
 def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """A fraction in per cent with one decimal, without the sign, and its interval where it has one.
+    """A fraction in per cent with one decimal, without the sign, and its interval if it has one.
 
     >>> percent(0.4567), percent(0.4567, [0.25, 0.5]), percent(None)
     ('45.7', '45.7 (25.0 to 50.0)', '—')
     """
-    text = ABSENT if value is None else f"{100 * value:.1f}"
-    return text if interval is None else f"{text} ({between(interval)})"
+    text = ABSENT
+    if value is not None:
+        text = f"{100 * value:.1f}"
+    if interval is None:
+        return text
+    return f"{text} ({between(interval)})"
 
 
 def between(interval: Sequence[float] | None) -> str:
@@ -31,7 +35,21 @@ def between(interval: Sequence[float] | None) -> str:
     >>> between([0.25, 0.5])
     '25.0 to 50.0'
     """
-    return "" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
+    if interval is None:
+        return ""
+    low, high = interval
+    return f"{percent(low)} to {percent(high)}"
+
+
+def with_and(texts: Sequence[str]) -> str:
+    """Texts joined by commas and a last "and".
+
+    >>> with_and(["a", "b", "c"]), with_and(["a"]), with_and([])
+    ('a, b and c', 'a', '')
+    """
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,10 @@ class Listing:
         numbers: Sequence[str] = (),
         few: int = 0,
     ) -> Listing:
-        """A listing of rows that map headings to texts and numbers; a row may lack headings that others have."""
+        """A listing of rows that map headings to texts and numbers.
+
+        A row may lack headings that others have.
+        """
         return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers, few)
 
     def __len__(self) -> int:
@@ -67,45 +88,58 @@ class Listing:
     @property
     def heads(self) -> list[tuple[str, bool]]:
         """Heading of each column, and whether it is flush right."""
-        types = self.frame.schema.items()
-        return [
-            (name, type_.is_numeric() or type_ == pl.Null or name in self.numbers)
-            for name, type_ in types
-        ]
+        heads = []
+        for name, dtype in self.frame.schema.items():
+            is_right = dtype.is_numeric() or dtype == pl.Null or name in self.numbers
+            heads.append((name, is_right))
+        return heads
 
     @property
     def reasons(self) -> list[str]:
         """Why each row is grey, "" where it is not."""
-        found = []
-        columns = [
-            name
-            for name in COUNTS
-            if self.few and self.frame.schema.get(name, pl.String).is_integer()
-        ]
+        columns = self._count_columns()
+        if not columns:
+            return [""] * len(self)
+        reasons = []
         for row in self.frame.select(columns).to_dicts():
-            few = [
+            small_counts = [
                 f"{count} {name.lower()}"
                 for name, count in row.items()
                 if count is not None and count < self.few
             ]
-            found.append(
-                f"from {' and '.join(few)}: fewer than report.few = {self.few}" if few else ""
-            )
-        return found or [""] * len(self)
+            if small_counts:
+                counts = " and ".join(small_counts)
+                reasons.append(f"from {counts}: fewer than report.few = {self.few}")
+            else:
+                reasons.append("")
+        return reasons
+
+    def _count_columns(self) -> list[str]:
+        """Columns of `COUNTS` that can make a row grey."""
+        if not self.few:
+            return []
+        schema = self.frame.schema
+        return [name for name in COUNTS if name in schema and schema[name].is_integer()]
 
     @property
     def rows(self) -> Iterator[list[tuple[str, bool]]]:
         """The printed rows: the text of each cell, and whether it is flush right."""
         heads = self.heads
         for row in self.frame.iter_rows():
-            yield [
-                (_text(name, value), right) for (name, right), value in zip(heads, row, strict=True)
-            ]
+            cells = []
+            for (name, is_right), value in zip(heads, row, strict=True):
+                cells.append((_text(name, value), is_right))
+            yield cells
 
 
 def _text(heading: str, value: Any) -> str:
+    """A value as it is printed below a heading."""
     if value is None:
         return ABSENT
     if isinstance(value, float):
-        return percent(value) if heading.endswith("(%)") else f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        if heading.endswith("(%)"):
+            return percent(value)
+        return f"{value:.3f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -1,197 +1,263 @@
-"""Tables of further metrics: what flagging costs on ID images, and the groups of metrics on a detector's page."""
+"""Tables of further metrics.
+
+They show what flagging costs on ID images, and the groups of metrics on a detector's page.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import GroupTable
+from farther.evaluation.results import Evaluation, Interval, MetricValues
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
 from farther.report.results import VALUES, Run, cell
 from farther.report.tables import ResultTable, has_no_objects
 
-#: Metrics of the table of costs: of the detector alone, by kind of detector, then of a method.
-DETECTOR = {True: ("accuracy", "ece"), False: ("map50", "map")}
+#: Quality of classifiers and of detectors of boxes in the table of costs.
+CLASSIFIER_QUALITY = ("accuracy", "ece")
+DETECTOR_QUALITY = ("map50", "map")
+
+#: Metrics of a method in the table of costs.
 COSTS = ("false_alarms", "id_flagged")
+
+#: Metrics of the detector whose intervals have another name in `closed_set`.
+CLOSED_SET_NAMES = {"map50": "ap50", "map": "ap"}
 
 #: Heading of the ID test split among splits.
 ID_IMAGES = "ID test images"
 
+#: Heading of each outcome → its count.
+OUTCOMES = {
+    "Found (%)": "tp_u",
+    "Misclassified (%)": "fn_misclassified",
+    "Missed (%)": "fn_missed",
+}
+
+#: Metrics that are means over IoU thresholds.
+OVER_IOU = ("nose", "ap_u", "p_u", "r_u")
+
+#: COCO's metrics → headings.
+COCO = {
+    "ap": "mAP",
+    "ap50": "mAP50",
+    "ap75": "mAP75",
+    "ap_small": "small",
+    "ap_medium": "medium",
+    "ap_large": "large",
+    "ar_1": "AR1",
+    "ar_10": "AR10",
+    "ar": "AR100",
+}
+
 
 def further_tables(run: Run) -> Iterator[ResultTable]:
     """The tables of `farther.evaluation.groups` that the run has values of: methods as rows."""
-    shown: dict[GroupTable, list[Metric]] = {}
+    metrics_by_table: dict[GroupTable, list[Metric]] = {}
     for group in GROUPS.values():
         if group.table is not None:
-            shown.setdefault(group.table, []).extend(group.shown)
-    for table, metrics in shown.items():
-        cells = run.values_of(metrics)
-        name, caption = f"{run.name}-{table.name}", f"{run.full_title}: {table.caption}."
-        found = ResultTable(name, caption, {"Method": "label"}, tuple(metrics), cells)
-        if len(cells) and not (found.counted == "objects" and has_no_objects(cells)):
-            yield found
+            metrics_by_table.setdefault(group.table, []).extend(group.shown)
+
+    for group_table, metrics in metrics_by_table.items():
+        table = ResultTable(
+            name=f"{run.name}-{group_table.name}",
+            caption=f"{run.full_title}: {group_table.caption}.",
+            labels={"Method": "label"},
+            metrics=tuple(metrics),
+            cells=run.values_of(metrics),
+        )
+        if table.cells.is_empty():
+            continue
+        if table.counted == "objects" and has_no_objects(table.cells):
+            continue
+        yield table
 
 
 def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
-    """Quality on ID test images and what flagging costs there, detectors and methods as rows; classifiers apart."""
-    for whole_images, names in DETECTOR.items():
-        of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
-        if not of_kind:
+    """Quality on ID test images and what flagging costs there, detectors and methods as rows.
+
+    Classifiers have a table of their own.
+    """
+    for whole_images in (True, False):
+        runs_of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
+        if not runs_of_kind:
             continue
-        cells = pl.concat([_costs(run, (*names, *COSTS)) for run in of_kind])
-        if len(cells):
-            caption = (
-                f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections there that are flagged "
-                "as unknown: false alarms per 100 images, and share (%)."
-            )
-            metrics = tuple(METRICS[name] for name in (*names, *COSTS))
-            labels = {"Detector": "detector", "Method": "label"}
-            yield ResultTable(f"{benchmark}-costs", caption, labels, metrics, cells)
+        quality = CLASSIFIER_QUALITY if whole_images else DETECTOR_QUALITY
+        names = (*quality, *COSTS)
+        cells = pl.concat([_cost_cells(run, names) for run in runs_of_kind])
+        if cells.is_empty():
+            continue
+        yield ResultTable(
+            name=f"{benchmark}-costs",
+            caption=(
+                f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections "
+                "there that are flagged as unknown: false alarms per 100 images, and share (%)."
+            ),
+            labels={"Detector": "detector", "Method": "label"},
+            metrics=tuple(METRICS[name] for name in names),
+            cells=cells,
+        )
 
 
-def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
-    """Rows of `Run.values` on the ID test split; none is marked, as τ sets the number of false alarms."""
+def _cost_cells(run: Run, names: Sequence[str]) -> pl.DataFrame:
+    """Rows of `Run.values` on the ID test split.
+
+    None is marked as the best, as τ sets the number of false alarms.
+    """
     evaluation = run.evaluation
     if evaluation is None:
         return pl.DataFrame(schema={**VALUES, "detector": pl.String})
-    id_split, rows = evaluation.settings.id_split, []
+    id_split = evaluation.settings.id_split
     counts = evaluation.splits[id_split]
-    few = counts.images < run.few
-    place: dict[str, Any] = {
+    description: dict[str, Any] = {
         "run": run.name,
         "benchmark": run.benchmark,
         "split": id_split,
         "split_title": ID_IMAGES,
+        "images": counts.images,
+        "objects": counts.objects,
+        "detections": counts.regions,
+        "is_few": counts.images < run.few,
     }
-    place |= {"images": counts.images, "objects": counts.objects, "detections": counts.regions}
-    quality = (
-        evaluation.closed_set.intervals
-        if evaluation.classifier is None
-        else evaluation.classifier.intervals
-    )
+    rows = []
     for method in run.methods:
         costs = evaluation.methods[method].costs
-        within = {**quality, **costs.intervals}
-        within |= {name: within.get(key) for name, key in (("map50", "ap50"), ("map", "ap"))}
+        intervals = {**_quality_intervals(evaluation), **costs.intervals}
+        labels = {"method": method, "label": run.label(method), "family": run.family(method)}
         for name in names:
-            value = costs.values[name] if name in COSTS else run.detector.get(name)
-            labels = {"method": method, "label": run.label(method), "family": run.family(method)}
+            if name in COSTS:
+                value = costs.values[name]
+            else:
+                value = run.detector.get(name)
             rows.append(
-                {**place, **labels, **cell(METRICS[name], value, within.get(name)), "is_few": few}
+                {**description, **labels, **cell(METRICS[name], value, intervals.get(name))}
             )
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
 
 
+def _quality_intervals(evaluation: Evaluation) -> dict[str, Interval]:
+    """95% intervals of the detector's quality on ID test images, by metric of the report."""
+    if evaluation.classifier is not None:
+        return dict(evaluation.classifier.intervals)
+    intervals = dict(evaluation.closed_set.intervals)
+    for name, closed_set_name in CLOSED_SET_NAMES.items():
+        intervals[name] = intervals.get(closed_set_name)
+    return intervals
+
+
 def parts(run: Run, method: str) -> Iterator[Listing]:
-    """Outcomes of unknown objects by size, over IoU thresholds, by the class they are taken for, and of the known
-    classes, with their numbers."""
-    rows, over = [], []
-    for split in run.splits:
-        details = run.details(split.name, method)
-        for size, found in details.by_size.items():
-            of = found.values
-            counts = {"Objects": of["unknown_objects"]}
-            shares = {
-                title: (of[name] or 0) / (of["unknown_objects"] or 1)
-                for title, name in (
-                    ("Found (%)", "tp_u"),
-                    ("Misclassified (%)", "fn_misclassified"),
-                    ("Missed (%)", "fn_missed"),
-                )
-            }
-            rows.append({"Split": split.title, "Size": size, **counts, **shares})
-        if details.over_iou and any(
-            value is not None for value in details.over_iou.values.values()
-        ):
-            names = ("nose", "ap_u", "p_u", "r_u")
-            over.append(
-                {
-                    "Split": split.title,
-                    "Objects": details.of_group("open_set")["unknown_objects"],
-                    **{
-                        f"{METRICS[name].title} (%)": details.over_iou.values[name]
-                        for name in names
-                    },
-                    "AP_U by confidence (%)": details.ap_u_by_confidence,
-                }
-            )
+    """Parts of the results of a method: tables that say which objects and classes they come from.
+
+    They are outcomes of unknown objects by size, means over IoU thresholds, errors by the class
+    that unknown objects are taken for, and the quality on known classes.
+    """
     label = run.label(method)
-    if rows:
-        yield Listing.of(
-            f"Outcomes by size of the object (COCO's small, medium and large), {label}.",
-            rows,
-            few=run.few,
-        )
-    if over:
-        yield Listing.of(
-            f"Means over IoU 0.50 … 0.95, {label}; and AP_U at IoU 0.5 where the detector's confidence ranks.",
-            over,
-            few=run.few,
-        )
-    yield from _open_set_errors(run, method)
+    by_size = Listing.of(
+        f"Outcomes by size of the object (COCO's small, medium and large), {label}.",
+        _size_rows(run, method),
+        few=run.few,
+    )
+    over_iou = Listing.of(
+        f"Means over IoU 0.50 … 0.95, {label}; "
+        "and AP_U at IoU 0.5 where the detector's confidence ranks.",
+        _iou_rows(run, method),
+        few=run.few,
+    )
+    open_set_errors = _open_set_errors(run, method)
+    for table in (by_size, over_iou, open_set_errors):
+        if len(table):
+            yield table
     yield from _closed_set(run)
 
 
-def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
-    """A-OSE of each known class, those with the most first; none where nothing is wrong."""
-    found = {
-        split.title: run.details(split.name, method).groups.get("open_world")
-        for split in run.splits
-    }
-    errors = {title: of.parts["a_ose_by_class"] for title, of in found.items() if of}
+def _size_rows(run: Run, method: str) -> Iterator[dict[str, Any]]:
+    """One row per split and size of unknown objects."""
+    for split in run.splits:
+        by_size = run.details(split.name, method).by_size
+        for size, outcomes in by_size.items():
+            yield {"Split": split.title, "Size": size, **_outcome_shares(outcomes)}
+
+
+def _outcome_shares(outcomes: MetricValues) -> dict[str, Any]:
+    """Number of unknown objects, and the share of each outcome."""
+    objects = outcomes.values["unknown_objects"]
+    cells: dict[str, Any] = {"Objects": objects}
+    for title, name in OUTCOMES.items():
+        cells[title] = (outcomes.values[name] or 0) / (objects or 1)
+    return cells
+
+
+def _iou_rows(run: Run, method: str) -> Iterator[dict[str, Any]]:
+    """One row per split with means over IoU thresholds."""
+    for split in run.splits:
+        details = run.details(split.name, method)
+        if details.over_iou is None:
+            continue
+        means = details.over_iou.values
+        if all(value is None for value in means.values()):
+            continue
+        row: dict[str, Any] = {
+            "Split": split.title,
+            "Objects": details.of_group("open_set")["unknown_objects"],
+        }
+        for name in OVER_IOU:
+            row[f"{METRICS[name].title} (%)"] = means[name]
+        row["AP_U by confidence (%)"] = details.ap_u_by_confidence
+        yield row
+
+
+def _open_set_errors(run: Run, method: str) -> Listing:
+    """A-OSE of each known class, the highest first; empty where there are no errors."""
+    errors_by_split: dict[str, Mapping[str, Any]] = {}
     total: Counter[str] = Counter()
-    for of in errors.values():
-        total.update(of)
-    if total:
-        yield Listing.of(
-            f"A-OSE by class, {run.label(method)}: detections of each known class that lie on an unknown object.",
-            (
-                {
-                    "Class": name,
-                    "All": count,
-                    **{title: of.get(name, 0) for title, of in errors.items()},
-                }
-                for name, count in total.most_common()
-            ),
-        )
+    for split in run.splits:
+        open_world = run.details(split.name, method).groups.get("open_world")
+        if open_world:
+            errors: Mapping[str, Any] = open_world.parts["a_ose_by_class"]
+            errors_by_split[split.title] = errors
+            total.update(errors)
+
+    rows = []
+    for name, count in total.most_common():
+        row: dict[str, Any] = {"Class": name, "All": count}
+        for title, errors_of_split in errors_by_split.items():
+            row[title] = errors_of_split.get(name, 0)
+        rows.append(row)
+    caption = (
+        f"A-OSE by class, {run.label(method)}: "
+        "detections of each known class that lie on an unknown object."
+    )
+    return Listing.of(caption, rows)
 
 
 def _closed_set(run: Run) -> Iterator[Listing]:
-    found = run.evaluation and run.evaluation.closed_set
-    if run.whole_images or not found or not found.per_class:
+    """COCO's metrics on the ID test images, of all known classes and of each."""
+    if run.whole_images or run.evaluation is None:
         return
-    names = {
-        "ap": "mAP",
-        "ap50": "mAP50",
-        "ap75": "mAP75",
-        "ap_small": "small",
-        "ap_medium": "medium",
-    }
-    names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
+    closed_set = run.evaluation.closed_set
+    if not closed_set.per_class:
+        return
+    row: dict[str, Any] = {"Images": run.id_images or None}
+    for name, title in COCO.items():
+        row[f"{title} (%)"] = closed_set.values[name]
     yield Listing.of(
-        "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
-        [
-            {
-                "Images": run.id_images or None,
-                **{f"{title} (%)": found.values[name] for name, title in names.items()},
-            }
-        ],
+        "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, "
+        "by size; average recall.",
+        [row],
     )
-    yield Listing.of(
-        "Known classes in the ID test images.",
-        [
-            {
-                "Class": name,
-                "Objects": of["objects"],
-                "AP (%)": of["ap"],
-                "AP50 (%)": of["ap50"],
-                "AR (%)": of["ar"],
-            }
-            for name, of in found.per_class.items()
-        ],
-    )
+    class_rows = []
+    for name, values in closed_set.per_class.items():
+        class_row = {
+            "Class": name,
+            "Objects": values["objects"],
+            "AP (%)": values["ap"],
+            "AP50 (%)": values["ap50"],
+            "AR (%)": values["ar"],
+        }
+        class_rows.append(class_row)
+    yield Listing.of("Known classes in the ID test images.", class_rows)

@@ -1,4 +1,7 @@
-"""The pages of a site and the ways between them: sections, what is above each page, and the page that follows."""
+"""The pages of a site and the links between them.
+
+These are sections, the pages above each page, and the page that follows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """A page that others link: its file, relative to the site's folder; its title; and what it answers."""
+    """A page that others link.
+
+    Args:
+        file: Its file, relative to the site's folder.
+        title: Its title.
+        answers: The question that it answers.
+    """
 
     file: str
     title: str
@@ -17,11 +26,11 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a page is, and what templates show of it.
+    """The place of a page on the site, as templates show it.
 
     Args:
         section: File of the section's page, "" on a site without sections.
-        below: The pages of the section, its own first; () where there is one alone.
+        below: The pages of the section, its own first; () where it has only one.
         above: The pages that lead to this one, the first page of the site first.
         answers: The question that the page answers; "" where its template has the words.
         following: The page that follows, None for none.
@@ -56,6 +65,11 @@ class Navigation:
         """The page of each section."""
         return [pages[0] for pages in self.sections.values()]
 
+    @property
+    def _pages(self) -> list[Link]:
+        """The pages of all sections in the order of reading."""
+        return [page for section in self.sections.values() for page in section]
+
     def place(self, file: str, siblings: Sequence[Link] = ()) -> Place:
         """The place of a page.
 
@@ -64,31 +78,54 @@ class Navigation:
             siblings: The pages of its folder in the order of reading; () for a page that is in
                 none.
         """
-        pages = [page for of_section in self.sections.values() for page in of_section]
-        files = [page.file for page in pages]
-        folder, is_inside, _ = file.partition("/")
-        parent = f"{folder}.html" if is_inside else file
-        if parent not in files:
+        folder, is_in_folder, _ = file.partition("/")
+        parent_file = file
+        if is_in_folder:
+            parent_file = f"{folder}.html"
+        section = self._section_of(parent_file)
+        if section is None:
             return Place()
-        section, below = next(
-            (name, of) for name, of in self.sections.items() if parent in [page.file for page in of]
-        )
-        above = [pages[0], below[0], *([pages[files.index(parent)]] if is_inside else [])]
+        pages = self.sections[section]
+        parent = next(page for page in pages if page.file == parent_file)
+
+        ancestors = [self._pages[0], pages[0]]
+        answers = parent.answers
+        if is_in_folder:
+            ancestors.append(parent)
+            answers = ""
+        above = [page for page in dict.fromkeys(ancestors) if page.file != file]
         return Place(
-            section,
-            below if len(below) > 1 else (),
-            tuple(page for page in dict.fromkeys(above) if page.file != file),
-            "" if is_inside else pages[files.index(file)].answers,
-            self._sibling(file, siblings) or self._following(parent, pages),
+            section=section,
+            below=pages if len(pages) > 1 else (),
+            above=tuple(above),
+            answers=answers,
+            following=_next_sibling(file, siblings) or self._following(parent_file),
         )
 
-    def _sibling(self, file: str, siblings: Sequence[Link]) -> Link | None:
-        names = [link.file for link in siblings]
-        later = siblings[names.index(file) + 1 :] if file in names else ()
-        return later[0] if later else None
+    def _section_of(self, file: str) -> str | None:
+        """The section with a page; None where no section has it."""
+        for section, pages in self.sections.items():
+            if any(page.file == file for page in pages):
+                return section
+        return None
 
-    def _following(self, file: str, pages: Sequence[Link]) -> Link:
+    def _following(self, file: str) -> Link:
         """The next page of the path, or of all pages; the first one after the last."""
+        pages = self._pages
         files = [page.file for page in pages]
-        ahead = list(self.path[self.path.index(file) + 1 :]) if file in self.path else []
-        return pages[files.index(ahead[0]) if ahead else (files.index(file) + 1) % len(pages)]
+        if file in self.path:
+            position = self.path.index(file) + 1
+            if position < len(self.path):
+                return pages[files.index(self.path[position])]
+        return pages[(files.index(file) + 1) % len(pages)]
+
+
+def _next_sibling(file: str, siblings: Sequence[Link]) -> Link | None:
+    """The page of a folder that follows a page; None after the last."""
+    files = [link.file for link in siblings]
+    if file not in files:
+        return None
+    position = files.index(file) + 1
+    if position == len(siblings):
+        return None
+    return siblings[position]

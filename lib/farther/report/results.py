@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -36,12 +36,19 @@ from farther.tables.schema import read_typed
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
 
-#: Metrics that compare detections (FMIYC, Appendix D), and those that count unknown objects (FMIYC,
-#: Section 4.2).
-OOD, OPEN_SET = (
-    tuple(METRICS[name] for name in (*COMPARED, "missed") if METRICS[name].group == g)
-    for g in ("ood", "open_set")
-)
+
+def _compared_metrics(group: str) -> tuple[Metric, ...]:
+    """Metrics of a group that methods are compared by; missed objects belong to them."""
+    metrics = [METRICS[name] for name in (*COMPARED, "missed")]
+    return tuple(metric for metric in metrics if metric.group == group)
+
+
+#: Metrics that compare detections (FMIYC, Appendix D).
+OOD = _compared_metrics("ood")
+
+#: Metrics that count unknown objects (FMIYC, Section 4.2).
+OPEN_SET = _compared_metrics("open_set")
+
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
 #: Metrics that methods are compared by: those with charts.
@@ -50,27 +57,51 @@ CHARTED = tuple(METRICS[name] for name in COMPARED)
 #: Heading of `Run.image_counts`.
 IMAGES = "Images, ID / OOD"
 
-#: Values from fewer detections or objects are printed grey and are never the best; `report.few` is
-#: another number.
+#: Values from fewer detections or objects are printed grey and are never the best. `report.few`
+#: sets another number.
 FEW = 30
 
 #: Columns of `Run.values`: values as fractions, `printed` and `text` in per cent; numbers of the
 #: OOD split, null where unknown.
-VALUES = {
-    **dict.fromkeys(
-        ("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String
-    ),
-    **dict.fromkeys(("value", "low", "high", "printed"), pl.Float64),
-    **dict.fromkeys(("text", "interval"), pl.String),
-    **dict.fromkeys(("is_best", "is_second", "is_tied", "is_few"), pl.Boolean),
-    **dict.fromkeys(("images", "objects", "detections"), pl.Int64),
-    **dict.fromkeys(("label", "family", "split_title"), pl.String),
+VALUES: dict[str, type[pl.DataType]] = {
+    "run": pl.String,
+    "benchmark": pl.String,
+    "split": pl.String,
+    "dataset": pl.String,
+    "distance": pl.String,
+    "method": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "printed": pl.Float64,
+    "text": pl.String,
+    "interval": pl.String,
+    "is_best": pl.Boolean,
+    "is_second": pl.Boolean,
+    "is_tied": pl.Boolean,
+    "is_few": pl.Boolean,
+    "images": pl.Int64,
+    "objects": pl.Int64,
+    "detections": pl.Int64,
+    "label": pl.String,
+    "family": pl.String,
+    "split_title": pl.String,
 }
+
+#: (split, method) → metric → fraction, None where it is not defined.
+StoredValues = Mapping[tuple[str, str], Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
 class OodSplit:
-    """An OOD test split of a benchmark: its name, the dataset of its images, and `near`, `far` or `farther`."""
+    """An OOD test split of a benchmark.
+
+    Args:
+        name: Its name.
+        dataset: The dataset of its images.
+        distance: `near`, `far` or `farther`.
+    """
 
     name: str
     dataset: str
@@ -89,7 +120,7 @@ class Run:
     Args:
         name, benchmark, adapter, weights: As in params.yaml.
         splits: The benchmark's OOD test splits, by dataset, the nearest first.
-        detector: Metrics of the detector alone; {} where the run is not evaluated.
+        detector: Metrics of the detector itself; {} where the run is not evaluated.
         evaluation: All details (`evaluation/<run>.json`); None where they are not on this machine.
         values: One row per split, method and metric, in this order; columns `VALUES`. See
             `with_values`.
@@ -97,7 +128,7 @@ class Run:
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
         kinds: Method → its kind, see `farther.report.kinds`.
-        recovered: What its proposals find; None where it has none, or their results are not on this
+        recovered: Results of its proposals; None where it has none, or they are not on this
             machine.
     """
 
@@ -115,69 +146,69 @@ class Run:
     kinds: Mapping[str, str] = field(default_factory=dict)
     recovered: RecoveredRun | None = None
 
-    def with_values(self, found: Mapping[tuple[str, str], Mapping[str, float | None]]) -> Run:
+    def with_values(self, stored: StoredValues) -> Run:
         """The run with its values.
 
         Args:
-            found: (split, method) → metric → fraction, None where it is not defined; metrics that
-                are absent there are those of the details.
+            stored: (split, method) → metric → fraction, None where it is not defined. Metrics that
+                are absent there are taken from the details.
         """
-        methods = list(dict.fromkeys(method for _, method in found))
-        return replace(self, values=self._values(methods, SHOWN, found))
+        method_names = dict.fromkeys(method for _, method in stored)
+        return replace(self, values=self._values(method_names, SHOWN, stored))
 
     def values_of(self, metrics: Sequence[Metric]) -> pl.DataFrame:
-        """Rows like those of `values` of other metrics, of the splits that any method has a value in."""
+        """Rows like those of `values` of further metrics; splits without any value are left out."""
         rows = self._values(self.methods, metrics, {})
         return rows.filter(pl.col("value").is_not_null().any().over("split"))
 
     def _values(
-        self,
-        methods: Sequence[str],
-        metrics: Sequence[Metric],
-        found: Mapping[tuple[str, str], Mapping[str, float | None]],
+        self, method_names: Iterable[str], metrics: Sequence[Metric], stored: StoredValues
     ) -> pl.DataFrame:
-        described = {
-            name: {"method": name, "label": self.label(name), "family": self.family(name)}
-            for name in methods
-        }
-        rows = []
+        """Rows with the columns `VALUES`, one per split, method and metric."""
+        rows: list[dict[str, Any]] = []
         for split in self.splits:
-            of_split = {"split": split.name, "split_title": split.title}
-            of_split |= {"dataset": split.dataset, "distance": split.distance}
-            for method, description in described.items():
-                measured, stored = (
-                    self.details(split.name, method),
-                    found.get((split.name, method), {}),
-                )
-                counts = {
-                    "images": self.images(split.name) if split.name in self.counts else None,
-                    "objects": measured.of_group("open_set").get("unknown_objects"),
-                    "detections": measured.of_group("ood").get("ood_regions"),
-                }
-                place = {
-                    "run": self.name,
-                    "benchmark": self.benchmark,
-                    **of_split,
-                    **description,
-                    **counts,
-                }
-                rows += [
-                    {
-                        **place,
-                        **cell(
-                            metric,
-                            stored.get(metric.name, measured.value(metric)),
-                            measured.interval(metric),
-                        ),
-                        "is_few": GROUPS[metric.group].is_from_few(measured, self.few),
-                        "is_tied": _is_tied(method, measured.against_best.get(metric.name)),
-                    }
-                    for metric in metrics
-                ]
+            for method in method_names:
+                stored_values = stored.get((split.name, method), {})
+                rows += self._rows(split, method, metrics, stored_values)
+
         frame = with_best(pl.DataFrame(rows, schema=VALUES))
-        return frame.with_columns(
-            is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few")
-        )
+        is_compared = ~pl.col("is_best") & ~pl.col("is_few")
+        return frame.with_columns(is_tied=pl.col("is_tied") & is_compared)
+
+    def _rows(
+        self,
+        split: OodSplit,
+        method: str,
+        metrics: Sequence[Metric],
+        stored_values: Mapping[str, float | None],
+    ) -> list[dict[str, Any]]:
+        """Rows of a method on a split, one per metric."""
+        details = self.details(split.name, method)
+        description: dict[str, Any] = {
+            "run": self.name,
+            "benchmark": self.benchmark,
+            "split": split.name,
+            "split_title": split.title,
+            "dataset": split.dataset,
+            "distance": split.distance,
+            "method": method,
+            "label": self.label(method),
+            "family": self.family(method),
+            "images": None,
+            "objects": details.of_group("open_set").get("unknown_objects"),
+            "detections": details.of_group("ood").get("ood_regions"),
+        }
+        if split.name in self.counts:
+            description["images"] = self.images(split.name)
+
+        rows = []
+        for metric in metrics:
+            value = stored_values.get(metric.name, details.value(metric))
+            row = {**description, **cell(metric, value, details.interval(metric))}
+            row["is_few"] = GROUPS[metric.group].is_from_few(details, self.few)
+            row["is_tied"] = _is_tied(method, details.against_best.get(metric.name))
+            rows.append(row)
+        return rows
 
     @property
     def full_title(self) -> str:
@@ -222,30 +253,43 @@ class Run:
     @property
     def not_applicable(self) -> dict[str, str]:
         """Method → why it does not apply to this detector."""
-        return self.evaluation.not_applicable if self.evaluation else {}
+        if self.evaluation is None:
+            return {}
+        return self.evaluation.not_applicable
 
     @property
     def id_split(self) -> str | None:
         """The ID test split; None where the details are not on this machine."""
-        return self.evaluation.settings.id_split if self.evaluation else None
+        if self.evaluation is None:
+            return None
+        return self.evaluation.settings.id_split
 
     @property
     def counts(self) -> dict[str, SplitCounts]:
         """Counts of each split; {} where the details are not on this machine."""
-        return self.evaluation.splits if self.evaluation else {}
+        if self.evaluation is None:
+            return {}
+        return self.evaluation.splits
 
     @property
     def first_source(self) -> tuple[str, SourceResults] | None:
-        """Name and results of the first source of its proposals in params.yaml; None where it has none."""
-        return next(iter(self.recovered.sources.items()), None) if self.recovered else None
+        """Name and results of the first source of its proposals; None where it has none.
+
+        The order is that of params.yaml.
+        """
+        if self.recovered is None:
+            return None
+        return next(iter(self.recovered.sources.items()), None)
 
     def images(self, split: str | None) -> int:
-        """Images of a split that the detector saw; 0 where the details are not on this machine."""
-        return self.counts[split].images if split in self.counts else 0
+        """Images of a split that were tested; 0 where the details are not on this machine."""
+        if split not in self.counts:
+            return 0
+        return self.counts[split].images
 
     @property
     def id_images(self) -> int:
-        """ID test images that the detector saw; 0 where the details are not on this machine."""
+        """ID test images that were tested; 0 where the details are not on this machine."""
         return self.images(self.id_split)
 
     def image_counts(self, *, with_known: bool = False) -> str:
@@ -255,11 +299,14 @@ class Run:
             with_known: Also images of splits that show known objects; wilderness and self-awareness
                 leave these out.
         """
-        pure = self.evaluation.self_awareness.splits if self.evaluation else {}
-        ood = sum(
-            self.images(split.name) for split in self.splits if with_known or split.name in pure
-        )
-        return f"{self.id_images:,} / {ood:,}"
+        names = [split.name for split in self.splits]
+        if not with_known:
+            pure: Mapping[str, Any] = {}
+            if self.evaluation is not None:
+                pure = self.evaluation.self_awareness.splits
+            names = [name for name in names if name in pure]
+        ood_images = sum(self.images(name) for name in names)
+        return f"{self.id_images:,} / {ood_images:,}"
 
     @property
     def without_detection(self) -> dict[str, float | None]:
@@ -271,30 +318,45 @@ class Run:
 
     def no_detection(self, split: str) -> float | None:
         """Share of the images of a split without a detection above the operating threshold."""
-        return self.counts[split].no_detection if split in self.counts else None
+        if split not in self.counts:
+            return None
+        return self.counts[split].no_detection
 
     def method(self, name: str) -> MethodResults | None:
         """All that was measured with a method; None where that is not on this machine."""
-        return self.evaluation.methods.get(name) if self.evaluation else None
+        if self.evaluation is None:
+            return None
+        return self.evaluation.methods.get(name)
 
     def means(self, method: str) -> dict[str, MeanOverSplits]:
         """Distance → means of a method over its splits; {} where they are not on this machine."""
-        found = self.method(method)
-        return found.means if found else {}
+        results = self.method(method)
+        if results is None:
+            return {}
+        return results.means
 
     def details(self, split: str, method: str) -> SplitResults:
-        """All that was measured with a method in a split; nothing where that is not on this machine."""
-        found = self.method(method)
-        return found.splits.get(split, SplitResults()) if found else SplitResults()
+        """All that was measured with a method in a split; empty where it is not on this machine."""
+        results = self.method(method)
+        if results is None:
+            return SplitResults()
+        return results.splits.get(split, SplitResults())
 
     def fitted(self, method: str) -> FittedMethod:
-        """The fitted method; its name alone where the details are not on this machine."""
-        found = self.method(method)
-        return found.fitted if found else FittedMethod(name=method)
+        """The fitted method; only its name where the details are not on this machine."""
+        results = self.method(method)
+        if results is None:
+            return FittedMethod(name=method)
+        return results.fitted
 
     def label(self, method: str) -> str:
-        """Title of a method in tables of this run; one whose parameters were chosen on test data is marked."""
-        return f"{title_of(method)} (oracle)" if self.fitted(method).is_oracle else title_of(method)
+        """Title of a method in tables of this run.
+
+        A method whose parameters were chosen on test data is marked.
+        """
+        if self.fitted(method).is_oracle:
+            return f"{title_of(method)} (oracle)"
+        return title_of(method)
 
     def family(self, method: str) -> str:
         """The inputs of a method, as FMIYC sorts methods (Section 5.2).
@@ -306,60 +368,63 @@ class Run:
         needs = set(self.fitted(method).needs) - OUTPUTS
         if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
             return "latent"
-        if "features" in needs:
-            return "mixed" if needs & {"logits", "last_layer"} else "feature"
-        return "output"
+        if "features" not in needs:
+            return "output"
+        if needs & {"logits", "last_layer"}:
+            return "mixed"
+        return "feature"
 
     def ranked(self, metric: str) -> list[str]:
-        """Methods by their mean over splits, the best first; equal ones in the order of params.yaml."""
+        """Methods by their mean over splits, the best first; ties in the order of params.yaml."""
         means = (
             self.values.filter(metric=metric)
             .group_by("method", maintain_order=True)
             .agg(pl.col("value").mean())
+            .drop_nulls()
         )
-        higher = METRICS[metric].higher_is_better is not False
-        return (
-            means.drop_nulls()
-            .sort("value", descending=higher, maintain_order=True)["method"]
-            .to_list()
-        )
+        highest_first = METRICS[metric].higher_is_better is not False
+        ranking = means.sort("value", descending=highest_first, maintain_order=True)
+        return ranking["method"].to_list()
 
-    def shown_method(self, wanted: str | None) -> str:
+    def shown_method(self, preferred: str | None) -> str:
         """The method whose outcomes are shown of an evaluated run.
 
-        It is the one asked for, else the detector's own confidence, else the first.
+        It is the preferred one, else the detector's own confidence, else the first. It is never
+        chosen by its results. A preferred method that does not apply to this detector is ignored.
 
-        It is never chosen by its results. A method that does not apply to this detector counts as
-        not asked for.
+        Raises:
+            ParameterError: the run does not have the preferred method.
         """
-        if wanted is not None and wanted not in self.not_applicable:
-            if wanted not in self.methods:
+        if preferred is not None and preferred not in self.not_applicable:
+            if preferred not in self.methods:
                 raise ParameterError(
-                    f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}"
+                    f"report: {self.name} has no method {preferred!r}. "
+                    f"Known: {', '.join(self.methods)}"
                 )
-            return wanted
-        own = [name for name in self.methods if self.fitted(name).name == "confidence"]
-        return [*own, *self.methods][0]
+            return preferred
+        for name in self.methods:
+            if self.fitted(name).name == "confidence":
+                return name
+        return self.methods[0]
 
 
 @cache
 def title_of(method: str) -> str:
-    """A method's title in publications; the line's own name where params.yaml gives it another.
+    """A method's title in publications; its own name where params.yaml gives it another.
 
     "mcm_on_crops" is MCM on crops.
     """
-    name, joined, words = method.partition("_on_")
+    name, is_on_inputs, inputs = method.partition("_on_")
     if name not in methods.names():
         return method
-    return (
-        f"{methods.get(name).title} on {words.replace('_', ' ')}"
-        if joined
-        else methods.get(name).title
-    )
+    title = methods.get(name).title
+    if is_on_inputs:
+        return f"{title} on {inputs.replace('_', ' ')}"
+    return title
 
 
 def heading(metric: str) -> str:
-    """Title of a metric with its arrow, as heads of plain tables have it."""
+    """Title of a metric with its arrow, as headings of plain tables have it."""
     return f"{METRICS[metric].title}\N{NO-BREAK SPACE}{METRICS[metric].arrow}"
 
 
@@ -369,17 +434,30 @@ def title_of_split(name: str) -> str:
 
 
 def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
-    """All runs of params.yaml, evaluated or not."""
+    """All runs of params.yaml, evaluated or not.
+
+    Args:
+        params: All of params.yaml.
+        artifacts: The artifacts folder.
+
+    Raises:
+        ParameterError: a section is absent, or a run is on an unknown benchmark.
+        DataError: a file is damaged.
+    """
     for section in ("detectors", "benchmarks", "methods"):
         if not isinstance(params.get(section), Mapping):
             raise ParameterError(f"params.yaml: no section {section!r}")
     runs = [read_run(name, params, artifacts) for name in params["detectors"]]
-    times = Counter(run.full_title for run in runs)
-    # Runs of one title on one benchmark are told apart by their names.
-    return [
-        replace(run, title=f"{run.title}, {run.name}") if times[run.full_title] > 1 else run
-        for run in runs
-    ]
+
+    # Runs of one title on one benchmark are distinguished by their names.
+    runs_of_title = Counter(run.full_title for run in runs)
+    distinct = []
+    for run in runs:
+        if runs_of_title[run.full_title] > 1:
+            distinct.append(replace(run, title=f"{run.title}, {run.name}"))
+        else:
+            distinct.append(run)
+    return distinct
 
 
 def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
@@ -391,59 +469,97 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         raise ParameterError(
             f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}"
         )
+    benchmark_entry = params["benchmarks"][benchmark]
     files = RunFiles(name, benchmark, artifacts)
-    splits = _splits(benchmark, params["benchmarks"][benchmark])
-    if files.roles_file.exists():
-        tested = files.roles.test  # without the splits that have no image
-        splits = tuple(split for split in splits if split.name in tested)
-    wanted = {
-        (s.name, m): inside(files.metrics, f"{s.name}/{m}.json")
-        for m in params["methods"]
-        for s in splits
-    }
-    found = {place: _numbers(file) for place, file in wanted.items() if file.exists()}
+    splits = _ood_splits(benchmark, benchmark_entry, files)
+
+    kinds = {}
+    for method, entry in params["methods"].items():
+        kinds[method] = kind_of(entry or {}, method, detector)
+    evaluation = None
+    if files.evaluation.exists():
+        evaluation = read_evaluation(files.evaluation)
+
     run = Run(
         name=name,
         benchmark=benchmark,
         title=str(detector.get("title") or name.removeprefix(f"{benchmark}-")),
-        known_title=str(params["benchmarks"][benchmark].get("title") or benchmark),
+        known_title=str(benchmark_entry.get("title") or benchmark),
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
         few=(params.get("report") or {}).get("few", FEW),
-        detector=_numbers(files.metrics / "detector.json"),
-        evaluation=read_evaluation(files.evaluation) if files.evaluation.exists() else None,
-        kinds={
-            method: kind_of(entry or {}, method, detector)
-            for method, entry in params["methods"].items()
-        },
+        detector=_read_metrics(files.metrics / "detector.json"),
+        evaluation=evaluation,
+        kinds=kinds,
         recovered=read_recovered(files),
     )
-    return run.with_values(
-        {place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()}
-    )
+    return run.with_values(_read_values(params["methods"], splits, files))
+
+
+def _ood_splits(
+    benchmark_name: str, entry: Mapping[str, Any], files: RunFiles
+) -> tuple[OodSplit, ...]:
+    """OOD test splits of a benchmark, by dataset, the nearest first; without those of no image."""
+    benchmark = curation.benchmark(benchmark_name, entry)
+    splits = []
+    for name in benchmark.test_splits:
+        settings = benchmark.splits[name]
+        splits.append(OodSplit(name, settings.dataset, settings.distance))
+    splits.sort(key=lambda split: (split.dataset, DISTANCES.index(split.distance)))
+
+    if files.roles_file.exists():
+        tested = files.roles.test  # without the splits that have no image
+        splits = [split for split in splits if split.name in tested]
+    return tuple(splits)
+
+
+def _read_values(
+    method_names: Iterable[str], splits: Sequence[OodSplit], files: RunFiles
+) -> StoredValues:
+    """Metrics of `COMPARED` of each method on each split, from the files that exist."""
+    stored = {}
+    for method in method_names:
+        for split in splits:
+            file = inside(files.metrics, f"{split.name}/{method}.json")
+            if file.exists():
+                metrics = _read_metrics(file)
+                stored[split.name, method] = {name: metrics.get(name) for name in COMPARED}
+    return stored
+
+
+def _read_metrics(file: Path) -> dict[str, float | None]:
+    """The content of a file of metrics, {} where it is absent."""
+    if not file.exists():
+        return {}
+    return read_typed(dict[str, float | None], file)
 
 
 def cell(
     metric: Metric, value: float | None, interval: Sequence[float] | None = None
 ) -> dict[str, Any]:
-    """A value as columns of `VALUES`: the number, its interval, both as they are printed, and the printed number."""
-    count = metric.is_count and value is not None
-    return {
-        "metric": metric.name,
-        "value": value,
-        "low": interval and interval[0],
-        "high": interval and interval[1],
-        "printed": value if count or value is None else round(100 * value, 1),
-        "text": f"{int(value or 0):,}" if count else percent(value),
-        "interval": "" if metric.is_count else between(interval),
-    }
+    """A value with its interval as columns of `VALUES`: as numbers, and as they are printed."""
+    low, high = interval or (None, None)
+    columns: dict[str, Any] = {"metric": metric.name, "value": value, "low": low, "high": high}
+    if value is None:
+        columns["printed"] = None
+        columns["text"] = percent(None)
+    elif metric.is_count:
+        columns["printed"] = value
+        columns["text"] = f"{int(value):,}"
+    else:
+        columns["printed"] = round(100 * value, 1)
+        columns["text"] = percent(value)
+    columns["interval"] = ""
+    if not metric.is_count:
+        columns["interval"] = between(interval)
+    return columns
 
 
 def with_best(
     values: pl.DataFrame, over: Sequence[str] = ("run", "split", "metric")
 ) -> pl.DataFrame:
-    """The frame with `is_best` and `is_second` set by the printed numbers: equal ones are marked alike.
+    """The frame with `is_best` and `is_second` set by the printed numbers; ties are marked alike.
 
     None is marked where all values that are compared are equal, there is only one, they come from
     few detections, or neither direction of the metric is better.
@@ -452,36 +568,25 @@ def with_best(
         values: Rows with the columns `VALUES`.
         over: Rows with the same values in these columns are compared.
     """
-    higher, lower = (
-        [m.name for m in METRICS.values() if m.higher_is_better is way] for way in (True, False)
-    )
-    sign = (
-        pl.when(pl.col("metric").is_in(higher)).then(1).when(pl.col("metric").is_in(lower)).then(-1)
-    )
-    key = pl.when(pl.col("is_few").not_().fill_null(value=True)).then(sign * pl.col("printed"))
-    place = key.rank("dense", descending=True).over(over)
-    differ = key.drop_nulls().n_unique().over(over) > 1
+    higher = [metric.name for metric in METRICS.values() if metric.higher_is_better is True]
+    lower = [metric.name for metric in METRICS.values() if metric.higher_is_better is False]
+    name = pl.col("metric")
+    sign = pl.when(name.is_in(higher)).then(1).when(name.is_in(lower)).then(-1)
+    is_from_many = pl.col("is_few").not_().fill_null(value=True)
+
+    # The larger, the better; null where a value is not compared.
+    quality = pl.when(is_from_many).then(sign * pl.col("printed"))
+    rank = quality.rank("dense", descending=True).over(over)
+    differ = quality.drop_nulls().n_unique().over(over) > 1
     return values.with_columns(
-        is_best=((place == 1) & differ).fill_null(value=False),
-        is_second=((place == 2) & differ).fill_null(value=False),
+        is_best=((rank == 1) & differ).fill_null(value=False),
+        is_second=((rank == 2) & differ).fill_null(value=False),
     )
 
 
-def _is_tied(method: str, compared: FromBest | None) -> bool:
+def _is_tied(method: str, from_best: FromBest | None) -> bool:
     """True if the interval of a method's difference from the best one contains zero."""
-    if compared is None or compared.interval is None or compared.best == method:
+    if from_best is None or from_best.interval is None or from_best.best == method:
         return False
-    low, high = compared.interval
+    low, high = from_best.interval
     return low <= 0 <= high
-
-
-def _splits(name: str, params: Mapping[str, Any]) -> tuple[OodSplit, ...]:
-    benchmark = curation.benchmark(name, params)
-    found = ((split, benchmark.splits[split]) for split in benchmark.test_splits)
-    splits = (OodSplit(split, settings.dataset, settings.distance) for split, settings in found)
-    return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
-
-
-def _numbers(file: Path) -> dict[str, float | None]:
-    """The content of a file of metrics, {} where it is absent."""
-    return read_typed(dict[str, float | None], file) if file.exists() else {}

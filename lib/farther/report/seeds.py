@@ -1,4 +1,7 @@
-"""Several training seeds of one detector, or divisions of one benchmark, as one row: mean ± standard deviation."""
+"""Training seeds of one detector, or divisions of one benchmark, as one row.
+
+Its values are mean ± standard deviation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshol
 def merged(
     runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()
 ) -> list[Run]:
-    """The runs, with those of several seeds in one, in the place of the first of them.
+    """The runs, with those of several seeds as one, in the place of the first of them.
 
     Args:
         runs: All runs of a benchmark.
@@ -30,34 +33,40 @@ def merged(
 
     Returns:
         Runs whose values are means, and whose texts are mean ± sample standard deviation, in per
-        cent. A name of which one run is there has this run's values.
+        cent. A name that only one run exists of has this run's values.
 
     Raises:
         ParameterError: the runs of one name are on different benchmarks.
     """
-    of = {name: title for title, names in seeds.items() for name in names}
-    parts: dict[str, list[Run]] = {}
+    title_of_run = {}
+    for title, names in seeds.items():
+        for name in names:
+            title_of_run[name] = title
+    runs_by_title: dict[str, list[Run]] = {}
     for run in runs:
-        parts.setdefault(of.get(run.name, run.name), []).append(run)
-    together = []
-    for title, part in parts.items():
+        title = title_of_run.get(run.name, run.name)
+        runs_by_title.setdefault(title, []).append(run)
+
+    merged_runs = []
+    for title, runs_of_title in runs_by_title.items():
+        first = runs_of_title[0]
         if title not in seeds:
-            together.append(part[0])
-        elif len(part) == 1:
-            values = part[0].values.with_columns(run=pl.lit(title))
-            together.append(replace(part[0], name=title, title=title, values=values))
+            merged_runs.append(first)
+        elif len(runs_of_title) == 1:
+            values = first.values.with_columns(run=pl.lit(title))
+            merged_runs.append(replace(first, name=title, title=title, values=values))
         else:
-            together.append(_mean(title, part, divisions))
-    return together
+            merged_runs.append(_mean_run(title, runs_of_title, divisions))
+    return merged_runs
 
 
 def on_one_benchmark(
     seeds: Mapping[str, Sequence[str]], params: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """The names of `seeds` whose runs are on one benchmark; the others are on divisions of one dataset's classes.
+    """The names of `seeds` whose runs are on one benchmark.
 
-    Runs on divisions have no benchmark in common whose table could have their mean; `statistics`
-    has it.
+    The other names have runs on divisions of one dataset's classes. These have no benchmark in
+    common whose table could have their mean; `statistics` has it.
 
     Args:
         seeds: Name → runs; see `ReportSettings`.
@@ -67,101 +76,127 @@ def on_one_benchmark(
         ParameterError: the runs of one name are on different benchmarks that are not divisions of
             one dataset.
     """
-    found = {}
+    names_by_title = {}
     for title, names in seeds.items():
         benchmarks = {params["detectors"][name]["benchmark"] for name in names}
         if len(benchmarks) < 2:
-            found[title] = list(names)
+            names_by_title[title] = list(names)
             continue
         entries = [params["benchmarks"][name] for name in benchmarks]
-        are_divided = all(entry.get("division") for entry in entries)
         datasets = {entry["id"] for entry in entries}
-        if not are_divided or len(datasets) > 1:
+        are_divisions = all(entry.get("division") for entry in entries)
+        if not are_divisions or len(datasets) > 1:
             raise ParameterError(
-                f"report.seeds.{title}: {', '.join(names)} are on different benchmarks, which are not divisions of one "
-                "dataset's classes"
+                f"report.seeds.{title}: {', '.join(names)} are on different benchmarks, "
+                "which are not divisions of one dataset's classes"
             )
-    return found
+    return names_by_title
 
 
 def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Mean and sample standard deviation over seeds, as `artifacts/seeds.json` holds them.
+    """Mean and sample standard deviation over seeds, the content of `artifacts/seeds.json`.
 
     Returns:
         {name: {"seeds": their number, "detector": {metric: …}, split: {method: {metric: …}}}} with
         values {"mean": …, "sd": …}; metrics that a run lacks are left out.
     """
-    found: dict[str, Any] = {}
+    by_title: dict[str, Any] = {}
     for title, names in seeds.items():
-        part = [run for run in runs if run.name in names and run.is_evaluated]
-        if len(part) < 2:
+        runs_of_title = [run for run in runs if run.name in names and run.is_evaluated]
+        if len(runs_of_title) < 2:
             continue
-        of_detector = {metric: [run.detector.get(metric) for run in part] for metric in DETECTOR}
-        detector = {m: _mean_sd(values) for m, values in of_detector.items() if None not in values}
-        entry: dict[str, Any] = {"seeds": len(part), "detector": detector}
-        for row in _together(part).iter_rows(named=True):
-            if row["count"] == len(part):
-                of_method = entry.setdefault(row["split"], {}).setdefault(row["method"], {})
+        entry: dict[str, Any] = {
+            "seeds": len(runs_of_title),
+            "detector": _detector_statistics(runs_of_title),
+        }
+        for row in _statistics_of_values(runs_of_title).iter_rows(named=True):
+            if row["count"] == len(runs_of_title):
+                of_split = entry.setdefault(row["split"], {})
+                of_method = of_split.setdefault(row["method"], {})
                 of_method[row["metric"]] = {"mean": row["value"], "sd": row["sd"]}
-        found[title] = entry
-    return found
+        by_title[title] = entry
+    return by_title
 
 
-def _mean(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Run:
+def _mean_run(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Run:
+    """A run whose values are means over several runs.
+
+    Raises:
+        ParameterError: they are on different benchmarks that are not all of `divisions`.
+    """
     benchmarks = {run.benchmark for run in runs}
-    if len(benchmarks) > 1 and not benchmarks <= set(divisions):
-        names = ", ".join(run.name for run in runs)
-        raise ParameterError(
-            f"report.seeds.{title}: {names} are on different benchmarks that do not divide one dataset's classes"
-        )
     known_title = runs[0].known_title
     if len(benchmarks) > 1:
+        if not benchmarks <= set(divisions):
+            names = ", ".join(run.name for run in runs)
+            raise ParameterError(
+                f"report.seeds.{title}: {names} are on different benchmarks "
+                "that do not divide one dataset's classes"
+            )
         known_title = f"{len(benchmarks)} divisions"
-    together = _together(runs)
-    complete = pl.col("count") == len(runs)
-    text = pl.format(
-        "{} ± {}", *((100 * pl.col(name)).round(1).cast(pl.String) for name in ("value", "sd"))
-    )
-    values = together.with_columns(
-        run=pl.lit(title),
-        value=pl.when(complete).then("value"),
-        printed=pl.when(complete).then((100 * pl.col("value")).round(1)),
-        text=pl.when(complete & pl.col("sd").is_not_null()).then(text).otherwise(pl.lit(ABSENT)),
-        low=pl.lit(None, pl.Float64),
-        high=pl.lit(None, pl.Float64),
-        interval=pl.lit(""),
-        is_tied=pl.lit(value=False),
-    ).drop("sd", "count")
-    measured = {metric: [run.detector.get(metric) for run in runs] for metric in DETECTOR}
-    detector = {metric: _mean_sd(of)["mean"] for metric, of in measured.items() if None not in of}
+
+    detector = {}
+    for metric, statistic in _detector_statistics(runs).items():
+        detector[metric] = statistic["mean"]
     return replace(
         runs[0],
         name=title,
         title=title,
         known_title=known_title,
-        values=with_best(values.select(runs[0].values.columns)),
+        values=_mean_values(title, runs),
         detector=detector,
     )
 
 
-def _together(runs: Sequence[Run]) -> pl.DataFrame:
-    """One row per split, method and metric: mean `value`, `sd` and number of values over the runs."""
-    place = ["split", "method", "metric"]
-    other = [name for name in runs[0].values.columns if name not in (*place, "value")]
-    return (
-        pl.concat([run.values for run in runs])
-        .group_by(place, maintain_order=True)
-        .agg(
-            pl.col(*other).first(),
-            pl.col("value").mean(),
-            sd=pl.col("value").std(),
-            count=pl.col("value").count(),
-        )
+def _mean_values(title: str, runs: Sequence[Run]) -> pl.DataFrame:
+    """Means over runs as `Run.values`; a value that a run lacks has no mean."""
+    is_complete = pl.col("count") == len(runs)
+    mean = (100 * pl.col("value")).round(1)
+    sd = (100 * pl.col("sd")).round(1)
+    text = pl.format("{} ± {}", mean.cast(pl.String), sd.cast(pl.String))
+    has_text = is_complete & pl.col("sd").is_not_null()
+    values = _statistics_of_values(runs).with_columns(
+        run=pl.lit(title),
+        value=pl.when(is_complete).then("value"),
+        printed=pl.when(is_complete).then(mean),
+        text=pl.when(has_text).then(text).otherwise(pl.lit(ABSENT)),
+        low=pl.lit(None, pl.Float64),
+        high=pl.lit(None, pl.Float64),
+        interval=pl.lit(""),
+        is_tied=pl.lit(value=False),
+    )
+    return with_best(values.select(runs[0].values.columns))
+
+
+def _statistics_of_values(runs: Sequence[Run]) -> pl.DataFrame:
+    """One row per split, method and metric, with statistics over the runs.
+
+    Returns:
+        The columns of `Run.values`, where `value` is the mean and the others are those of the first
+        run; `sd`; and `count`, the number of values.
+    """
+    keys = ["split", "method", "metric"]
+    unchanged = [name for name in runs[0].values.columns if name not in (*keys, "value")]
+    values = pl.concat([run.values for run in runs])
+    return values.group_by(keys, maintain_order=True).agg(
+        pl.col(*unchanged).first(),
+        pl.col("value").mean(),
+        sd=pl.col("value").std(),
+        count=pl.col("value").count(),
     )
 
 
-def _mean_sd(values: Sequence[Any]) -> dict[str, float]:
-    return {
-        "mean": float(np.mean(values)),
-        "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
-    }
+def _detector_statistics(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Metric of `DETECTOR` → mean and sample standard deviation over several runs.
+
+    Metrics that a run lacks are left out.
+    """
+    by_metric = {}
+    for metric in DETECTOR:
+        values = [run.detector.get(metric) for run in runs]
+        if None not in values:
+            by_metric[metric] = {
+                "mean": float(np.mean(values)),  # type: ignore[arg-type]
+                "sd": float(np.std(values, ddof=1)),  # type: ignore[arg-type]
+            }
+    return by_metric

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -28,12 +28,14 @@ ASSETS = "assets"
 
 
 class Site:
-    """Writes pages into a folder. Use it in a `with` block, which writes styles, scripts and the plotting library.
+    """Writes pages into a folder.
+
+    Use it in a `with` block, which writes styles, scripts and the plotting library.
 
     Args:
         folder: Where it is written.
         navigation: The pages and their order; None for a site of one page.
-        earlier: The folder of an earlier site, whose files are taken where `keep` finds their key
+        earlier: The folder of an earlier site, whose files are copied where `keep` finds their key
             unchanged.
 
     Attributes:
@@ -76,7 +78,9 @@ class Site:
         Raises:
             DataError: the name leaves the report's folder.
         """
-        links = [Link(*item) for item in (siblings or {}).items()]
+        links = []
+        if siblings is not None:
+            links = [Link(file, title) for file, title in siblings.items()]
         self.write_text(name, self.render(name, template or name, links, **content))
 
     def render(
@@ -95,17 +99,18 @@ class Site:
                 address).
         """
         up = "../" * name.count("/")
-        given: dict[str, Any] = {
+        run_pages = {}
+        for title, run in self.runs.items():
+            run_pages[title] = f"{up}detectors/{quote(run)}.html"
+        variables: dict[str, Any] = {
             "page": name,
             "up": up,
             "sections": self._navigation.entries,
+            "place": self._navigation.place(name, siblings),
             "run_names": self.runs,
+            "run_pages": run_pages,
         }
-        given["place"] = self._navigation.place(name, siblings)
-        given["run_pages"] = {
-            title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()
-        }
-        return self._environment.get_template(template).render({**given, **content})
+        return self._environment.get_template(template).render({**variables, **content})
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file that is not a page, such as a script with data.
@@ -124,7 +129,7 @@ class Site:
         self._place(name).write_bytes(data)
 
     def keep(self, name: str, key: str, content: Callable[[], str | bytes]) -> None:
-        """Writes a file, or takes that of the earlier site where it was made under the same key.
+        """Writes a file, or copies that of the earlier site where it has the same key.
 
         Args:
             name: Its name, relative to the site's folder.
@@ -134,10 +139,12 @@ class Site:
         self.keys[name] = key
         if self._earlier is not None and self._earlier.is_current(name, key):
             shutil.copy2(self._earlier.path(name), self._place(name))
-        elif isinstance(made := content(), str):
-            self.write_text(name, made)
+            return
+        text_or_bytes = content()
+        if isinstance(text_or_bytes, str):
+            self.write_text(name, text_or_bytes)
         else:
-            self.write_bytes(name, made)
+            self.write_bytes(name, text_or_bytes)
 
     def _place(self, name: str) -> Path:
         file = inside(self.folder, name)
@@ -173,11 +180,15 @@ def _environment() -> Environment:
 
 def as_script(value: Any) -> Markup:
     """JSON for a script element: no `<` in it can end the element or start a comment."""
-    to_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
-    text = to_json(value)
-    if "\\" in text or not text.isprintable():  # what has no glyph, JSON escapes some of
-        text = to_json(printable_texts(value))
+    text = _compact_json(value)
+    if "\\" in text or not text.isprintable():
+        # JSON escapes some of the characters that have no glyph; they are replaced before.
+        text = _compact_json(printable_texts(value))
     return Markup(text.replace("<", "\\u003c"))
+
+
+def _compact_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _subscript(text: str) -> Markup:
@@ -192,11 +203,7 @@ def _code(text: str) -> Markup:
 
 def _linked(text: str) -> Markup:
     """Text with its web addresses and arXiv identifiers as links."""
-    with_links = re.sub(
-        r"https?://[^\s&]+(?<![.,])", r'<a href="\g<0>">\g<0></a>', str(escape(text))
-    )
-    return Markup(
-        re.sub(
-            r"arXiv:(\d{4}\.\d{4,5})", r'<a href="https://arxiv.org/abs/\1">\g<0></a>', with_links
-        )
-    )
+    link = r'<a href="\g<0>">\g<0></a>'
+    arxiv_link = r'<a href="https://arxiv.org/abs/\1">\g<0></a>'
+    with_links = re.sub(r"https?://[^\s&]+(?<![.,])", link, str(escape(text)))
+    return Markup(re.sub(r"arXiv:(\d{4}\.\d{4,5})", arxiv_link, with_links))

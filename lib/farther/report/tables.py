@@ -1,4 +1,7 @@
-"""Tables of results in the shape of FMIYC's Tables 8 to 25: methods as rows, metrics of each OOD split as columns."""
+"""Tables of results in the shape of FMIYC's Tables 8 to 25.
+
+Methods are rows, and the metrics of each OOD split are columns.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,13 @@ class Kind(NamedTuple):
     shows: str
 
 
-#: Unknown objects first.
-KINDS = (
-    Kind("open_set", OPEN_SET, "outcomes of unknown objects"),
-    Kind("ood", OOD, "separation of detections in OOD images from those in ID images"),
-)
-
+OPEN_SET_KIND = Kind("open_set", OPEN_SET, "outcomes of unknown objects")
+OOD_KIND = Kind("ood", OOD, "separation of detections in OOD images from those in ID images")
 
 #: In the place of the table of unknown objects where there are none.
 NO_OBJECTS = (
-    "No OOD split has unknown objects with boxes, which nOSE, AP_U, P_U, R_U and missed objects need; parameter `boxes`"
-    " of a dataset of images without boxes adds them."
+    "No OOD split has unknown objects with boxes, which nOSE, AP_U, P_U, R_U and missed objects "
+    "need; parameter `boxes` of a dataset of images without boxes adds them."
 )
 
 
@@ -55,7 +54,7 @@ class ResultTable:
             `halved`, about how many images would halve an interval, intervals are shown from the
             start.
         note: Printed below the table, "" for none.
-        instead: Why the table of unknown objects is not there, "" where it is.
+        instead: Why the table of unknown objects is absent, "" where it is not.
     """
 
     name: str
@@ -73,27 +72,34 @@ class ResultTable:
 
     @cached_property
     def counts(self) -> dict[str, str]:
-        """Split title → the number of objects or detections that its values come from, and of images."""
-        names = dict.fromkeys((self.counted, "images"))
+        """Split title → numbers of objects or detections, and of images, of its values."""
+        columns = dict.fromkeys((self.counted, "images"))
         return {
-            split: _counted(self.cells.filter(split_title=split), names) for split in self.splits
+            split: _count_ranges(self.cells.filter(split_title=split), columns)
+            for split in self.splits
         }
 
     @cached_property
     def halving(self) -> dict[str, str]:
-        """Split title → about how many images would halve its intervals; {} where `cells` has no column `halved`."""
+        """Split title → about how many images would halve its intervals.
+
+        {} where `cells` has no column `halved`.
+        """
         if "halved" not in self.cells.columns:
             return {}
-        halved = self.cells.rename({"images": "now", "halved": "images"})
+        halved = self.cells.with_columns(images="halved")
         return {
-            split: _counted(halved.filter(split_title=split), ["images"]) for split in self.splits
+            split: _count_ranges(halved.filter(split_title=split), ["images"])
+            for split in self.splits
         }
 
     @property
     def counted(self) -> str:
-        """What its values come from: detections, objects or images."""
+        """What its values are computed from: detections, objects or images."""
         group = GROUPS.get(self.metrics[0].group)
-        return "detections" if group is None else group.unit
+        if group is None:
+            return "detections"
+        return group.unit
 
     @property
     def columns(self) -> list[tuple[str, Metric]]:
@@ -102,15 +108,15 @@ class ResultTable:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows from top to bottom: `labels`, texts, and `cells`, rows of `Run.values` as dicts."""
-        parts = self.cells.partition_by("run", "method", maintain_order=True)
-        return [
-            {
-                "labels": [part[column][0] for column in self.labels.values()],
-                "cells": part.to_dicts(),
-            }
-            for part in parts
-        ]
+        """The rows from top to bottom.
+
+        Each has `labels`, texts, and `cells`, rows of `Run.values` as dicts.
+        """
+        rows = []
+        for cells in self.cells.partition_by("run", "method", maintain_order=True):
+            labels = [cells[column][0] for column in self.labels.values()]
+            rows.append({"labels": labels, "cells": cells.to_dicts()})
+        return rows
 
     def different(self, heading: str) -> list[str]:
         """The different labels below a heading, in the order of the rows."""
@@ -121,32 +127,46 @@ class ResultTable:
         return replace(self, cells=self.cells.filter(pl.col("split_title").is_in(list(splits))))
 
 
-def _counted(cells: pl.DataFrame, names: Iterable[str]) -> str:
-    parts = []
-    for name in names:
-        found = sorted(set(cells[name].drop_nulls().to_list()))
-        if found:
-            low, high = found[0], found[-1]
-            parts.append(f"{low:,} {name}" if low == high else f"{low:,} to {high:,} {name}")
-    return ", ".join(parts)
+def _count_ranges(cells: pl.DataFrame, columns: Iterable[str]) -> str:
+    """Smallest and largest number of each column, as "4 to 8 objects, 20 images"."""
+    ranges = []
+    for name in columns:
+        counts = cells[name].drop_nulls().sort()
+        if counts.is_empty():
+            continue
+        low = counts[0]
+        high = counts[-1]
+        if low == high:
+            ranges.append(f"{low:,} {name}")
+        else:
+            ranges.append(f"{low:,} to {high:,} {name}")
+    return ", ".join(ranges)
 
 
 def run_tables(run: Run) -> list[ResultTable]:
     """The two tables of a run: methods as rows."""
-    note = " ".join(part for part in (note_on(run), not_applicable_note(run)) if part)
+    note = _join_sentences([note_on(run), not_applicable_note(run)])
     return _tables([run], run.name, run.full_title, {"Method": "label"}, run.values, note)
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
-    """The two tables of all runs on a benchmark: detectors and methods as rows, with kinds where there are several."""
+    """The two tables of all runs on a benchmark: detectors and methods as rows.
+
+    Kinds of methods are a column where there are several.
+    """
     cells = pl.concat([run.titled_values for run in runs])
-    kind = {"Kind": "kind"} if cells["kind"].n_unique() > 1 else {}
-    labels = {"Detector": "detector", **kind, "Method": "label"}
+    labels = {"Detector": "detector"}
+    if cells["kind"].n_unique() > 1:
+        labels["Kind"] = "kind"
+    labels["Method"] = "label"
     return _tables(runs, benchmark, runs[0].benchmark_title, labels, cells)
 
 
 def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
-    """The two tables of a method on a benchmark: detectors as rows; [] where no run has the method."""
+    """The two tables of a method on a benchmark: detectors as rows.
+
+    [] where no run has the method.
+    """
     cells = pl.concat([run.titled_values for run in runs]).filter(method=method)
     title = f"{title_of(method)} on {runs[0].benchmark_title}"
     return _tables(runs, f"{benchmark}-{method}", title, {"Detector": "detector"}, cells)
@@ -159,10 +179,15 @@ def has_no_objects(cells: pl.DataFrame) -> bool:
 
 def not_applicable_note(run: Run) -> str:
     """A sentence on the methods that do not apply to a run's detector, "" where all apply."""
-    reasons = "; ".join(
-        f"{title_of(method)} ({reason})" for method, reason in run.not_applicable.items()
-    )
-    return f"Not applicable to this detector: {reasons}." if reasons else ""
+    if not run.not_applicable:
+        return ""
+    reasons = [f"{title_of(method)} ({reason})" for method, reason in run.not_applicable.items()]
+    return f"Not applicable to this detector: {'; '.join(reasons)}."
+
+
+def _join_sentences(sentences: Iterable[str]) -> str:
+    """The sentences that are not "", as one text."""
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _tables(
@@ -173,90 +198,124 @@ def _tables(
     cells: pl.DataFrame,
     note: str = "",
 ) -> list[ResultTable]:
-    # Classifiers have no table of unknown objects: a whole image is never missed.
-    kinds = KINDS[1:] if all(run.whole_images for run in runs) else KINDS
-    tables, instead = [], ""
-    for kind in kinds if len(cells) else ():
-        of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in kind.metrics]))
-        if kind.name == "open_set" and has_no_objects(of_kind):
+    """The tables of unknown objects and of detections; [] without cells.
+
+    Classifiers have no table of unknown objects: a whole image is never missed.
+    """
+    if cells.is_empty():
+        return []
+    kinds = [OPEN_SET_KIND, OOD_KIND]
+    if all(run.whole_images for run in runs):
+        kinds = [OOD_KIND]
+
+    tables = []
+    instead = ""
+    for kind in kinds:
+        names = [metric.name for metric in kind.metrics]
+        cells_of_kind = cells.filter(pl.col("metric").is_in(names))
+        if kind is OPEN_SET_KIND and has_no_objects(cells_of_kind):
             instead = NO_OBJECTS
             continue
-        caption = f"{title}: {kind.shows} (%)."
-        tables.append(
-            ResultTable(
-                f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note, instead
-            )
+        table = ResultTable(
+            name=f"{name}-{kind.name}",
+            caption=f"{title}: {kind.shows} (%).",
+            labels=labels,
+            metrics=kind.metrics,
+            cells=cells_of_kind,
+            note=note,
+            instead=instead,
         )
+        tables.append(table)
     return tables
+
+
+class CellFormats(NamedTuple):
+    """Formats of values from few detections or objects, of the best and of the second best."""
+
+    from_few: str
+    best: str
+    second: str
+
+    def format(self, cell: Mapping[str, Any]) -> str:
+        """The text of a cell; † marks one that is not significantly different from the best."""
+        text = cell["text"]
+        if cell["is_tied"]:
+            text += "†"
+        if cell["is_few"]:
+            return self.from_few.format(text)
+        if cell["is_best"]:
+            return self.best.format(text)
+        if cell["is_second"]:
+            return self.second.format(text)
+        return text
+
+
+MARKDOWN = CellFormats("({})", "**{}**", "<ins>{}</ins>")
+LATEX = CellFormats(r"\textcolor{{gray}}{{{}}}", r"\textbf{{{}}}", r"\underline{{{}}}")
+
+
+def _legend(table: ResultTable, mark: str = "grey") -> str:
+    """A sentence on the marks of cells; `mark` is that of values from few objects."""
+    return (
+        "Bold: best; underlined: second best; †: not significantly different from the best; "
+        f"{mark}: from too few {table.counted} to compare."
+    )
 
 
 def to_markdown(table: ResultTable) -> str:
     """The table in GitHub's Markdown; the best of a column in bold, the second best underlined."""
-    heads = [markdown(f"{split} {metric.title} {metric.arrow}") for split, metric in table.columns]
-    lines = [[*table.labels, *heads], [*("---" for _ in table.labels), *("---:" for _ in heads)]]
-    lines += [
-        [*map(markdown, row["labels"]), *(_marked(cell, *MARKDOWN) for cell in row["cells"])]
-        for row in table.rows
-    ]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    heads = list(table.labels)
+    alignments = ["---" for _ in table.labels]
+    for split, metric in table.columns:
+        heads.append(markdown(f"{split} {metric.title} {metric.arrow}"))
+        alignments.append("---:")
+
+    lines = [_markdown_line(heads), _markdown_line(alignments)]
+    for row in table.rows:
+        labels = [markdown(label) for label in row["labels"]]
+        cells = [MARKDOWN.format(cell) for cell in row["cells"]]
+        lines.append(_markdown_line([*labels, *cells]))
+    body = "\n".join(lines)
+
     counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
-    notes = [
-        part
-        for part in (
-            _legend(table, "in brackets"),
-            counts and f"From {counts}.",
-            table.note,
-            table.instead,
-        )
-        if part
-    ]
-    return f"{markdown(table.caption)}\n\n{body}\n\n{markdown(' '.join(notes))}\n"
+    sentences = [_legend(table, "in brackets")]
+    if counts:
+        sentences.append(f"From {counts}.")
+    sentences += [table.note, table.instead]
+    notes = _join_sentences(sentences)
+    return f"{markdown(table.caption)}\n\n{body}\n\n{markdown(notes)}\n"
 
 
-#: Formats of values from few detections or objects, of the best and of the second best.
-MARKDOWN = ("({})", "**{}**", "<ins>{}</ins>")
-LATEX = (r"\textcolor{{gray}}{{{}}}", r"\textbf{{{}}}", r"\underline{{{}}}")
-
-
-def _marked(cell: Mapping[str, Any], few: str, best: str, second: str) -> str:
-    text = f"{cell['text']}{'†' if cell['is_tied'] else ''}"
-    form = (
-        few
-        if cell["is_few"]
-        else best
-        if cell["is_best"]
-        else second
-        if cell["is_second"]
-        else "{}"
-    )
-    return form.format(text)
-
-
-def _legend(table: ResultTable, few: str = "grey") -> str:
-    return (
-        "Bold: best; underlined: second best; †: not significantly different from the best; "
-        f"{few}: from too few {table.counted} to compare."
-    )
+def _markdown_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def to_latex(table: ResultTable) -> str:
-    """The table for LaTeX with the packages booktabs, adjustbox and xcolor, not wider than the text; see `_legend`."""
-    span, first = len(table.metrics), len(table.labels) + 1
-    starts = [first + span * place for place in range(len(table.splits))]
-    empty = " & ".join("" for _ in table.labels)
-    heads = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{_latex(split)}}}" for split in table.splits)
-    counts = " & ".join(
-        rf"\multicolumn{{{span}}}{{c}}{{\footnotesize {_latex(table.counts[split])}}}"
-        for split in table.splits
-    )
-    rules = " ".join(rf"\cmidrule(lr){{{start}-{start + span - 1}}}" for start in starts)
-    names = " & ".join([*table.labels, *(metric.latex_header for _, metric in table.columns)])
-    note = _latex(" ".join(part for part in (_legend(table), table.note, table.instead) if part))
-    rows = "\n".join(
-        " & ".join([*map(_latex, row["labels"]), *(_latex_cell(cell) for cell in row["cells"])])
-        + r" \\"
-        for row in table.rows
-    )
+    """The table for LaTeX with the packages booktabs, adjustbox and xcolor.
+
+    It is not wider than the text. For its marks, see `_legend`.
+    """
+    span = len(table.metrics)
+    empty = " & " * (len(table.labels) - 1)
+    heads = []
+    counts = []
+    rules = []
+    start = len(table.labels) + 1
+    for split in table.splits:
+        count = rf"\footnotesize {_latex(table.counts[split])}"
+        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(split)}}}")
+        counts.append(rf"\multicolumn{{{span}}}{{c}}{{{count}}}")
+        rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
+        start += span
+    names = [*table.labels, *(metric.latex_header for _, metric in table.columns)]
+
+    rows = []
+    for row in table.rows:
+        labels = [_latex(label) for label in row["labels"]]
+        cells = [_latex_cell(cell) for cell in row["cells"]]
+        rows.append(rf"{_latex_line([*labels, *cells])} \\")
+    body = "\n".join(rows)
+    note = _latex(_join_sentences([_legend(table), table.note, table.instead]))
     return rf"""% \usepackage{{booktabs,adjustbox,xcolor}}
 \begin{{table}}
 \centering
@@ -265,12 +324,12 @@ def to_latex(table: ResultTable) -> str:
 \begin{{adjustbox}}{{max width=\textwidth}}
 \begin{{tabular}}{{{"l" * len(table.labels)}{"r" * len(table.columns)}}}
 \toprule
-{empty} & {heads} \\
-{empty} & {counts} \\
-{rules}
-{names} \\
+{empty} & {_latex_line(heads)} \\
+{empty} & {_latex_line(counts)} \\
+{" ".join(rules)}
+{_latex_line(names)} \\
 \midrule
-{rows}
+{body}
 \bottomrule
 \end{{tabular}}
 \end{{adjustbox}}
@@ -280,8 +339,13 @@ def to_latex(table: ResultTable) -> str:
 """
 
 
+def _latex_line(cells: Iterable[str]) -> str:
+    return " & ".join(cells)
+
+
 def _latex_cell(cell: Mapping[str, Any]) -> str:
-    return _marked({**cell, "text": _latex(cell["text"])}, *LATEX).replace("†", r"$^\dagger$")
+    text = LATEX.format({**cell, "text": _latex(cell["text"])})
+    return text.replace("†", r"$^\dagger$")
 
 
 def _latex(text: str) -> str:
@@ -293,77 +357,114 @@ _COLUMN = 9
 
 
 def to_text(table: ResultTable, width: int = 100) -> str:
-    """The table of a run for a terminal; splits that do not fit beside each other follow below each other."""
-    label = max(len(text) for text in ["method", *(row["labels"][0] for row in table.rows)])
-    blocks: list[list[str]] = [[]]
+    """The table of a run for a terminal.
+
+    Splits that do not fit beside each other follow below each other.
+    """
+    labels = [row["labels"][0] for row in table.rows]
+    label_width = max(len(text) for text in ["method", *labels])
+
+    blocks: list[list[str]] = []
+    used = width
     for split in table.splits:
-        if blocks[-1] and label + sum(_width(table, one) for one in [*blocks[-1], split]) > width:
+        split_width = _split_width(table, split)
+        if not blocks or used + split_width > width:
             blocks.append([])
+            used = label_width
         blocks[-1].append(split)
-    return "\n\n".join(_block(table.select(splits), label) for splits in blocks)
+        used += split_width
+    return "\n\n".join(_text_block(table.select(splits), label_width) for splits in blocks)
 
 
-def _width(table: ResultTable, split: str) -> int:
+def _split_width(table: ResultTable, split: str) -> int:
+    """Width of the columns of a split."""
     return max(_COLUMN * len(table.metrics), len(split) + 2)
 
 
-def _block(table: ResultTable, label: int) -> str:
-    def line(name: str, texts: Iterable[str]) -> str:
-        cells, parts = iter(texts), [name.ljust(label)]
-        for split in table.splits:
-            group = "".join(next(cells).rjust(_COLUMN) for _ in table.metrics)
-            parts.append(group.rjust(_width(table, split)))
-        return "".join(parts).rstrip()
+def _text_block(table: ResultTable, label_width: int) -> str:
+    """All splits of a table beside each other; `label_width` is that of the methods' names."""
+    heads = [split.rjust(_split_width(table, split)) for split in table.splits]
+    names = [f"{metric.title} {metric.arrow}" for _, metric in table.columns]
+    lines = [" " * label_width + "".join(heads), _text_line(table, "method", names, label_width)]
+    for row in table.rows:
+        texts = []
+        for cell in row["cells"]:
+            mark = "*" if cell["is_best"] else " "
+            texts.append(cell["text"] + mark)
+        lines.append(_text_line(table, row["labels"][0], texts, label_width))
+    return "\n".join(lines)
 
-    heads = " " * label + "".join(split.rjust(_width(table, split)) for split in table.splits)
-    names = line("method", (f"{metric.title} {metric.arrow}" for _, metric in table.columns))
-    rows = (
-        line(
-            row["labels"][0],
-            (cell["text"] + ("*" if cell["is_best"] else " ") for cell in row["cells"]),
-        )
-        for row in table.rows
-    )
-    return "\n".join([heads, names, *rows])
+
+def _text_line(table: ResultTable, name: str, texts: Sequence[str], label_width: int) -> str:
+    """A name and the texts of all columns, each split's as wide as its title needs."""
+    line = name.ljust(label_width)
+    count = len(table.metrics)
+    for number, split in enumerate(table.splits):
+        columns = [text.rjust(_COLUMN) for text in texts[number * count : (number + 1) * count]]
+        line += "".join(columns).rjust(_split_width(table, split))
+    return line.rstrip()
+
+
+#: Columns of the file of all values.
+CSV_COLUMNS = (
+    "run",
+    "benchmark",
+    "split",
+    "dataset",
+    "distance",
+    "method",
+    "kind",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "images",
+    "objects",
+    "detections",
+)
 
 
 def to_csv(runs: Sequence[Run]) -> str:
-    """All values of all runs as fractions: one row per run, split, method and metric, with 95% intervals.
+    """All values of all runs as fractions, with 95% intervals.
 
-    Texts that a spreadsheet would take for a formula begin with an apostrophe.
+    One row per run, split, method and metric. Texts that a spreadsheet would take for a formula
+    begin with an apostrophe.
     """
-    place = ("run", "benchmark", "split", "dataset", "distance", "method", "kind", "metric")
-    columns = (*place, "value", "low", "high", "images", "objects", "detections")
-    ranked = [metric for metric in METRICS.values() if metric.ranked and metric not in SHOWN]
-    frames = [run.with_kind(frame) for run in runs for frame in (run.values, run.values_of(ranked))]
-    values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(
-        columns
-    )
-    return values.with_columns(
-        pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)
-    ).write_csv()
+    further = [metric for metric in METRICS.values() if metric.ranked and metric not in SHOWN]
+    frames = [pl.DataFrame(schema={**VALUES, "kind": pl.String})]
+    for run in runs:
+        frames.append(run.with_kind(run.values))
+        frames.append(run.with_kind(run.values_of(further)))
+    values = pl.concat(frames).select(CSV_COLUMNS)
+    harmless = pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)
+    return values.with_columns(harmless).write_csv()
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
-    """The tables of all runs as text, as wide as the terminal; `root` is the project's folder.
+    """The tables of all runs as text, as wide as the terminal.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
     """
     width = shutil.get_terminal_size((100, 24)).columns
-    parts = [_summary_of(run, width) for run in read_runs(params, Path(root) / "artifacts")]
-    return "\n\n".join([*parts, "In per cent; * marks the best of a column."])
+    texts = [_run_summary(run, width) for run in read_runs(params, Path(root) / "artifacts")]
+    return "\n\n".join([*texts, "In per cent; * marks the best of a column."])
 
 
-def _summary_of(run: Run, width: int) -> str:
+def _run_summary(run: Run, width: int) -> str:
+    """Quality of a run's detector, its tables, and notes on them."""
     if not run.detector:
         return f"{run.name}: not evaluated yet"
-    name, of = ("accuracy", "accuracy") if run.whole_images else ("mAP50", "map50")
-    quality = f"{run.name}   {name} {percent(run.detector.get(of))}%   t* {run.detector.get('threshold', 0):.3f}"
-    shown = run_tables(run)
-    notes = (
-        textwrap.fill(note, width)
-        for note in (*(table.instead for table in shown), not_applicable_note(run))
-    )
-    return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in shown), *notes]))
+    if run.whole_images:
+        quality = f"accuracy {percent(run.detector.get('accuracy'))}%"
+    else:
+        quality = f"mAP50 {percent(run.detector.get('map50'))}%"
+    threshold = run.detector.get("threshold", 0)
+    tables = run_tables(run)
+
+    blocks = [f"{run.name}   {quality}   t* {threshold:.3f}"]
+    blocks += [to_text(table, width) for table in tables]
+    for note in [*(table.instead for table in tables), not_applicable_note(run)]:
+        blocks.append(textwrap.fill(note, width))
+    return "\n\n".join(block for block in blocks if block)

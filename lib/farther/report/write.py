@@ -1,12 +1,15 @@
-"""Writes the report: a site that can be opened from disk, sent and printed; nothing is loaded from elsewhere."""
+"""Writes the report: a site that can be opened from disk, sent and printed.
+
+Nothing is loaded from elsewhere.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
-from functools import cache, partial
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
-from farther.registry import build as checked
+from farther.registry import build as build_settings
 from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances
@@ -31,8 +34,9 @@ from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 GALLERY = "gallery.html"
-#: Runs from which on it pays to start another process, which reads all of them again.
-MANY = 4
+
+#: Smallest number of runs for which another process pays, which reads all of them again.
+RUNS_FOR_TWO_PROCESSES = 4
 
 
 def build(
@@ -43,8 +47,8 @@ def build(
     Args:
         params: All of params.yaml.
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
-        code: Digest of the code of reports. With it, files of an earlier report stay where nothing
-            that they are made from has changed; None writes all files.
+        code: Hash of the code of reports. With it, files of an earlier report are reused where
+            nothing that they depend on has changed; None writes all files.
         processes: With 2, another process writes the gallery of several runs, half of the work;
             then the program that calls this must be importable without effects.
 
@@ -56,66 +60,85 @@ def build(
         DataError: a file that the report reads is damaged.
     """
     root = Path(root)
-    artifacts = root / "artifacts"
-    earlier = None if code is None else Keyed(artifacts / "report")
-    is_split = processes > 1 and len(params.get("detectors") or ()) >= MANY
-    beside = ProcessPoolExecutor(1, get_context("spawn")) if is_split else None
-    with (
-        write_aside(artifacts / "report") as aside,
-        Site(aside, NAVIGATION, earlier) as site,
-        beside or nullcontext(),
-    ):
-        gallery = (
-            None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
-        )
+    report = root / "artifacts" / "report"
+    runs = len(params.get("detectors") or ())
+    with ExitStack() as stack:
+        folder = stack.enter_context(write_aside(report))
+        site = stack.enter_context(Site(folder, NAVIGATION, _earlier_report(root, code)))
+        gallery: Future[dict[str, str]] | None = None
+        if processes > 1 and runs >= RUNS_FOR_TWO_PROCESSES:
+            pool = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
+            gallery = pool.submit(_write_gallery, params, root, code, folder)
+
         results = _read(params, root, code)
         site.runs = {run.full_title: run.name for run in results.measured}
         for page in PAGES:
-            if gallery is None or page.file != GALLERY:
-                page.write(site, results)
+            if gallery is not None and page.file == GALLERY:
+                continue
+            page.write(site, results)
         _write_tables(site, results.evaluated)
         if results.evaluated:
             _write_figure(site, distances.figure(results.distances.rows), results.code)
-        write_json(artifacts / "seeds.json", seeds.statistics(results.runs, results.settings.seeds))
+        statistics = seeds.statistics(results.runs, results.settings.seeds)
+        write_json(root / "artifacts" / "seeds.json", statistics)
         if gallery is not None:
             site.keys |= gallery.result()
-    Keyed(artifacts / "report").record_all(site.keys)
-    return artifacts / "report" / "index.html"
+    Keyed(report).record_all(site.keys)
+    return report / "index.html"
+
+
+def _earlier_report(root: Path, code: str | None) -> Keyed | None:
+    """The report whose files are reused; None without a hash of the code."""
+    if code is None:
+        return None
+    return Keyed(root / "artifacts" / "report")
 
 
 def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults:
-    settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
+    """All results of a project, with checked parameters of the report."""
+    settings = build_settings(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     # This also loads user-defined methods, whose titles the runs need.
-    texts = {
-        name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()
-    }
+    texts = {}
+    for name, values in (params.get("methods") or {}).items():
+        texts[name] = texts_of(name, values or {})
     runs = read_runs(params, root / "artifacts")
-    _refuse_unknown_runs(settings, [run.name for run in runs])
+    _check_names(settings, [run.name for run in runs])
     roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
     return AllResults(params, settings, runs, root, roots, texts, code or "")
 
 
 def _write_gallery(
-    params: Mapping[str, Any], root: Path, code: str | None, aside: Path
+    params: Mapping[str, Any], root: Path, code: str | None, folder: Path
 ) -> dict[str, str]:
     """Writes the pages of `GALLERY` in a process of its own; returns the keys of its files."""
     results = _read(params, root, code)
-    site = Site(aside, NAVIGATION, None if code is None else Keyed(root / "artifacts/report"))
+    site = Site(folder, NAVIGATION, _earlier_report(root, code))
     site.runs = {run.full_title: run.name for run in results.measured}
-    next(page for page in PAGES if page.file == GALLERY).write(site, results)
+    for page in PAGES:
+        if page.file == GALLERY:
+            page.write(site, results)
     return site.keys
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:
-    """The first figure as files."""
-    drawing = json.dumps(spec, sort_keys=True)
-    key = digest(drawing, version("vl-convert-python"), *installed_fonts(), code)
-    drawn = cache(lambda: as_files(spec))
+    """Writes the first figure in each format; it is drawn once, and only if a file is outdated."""
+
+    @cache
+    def draw() -> Mapping[str, bytes]:
+        return as_files(spec)
+
+    spec_text = json.dumps(spec, sort_keys=True)
+    key = digest(spec_text, version("vl-convert-python"), *installed_fonts(), code)
     for kind in FORMATS:
-        site.keep(f"figures/outcomes.{kind}", key, partial(lambda kind: drawn()[kind], kind))
+
+        def content(kind: str = kind) -> bytes:
+            return draw()[kind]
+
+        site.keep(f"figures/outcomes.{kind}", key, content)
 
 
 def _write_tables(site: Site, runs: list[Run]) -> None:
+    """Writes the values of all runs as CSV, and the tables of each run as Markdown and LaTeX."""
     site.write_text("tables/results.csv", tables.to_csv(runs))
     for run in runs:
         for table in tables.run_tables(run):
@@ -123,17 +146,23 @@ def _write_tables(site: Site, runs: list[Run]) -> None:
             site.write_text(f"tables/{table.name}.tex", tables.to_latex(table))
 
 
-def _refuse_unknown_runs(settings: ReportSettings, names: list[str]) -> None:
-    asked = {
-        "published": set(settings.published) - set(settings.seeds),
-        **{f"seeds.{title}": of for title, of in settings.seeds.items()},
-    }
-    for place, wanted in asked.items():
-        if unknown := sorted(set(wanted) - set(names)):
+def _check_names(settings: ReportSettings, runs: list[str]) -> None:
+    """Checks the names of runs in the report's parameters.
+
+    Raises:
+        ParameterError: a run does not exist, or a run has the name of several seeds.
+    """
+    names_by_parameter = {"published": set(settings.published) - set(settings.seeds)}
+    for title, names in settings.seeds.items():
+        names_by_parameter[f"seeds.{title}"] = set(names)
+    for parameter, parameter_names in names_by_parameter.items():
+        unknown = sorted(parameter_names - set(runs))
+        if unknown:
             raise ParameterError(
-                f"report.{place}: there is no run {unknown[0]!r}. Known: {', '.join(names)}"
+                f"report.{parameter}: there is no run {unknown[0]!r}. Known: {', '.join(runs)}"
             )
-    if same := sorted(set(settings.seeds) & set(names)):
+    ambiguous = sorted(set(settings.seeds) & set(runs))
+    if ambiguous:
         raise ParameterError(
-            f"report.seeds: {same[0]!r} is the name of a run; choose another one for its seeds"
+            f"report.seeds: {ambiguous[0]!r} is the name of a run; choose another one for its seeds"
         )

@@ -1,4 +1,7 @@
-"""Each page has no serious violation of accessibility that axe-core finds, light and dark, wide and narrow."""
+"""Accessibility of each page: axe-core finds no serious violation.
+
+Light and dark, wide and narrow.
+"""
 
 import json
 from importlib.resources import files
@@ -12,7 +15,25 @@ VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then((found) 
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 200)} ${one.nodes[0].failureSummary}`))"""
 
-DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParent === null || one.querySelector('svg'))"
+DRAWN = (
+    "[...document.querySelectorAll('.chart')]"
+    ".every((one) => one.offsetParent === null || one.querySelector('svg'))"
+)
+
+#: The lines that the entries of each navigation take.
+NAVIGATION_LINES = """[...document.querySelectorAll('nav')].map((nav) => {
+  const entries = [...nav.querySelectorAll('li')];
+  return new Set(entries.map((one) => Math.round(one.getBoundingClientRect().top))).size;
+})"""
+
+#: Whether a screen of 390 pixels shows the entries of the page.
+CURRENT_ENTRIES_SHOWN = """[...document.querySelectorAll('nav a[aria-current]')]
+  .map((one) => one.getBoundingClientRect())
+  .every(({ left, right }) => left >= 0 && right <= 390)"""
+
+#: Whether each chart has a text of several words.
+CHARTS_DESCRIBED = """[...document.querySelectorAll('.chart')].every(
+  (one) => one.querySelector('svg[role=img]').getAttribute('aria-label').length > 9)"""
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
@@ -31,12 +52,13 @@ def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(
         )
         browser.until(DRAWN)
         browser.read(f"{AXE};0")
-        found = [*browser.read(VIOLATIONS), *browser.complaints()]
-        if (wide := browser.read("document.documentElement.scrollWidth")) != width:
-            found.append(f"{wide} pixels wide")
+        problems = [*browser.read(VIOLATIONS), *browser.complaints()]
+        page_width = browser.read("document.documentElement.scrollWidth")
+        if page_width != width:
+            problems.append(f"{page_width} pixels wide")
         browser.events.clear()
-        if found:
-            wrong[page.relative_to(report).as_posix()] = found
+        if problems:
+            wrong[page.relative_to(report).as_posix()] = problems
     assert not wrong, json.dumps(wrong, indent=1)
 
 
@@ -47,16 +69,10 @@ def test_on_a_phone_no_navigation_takes_more_than_one_line_and_shows_the_page_s_
     wrong = []
     for page in [*sorted(report.glob("*.html")), report / "detectors/pets-net.html"]:
         browser.open(page.as_uri())
-        tops = "[...nav.querySelectorAll('li')].map((one) => Math.round(one.getBoundingClientRect().top))"
-        lines = browser.read(
-            f"[...document.querySelectorAll('nav')].map((nav) => new Set({tops}).size)"
-        )
-        shown = browser.read(
-            "[...document.querySelectorAll('nav a[aria-current]')].map((one) => one.getBoundingClientRect())"
-            ".every(({ left, right }) => left >= 0 && right <= 390)"
-        )
-        if set(lines) != {1} or not shown:
-            wrong.append((page.name, lines, shown))
+        lines = browser.read(NAVIGATION_LINES)
+        is_shown = browser.read(CURRENT_ENTRIES_SHOWN)
+        if set(lines) != {1} or not is_shown:
+            wrong.append((page.name, lines, is_shown))
     assert wrong == []
 
 
@@ -65,9 +81,7 @@ def test_a_chart_is_a_picture_with_a_text_beside_its_menu(browser, report):
     browser.until(DRAWN)
     charts = "[...document.querySelectorAll('.chart')]"
     assert browser.read(f"{charts}.length") > 0
-    assert browser.read(
-        f"{charts}.every((one) => one.querySelector('svg[role=img]').getAttribute('aria-label').length > 9)"
-    )
+    assert browser.read(CHARTS_DESCRIBED)
     assert browser.read(
         f"{charts}.every((one) => one.querySelector('summary').ariaLabel === 'Save this chart')"
     )

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 #: All figures that are not folded away are drawn.
-DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParent === null || one.querySelector('svg'))"
+DRAWN = (
+    "[...document.querySelectorAll('.chart')]"
+    ".every((one) => one.offsetParent === null || one.querySelector('svg'))"
+)
 
 SHEET = "document.querySelector('[data-name=\"pets-open_set\"]')"
 
@@ -171,16 +174,16 @@ def choose(detectors, name: str, value: str) -> None:
     )
 
 
+def is_progress(event: dict) -> bool:
+    """True for events of downloads."""
+    return event.get("method") == "Browser.downloadProgress"
+
+
 def saved(detectors, folder: Path, ending: str) -> str:
     file = folder / f"pets-open_set.{ending}"
     detectors.read(f"{SHEET}.querySelector('[data-save={ending}]').click()")
     finished = '"state": "completed"'
-    while not any(
-        e.get("method") == "Browser.downloadProgress" and finished in json.dumps(e)
-        for e in detectors.events
-    ):
+    while not any(is_progress(e) and finished in json.dumps(e) for e in detectors.events):
         detectors.read("1")
-    detectors.events[:] = [
-        e for e in detectors.events if e.get("method") != "Browser.downloadProgress"
-    ]
+    detectors.events[:] = [e for e in detectors.events if not is_progress(e)]
     return file.read_text(encoding="utf-8")

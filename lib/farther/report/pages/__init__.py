@@ -43,6 +43,11 @@ class Page(NamedTuple):
     answers: str
     write: Callable[[Site, AllResults], None]
 
+    @property
+    def link(self) -> Link:
+        """The page as an entry of the navigation."""
+        return Link(self.file, self.title, self.answers)
+
 
 #: The pages of each section in the order of reading, the section's own first: to add a page, add it
 #: here.
@@ -65,7 +70,8 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         Page(
             "proposals.html",
             "Proposals",
-            "How many of the objects that a detector misses do its proposals find, and at how many false alarms?",
+            "How many of the objects that a detector misses do its proposals find, "
+            "and at how many false alarms?",
             proposals.write,
         ),
         Page(
@@ -162,6 +168,6 @@ PAGES = tuple(page for pages in SECTIONS for page in pages)
 #: Sections, and the pages that tell the story: what happens, which method, on which data, how sure,
 #: what to deploy.
 NAVIGATION = Navigation(
-    {pages[0].file: tuple(Link(*page[:3]) for page in pages) for pages in SECTIONS},
+    {pages[0].file: tuple(page.link for page in pages) for pages in SECTIONS},
     path=("index.html", "methods.html", "splits.html", "across.html", "deploy.html"),
 )

@@ -1,4 +1,7 @@
-"""The page of classes: results by how far out classes are, and which ID classes the others are taken for."""
+"""The page of classes.
+
+It shows results by how far out classes are, and which ID classes other classes are taken for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import polars as pl
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from farther.evaluation.results import ClassesResults, SimilarClass
+from farther.evaluation.results import ClassEdge, ClassesResults, SimilarClass
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing
@@ -27,14 +30,23 @@ TITLES = {
     "detection_error95": "Detection error at TPR 95% (%)",
 }
 
-#: Edges in a chart of the class graph, and objects below which an edge is left out.
-EDGES, LEAST = 80, 2
+#: Outcomes of an unknown object.
+OUTCOMES = ("found", "misclassified", "missed")
+
+#: Largest number of edges in a chart of the class graph.
+MAX_EDGES = 80
+
+#: Smallest number of objects of an edge in it.
+MIN_OBJECTS = 2
 
 #: Classes at each end of a chart of similarities.
 ENDS = 10
 
 OTHER = vl.Key("other class", "#D55E00", "●")
 KNOWN = vl.Key("misclassified as", "#0072B2", "■")
+
+#: Columns of the class graph.
+EDGE = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -44,187 +56,234 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `classes.html`: tables and charts of each run."""
-    found = {
-        run.full_title: run.evaluation.classes
-        for run in runs
-        if run.evaluation and run.evaluation.classes
-    }
+    views = {}
+    for run in runs:
+        if run.evaluation and run.evaluation.classes:
+            views[run.full_title] = _run_view(run.full_title, run.evaluation.classes)
     return {
-        "runs": {name: _of_run(name, values) for name, values in found.items()},
-        "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
+        "runs": views,
+        "contents": {f"run-{number}": title for number, title in enumerate(views, start=1)},
     }
 
 
-def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
-    schema = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
-    graph = pruned(
-        pl.DataFrame([vars(edge) for edge in classes.edges], schema=schema), LEAST, EDGES
+def _run_view(run: str, classes: ClassesResults) -> dict[str, Any]:
+    """Tables and charts of a run; those without rows are left out."""
+    listings = [_detections_table(classes), _outcomes_table(classes)]
+    return {
+        "listings": [listing for listing in listings if len(listing)],
+        "charts": list(_charts(run, classes)),
+    }
+
+
+def _detections_table(classes: ClassesResults) -> Listing:
+    """Separation of detections by method and OODness."""
+    rows = []
+    for names, values in _levels(classes.by_oodness):
+        row = {**names, "Images": values["images"], "Detections": values["regions"]}
+        for metric, title in TITLES.items():
+            row[title] = values[metric]
+        rows.append(row)
+    caption = (
+        "ID test detections against those in images of each OODness, the lowest of the classes "
+        "that an image shows."
     )
-    drawn = [] if graph.is_empty() else [vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))]
-    drawn += [
-        vl.ChartGroup((), (_similarities(run, side, rows),))
-        for side in ("category", "id_class")
-        if (rows := classes.similarity.get(side))
-    ]
-    detections = [
-        {
-            **place,
-            "Images": of["images"],
-            "Detections": of["regions"],
-            **{TITLES[name]: of[name] for name in TITLES},
-        }
-        for place, of in _levels(classes.by_oodness)
-    ]
-    outcomes = [
-        {
-            **place,
-            "Objects": of["objects"],
-            **{
-                f"{name} (%)": of[name] / of["objects"]
-                for name in ("found", "misclassified", "missed")
-            },
-        }
-        for place, of in _levels(classes.outcomes)
-    ]
-    listings = [
-        Listing.of(
-            "ID test detections against those in images of each OODness, the lowest of the classes that an image "
-            "shows.",
-            detections,
-        ),
-        Listing.of(
-            "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.",
-            outcomes,
-        ),
-    ]
-    return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
+    return Listing.of(caption, rows)
 
 
-def _levels(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[str, str], Any]]:
+def _outcomes_table(classes: ClassesResults) -> Listing:
+    """Outcomes of unknown objects by method and OODness."""
+    rows = []
+    for names, counts in _levels(classes.outcomes):
+        row = {**names, "Objects": counts["objects"]}
+        for outcome in OUTCOMES:
+            row[f"{outcome} (%)"] = counts[outcome] / counts["objects"]
+        rows.append(row)
+    caption = (
+        "Outcome of unknown objects by the OODness of their class, "
+        "at the operating threshold and τ."
+    )
+    return Listing.of(caption, rows)
+
+
+def _levels(
+    by_method: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
     """First cells of a row and values, of each method and OODness."""
-    for method, by_level in found.items():
+    for method, by_level in by_method.items():
         for level, values in by_level.items():
             yield {"Method": title_of(method), "OODness": OODNESS[int(level)]}, values
 
 
-def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
-    """The class graph without its noise, and the connected component of each edge, those of most objects first.
+def _charts(run: str, classes: ClassesResults) -> Iterator[vl.ChartGroup]:
+    """The class graph, and charts of similarities."""
+    graph = pruned(_edges(classes.edges), MIN_OBJECTS, MAX_EDGES)
+    if not graph.is_empty():
+        yield vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))
+    for side in ("category", "id_class"):
+        rows = classes.similarity.get(side)
+        if rows:
+            yield vl.ChartGroup((), (_similarity_chart(run, side, rows),))
+
+
+def _edges(edges: Sequence[ClassEdge]) -> pl.DataFrame:
+    """Edges of the class graph as a frame."""
+    return pl.DataFrame([vars(edge) for edge in edges], schema=EDGE)
+
+
+def pruned(edges: pl.DataFrame, min_objects: int, max_edges: int) -> pl.DataFrame:
+    """The class graph without its noise, and the connected component of each edge.
 
     Left out are edges between equal names, whatever their case, blanks and underscores; edges of
-    fewer than `least` objects; and all but the `most` edges of most objects.
+    fewer than `min_objects` objects; and all but the `max_edges` edges of most objects.
 
     Args:
         edges: Columns category, id_class, objects.
-        least, most: See above.
+        min_objects, max_edges: See above.
 
     Returns:
-        The edges with a column component, int64 from 0 on.
+        The edges with a column component, int64 from 0 on, those of most objects first.
     """
-    plain = [
-        pl.col(name).str.to_lowercase().str.replace_all(r"[\s_]+", " ")
-        for name in ("category", "id_class")
-    ]
-    kept = edges.filter(plain[0] != plain[1], pl.col("objects") >= least).sort(
+    differ = _normalised("category") != _normalised("id_class")
+    frequent = edges.filter(differ, pl.col("objects") >= min_objects)
+    strongest = frequent.sort(
         "objects", "category", "id_class", descending=[True, False, False]
+    ).head(max_edges)
+    if strongest.is_empty():
+        return strongest.with_columns(component=pl.lit(0, pl.Int64))
+
+    labelled = strongest.with_columns(component=_components(strongest))
+    sizes = labelled.group_by("component").agg(total=pl.col("objects").sum())
+    ordered = sizes.sort("total", "component", descending=True)["component"]
+    rank_of_component = {component: rank for rank, component in enumerate(ordered)}
+    component = pl.col("component").replace_strict(rank_of_component, return_dtype=pl.Int64)
+    return labelled.with_columns(component).sort(
+        "component", "id_class", "objects", "category", descending=[False, False, True, False]
     )
-    kept = kept.head(most)
-    if kept.is_empty():
-        return kept.with_columns(component=pl.lit(0, pl.Int64))
-    columns = [
-        np.unique(kept[name].to_numpy(), return_inverse=True) for name in ("category", "id_class")
-    ]
-    (categories, left), (id_classes, right) = columns
+
+
+def _normalised(column: str) -> pl.Expr:
+    """Names in lower case, with one blank for blanks and underscores."""
+    return pl.col(column).str.to_lowercase().str.replace_all(r"[\s_]+", " ")
+
+
+def _components(edges: pl.DataFrame) -> pl.Series:
+    """Connected component of each edge of the bipartite class graph, int64 of shape (edges,)."""
+    categories, left = np.unique(edges["category"].to_numpy(), return_inverse=True)
+    id_classes, right = np.unique(edges["id_class"].to_numpy(), return_inverse=True)
     size = len(categories) + len(id_classes)
-    graph = coo_array((np.ones(len(kept)), (left, right + len(categories))), shape=(size, size))
-    _, of_node = connected_components(graph, directed=False)
-    marked = kept.with_columns(component=pl.Series(of_node[left], dtype=pl.Int64))
-    sizes = (
-        marked.group_by("component")
-        .agg(total=pl.col("objects").sum())
-        .sort("total", "component", descending=True)
-    )
-    order = dict(zip(sizes["component"], range(len(sizes)), strict=True))
-    return marked.with_columns(
-        pl.col("component").replace_strict(order, return_dtype=pl.Int64)
-    ).sort("component", "id_class", "objects", "category", descending=[False, False, True, False])
+    nodes = (left, right + len(categories))
+    graph = coo_array((np.ones(len(edges)), nodes), shape=(size, size))
+    _, component_of_node = connected_components(graph, directed=False)
+    return pl.Series(component_of_node[left], dtype=pl.Int64)
 
 
 def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
-    """The class graph, one component below the other: other classes on the left, ID classes on the right."""
-    ends = {"category": ("x", "y"), "id_class": ("x2", "y2")}
-    # Of a component, the classes of a side are evenly spread over as many rows as its longer side
-    # has.
-    names = pl.concat(
-        [
-            graph.select("component", name=side, side=pl.lit(side)).unique(maintain_order=True)
-            for side in ends
-        ]
+    """The class graph, one component below the other.
+
+    Other classes are on the left, ID classes on the right.
+
+    Args:
+        run: Title of the run.
+        graph: See `pruned`.
+    """
+    tops = _component_tops(graph)
+    height = int(tops["rows"].sum()) + len(tops)
+    nodes = _nodes(graph, tops)
+    lines = vl.layer(
+        {"type": "rule", "opacity": 0.6, "color": "#777777"},
+        x2={"field": "x2"},
+        y2={"field": "y2"},
+        strokeWidth=vl.number("objects", scale={"range": [1, 7]}, legend=None),
+        tooltip=vl.tooltip("category", "id_class taken for", "objects:"),
     )
-    counts = names.group_by("component", "side").len().group_by("component").agg(rows=pl.max("len"))
-    tops = counts.sort("component").with_columns(
-        top=pl.col("rows").cum_sum() - pl.col("rows") + pl.col("component")
+    words = vl.said("{category} as {id_class} {objects}", graph)
+    y_scale = {"domain": [0, height], "reverse": True, "nice": False}
+    return vl.chart(
+        "Unknown classes and the ID classes they are misclassified as: "
+        f"{len(tops)} separate groups",
+        f"{run}: objects by class and prediction: {words}.",
+        _placed_edges(graph, nodes),
+        lines,
+        *_node_layers(nodes.filter(side="category"), OTHER, "circle", "right", -8),
+        *_node_layers(nodes.filter(side="id_class"), KNOWN, "square", "left", 8),
+        height=max(80, round(17 * height)),
+        x=vl.number("x", scale={"domain": [-0.6, 1.6]}, axis=None),
+        y=vl.number("y", scale=y_scale, axis=None),
     )
-    within = (pl.int_range(pl.len()) + 0.5) * pl.col("rows") / pl.len()
-    nodes = names.join(tops, on="component", maintain_order="left").select(
+
+
+def _names(graph: pl.DataFrame) -> pl.DataFrame:
+    """Columns component, name and side of each class, in the order of the edges."""
+    frames = []
+    for side in ("category", "id_class"):
+        names = graph.select("component", name=side, side=pl.lit(side))
+        frames.append(names.unique(maintain_order=True))
+    return pl.concat(frames)
+
+
+def _component_tops(graph: pl.DataFrame) -> pl.DataFrame:
+    """Columns component, rows, the number of classes of its longer side, and top, its first row."""
+    counts = _names(graph).group_by("component", "side").len()
+    rows = counts.group_by("component").agg(rows=pl.max("len")).sort("component")
+    rows_above = pl.col("rows").cum_sum() - pl.col("rows")
+    return rows.with_columns(top=rows_above + pl.col("component"))
+
+
+def _nodes(graph: pl.DataFrame, tops: pl.DataFrame) -> pl.DataFrame:
+    """Columns name, side, x and y of each class.
+
+    The classes of a side of a component are evenly spread over as many rows as its longer side has.
+    """
+    names = _names(graph).join(tops, on="component", maintain_order="left")
+    position = (pl.int_range(pl.len()) + 0.5) * pl.col("rows") / pl.len()
+    return names.select(
         "name",
         "side",
         x=(pl.col("side") == "id_class").cast(pl.Float64),
-        y=pl.col("top") + within.over("component", "side"),
-    )
-    height = int(tops["rows"].sum()) + len(tops)
-    edges = graph
-    for side, (x, y) in ends.items():
-        places = nodes.filter(side=side).select(
-            pl.col("name").alias(side), pl.col("x").alias(x), pl.col("y").alias(y)
-        )
-        edges = edges.join(places, on=side, maintain_order="left")
-    place: dict[str, Any] = {
-        "x": vl.number("x", scale={"domain": [-0.6, 1.6]}, axis=None),
-        "y": vl.number(
-            "y", scale={"domain": [0, height], "reverse": True, "nice": False}, axis=None
-        ),
-    }
-    layers = []
-    for side, key, shape, align, shift in (
-        ("category", OTHER, "circle", "right", -8),
-        ("id_class", KNOWN, "square", "left", 8),
-    ):
-        rows = nodes.filter(side=side).to_dicts()
-        text = {"type": "text", "align": align, "dx": shift, "fontSize": 12}
-        layers += [
-            vl.layer(
-                {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60},
-                rows,
-            ),
-            vl.layer(text, rows, text=vl.named("name")),
-        ]
-    return vl.chart(
-        f"Unknown classes and the ID classes they are misclassified as: {len(tops)} separate groups",
-        f"{run}: objects by class and prediction: {vl.said('{category} as {id_class} {objects}', graph)}.",
-        edges,
-        vl.layer(
-            {"type": "rule", "opacity": 0.6, "color": "#777777"},
-            x2={"field": "x2"},
-            y2={"field": "y2"},
-            strokeWidth=vl.number("objects", scale={"range": [1, 7]}, legend=None),
-            tooltip=vl.tooltip("category", "id_class taken for", "objects:"),
-        ),
-        *layers,
-        height=max(80, round(17 * height)),
-        **place,
+        y=pl.col("top") + position.over("component", "side"),
     )
 
 
-def _similarities(run: str, side: str, rows: Sequence[SimilarClass]) -> vl.Chart:
-    """The classes whose predictions are the most and the least similar to them, or the predictions."""
-    shown = rows if len(rows) <= 2 * ENDS else [*rows[:ENDS], *rows[-ENDS:]]
-    frame = pl.DataFrame([vars(row) for row in shown]).rename({"name": "class"})
-    what, key = ("class", OTHER) if side == "category" else ("predicted ID class", KNOWN)
-    part = "all" if len(shown) == len(rows) else f"the {ENDS} highest and lowest"
-    text = vl.said("{class} {similarity:.2f}", frame).replace("; ", ", ")
+def _placed_edges(graph: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """The edges, with x and y of their category, and x2 and y2 of their ID class."""
+    categories = nodes.filter(side="category").select("x", "y", category="name")
+    id_classes = nodes.filter(side="id_class").select(x2="x", y2="y", id_class="name")
+    edges = graph.join(categories, on="category", maintain_order="left")
+    return edges.join(id_classes, on="id_class", maintain_order="left")
+
+
+def _node_layers(
+    nodes: pl.DataFrame, key: vl.Key, shape: str, align: str, shift: int
+) -> list[dict[str, Any]]:
+    """Points and names of the classes of a side."""
+    rows = nodes.to_dicts()
+    point = {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}
+    text = {"type": "text", "align": align, "dx": shift, "fontSize": 12}
+    return [vl.layer(point, rows), vl.layer(text, rows, text=vl.named("name"))]
+
+
+def _similarity_chart(run: str, side: str, rows: Sequence[SimilarClass]) -> vl.Chart:
+    """The classes whose predictions are the most and the least similar to them, or the predictions.
+
+    Args:
+        run: Title of the run.
+        side: "category" for classes, "id_class" for predictions.
+        rows: Their similarities, the highest first.
+    """
+    extent = "all"
+    if len(rows) > 2 * ENDS:
+        rows = [*rows[:ENDS], *rows[-ENDS:]]
+        extent = f"the {ENDS} highest and lowest"
+    axis = "predicted ID class"
+    key = KNOWN
+    if side == "category":
+        axis = "class"
+        key = OTHER
+    frame = pl.DataFrame([vars(row) for row in rows]).rename({"name": "class"})
+    words = vl.said("{class} {similarity:.2f}", frame).replace("; ", ", ")
     return vl.chart(
-        f"Similarity of predictions by {what}: {part}",
-        f"{run}: {text}.",
+        f"Similarity of predictions by {axis}: {extent}",
+        f"{run}: {words}.",
         frame,
         vl.layer({"type": "bar", "color": key.colour}),
         step=17,

@@ -1,10 +1,14 @@
-"""The page of comparisons: means over splits as OpenOOD reports them, classifiers, errors on ID images."""
+"""The page of comparisons.
+
+It shows means over splits as OpenOOD reports them, classifiers, and errors on ID images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from farther.evaluation.results import ClassifierResults, MeanOverSplits
 from farther.report import power
 from farther.report.all_results import AllResults
 from farther.report.charts import ranking
@@ -17,7 +21,6 @@ MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
 
 #: Metrics of errors on ID images that have columns.
 ERRORS = ("auroc", "fpr95", "detection_error", "detection_error95", "aurc", "e_aurc")
-
 
 #: Sections of the page.
 SECTIONS = {
@@ -34,114 +37,148 @@ SECTIONS = {
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    sizes = [
-        table for name in results.by_benchmark if (table := power.listing(name, results.sizes))
-    ]
-    site.write("across.html", **content(results.evaluated, sizes))
+    size_tables = [power.listing(name, results.sizes) for name in results.by_benchmark]
+    size_tables = [table for table in size_tables if len(table)]
+    site.write("across.html", **content(results.evaluated, size_tables))
 
 
-def content(runs: Sequence[Run], sizes: Sequence[Listing] = ()) -> dict[str, Any]:
+def content(runs: Sequence[Run], size_tables: Sequence[Listing] = ()) -> dict[str, Any]:
     """Variables of the template `across.html`.
 
     Args:
         runs: All evaluated runs.
-        sizes: What the images of each benchmark can show.
+        size_tables: Differences that the images of each benchmark can show.
     """
-    benchmarks: dict[str, list[Run]] = {}
+    runs_by_benchmark: dict[str, list[Run]] = {}
     for run in runs:
-        benchmarks.setdefault(run.benchmark_title, []).append(run)
-    found = {
-        "size": sizes,
+        runs_by_benchmark.setdefault(run.benchmark_title, []).append(run)
+    means = [_means_table(title, part) for title, part in runs_by_benchmark.items()]
+    errors = [_errors_table(title, part) for title, part in runs_by_benchmark.items()]
+    variables: dict[str, Any] = {
+        "size": size_tables,
         "classifiers": classifiers(runs),
         "ranks": ranking.ranks(runs),
         **ranking.comparisons(runs),
-        "means": [table for pair in benchmarks.items() if (table := _means(*pair))],
-        "errors": [table for pair in benchmarks.items() if (table := _errors(*pair))],
+        "means": [table for table in means if len(table)],
+        "errors": [table for table in errors if len(table)],
     }
-    return {
-        **found,
-        "contents": {
-            anchor: title for anchor, title in SECTIONS.items() if found[anchor.replace("-", "_")]
-        },
+    variables["contents"] = {
+        anchor: title for anchor, title in SECTIONS.items() if variables[anchor.replace("-", "_")]
     }
+    return variables
 
 
 def classifiers(runs: Sequence[Run]) -> Listing:
-    """Accuracy and calibration of classifiers on the ID test split, and accuracy on shifted images."""
+    """Accuracy and calibration of classifiers on the ID test split, and on shifted images."""
     rows = []
     for run in runs:
-        found = run.evaluation and run.evaluation.classifier
-        if found:
-            values, within = found.values, found.intervals
-            rows.append(
-                {
-                    "Detector": run.full_title,
-                    "Benchmark": run.benchmark_title,
-                    "Images": run.id_images or None,
-                    "Accuracy (%)": percent(values["accuracy"], within.get("accuracy")),
-                    "Top-5 accuracy (%)": percent(
-                        values.get("accuracy_top5"), within.get("accuracy_top5")
-                    ),
-                    "NLL": _nll(values["nll"], within.get("nll")),
-                    "ECE (%)": percent(values["ece"], within.get("ece")),
-                    **{
-                        f"Accuracy: {name} (%)": of["accuracy"]
-                        for name, of in found.shifted.items()
-                    },
-                }
-            )
-    caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
+        if run.evaluation and run.evaluation.classifier:
+            row = {
+                "Detector": run.full_title,
+                "Benchmark": run.benchmark_title,
+                "Images": run.id_images or None,
+                **_classifier_cells(run.evaluation.classifier),
+            }
+            rows.append(row)
+    caption = (
+        "Classifiers on the ID test split, with 95% intervals; "
+        "and their accuracy on shifted ID images."
+    )
     return Listing.of(caption, rows, ["Accuracy (%)", "Top-5 accuracy (%)", "NLL", "ECE (%)"])
 
 
-def _nll(value: float | None, interval: Sequence[float] | None) -> str:
+def _classifier_cells(classifier: ClassifierResults) -> dict[str, Any]:
+    """Metrics of a classifier with their intervals, and its accuracy on each shifted split."""
+    values = classifier.values
+    intervals = classifier.intervals
+    cells: dict[str, Any] = {
+        "Accuracy (%)": percent(values["accuracy"], intervals.get("accuracy")),
+        "Top-5 accuracy (%)": percent(values.get("accuracy_top5"), intervals.get("accuracy_top5")),
+        "NLL": _printed_nll(values["nll"], intervals.get("nll")),
+        "ECE (%)": percent(values["ece"], intervals.get("ece")),
+    }
+    for name, metrics in classifier.shifted.items():
+        cells[f"Accuracy: {name} (%)"] = metrics["accuracy"]
+    return cells
+
+
+def _printed_nll(value: float | None, interval: Sequence[float] | None) -> str:
+    """Negative log-likelihood with three decimals, and its interval if it has one."""
     if value is None:
         return ABSENT
-    return f"{value:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
+    if not interval:
+        return f"{value:.3f}"
+    low, high = interval
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _means(benchmark: str, runs: Sequence[Run]) -> Listing:
-    rows, splits = [], dict[str, list[str]]()
+def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:
+    """Means over the splits of each distance: one row per run and method that has any."""
+    rows = []
+    splits_by_distance: dict[str, list[str]] = {}
     for run in runs:
         for method in run.methods:
-            found = run.means(method)
-            splits |= {distance: of.splits for distance, of in found.items()}
-            cells = {
-                f"{distance.capitalize()} {heading(name)} (%)": found[distance].values[name]
-                for distance in DISTANCES
-                for name in MEANS
-                if distance in found and name in found[distance].values
-            }
-            rows += (
-                [{"Detector": run.full_title, "Method": run.label(method), **cells}]
-                if cells
-                else []
-            )
-    images = {split.name: run.images(split.name) for run in runs for split in run.splits}
-    over = "; ".join(
-        f"{name}: {', '.join(f'{split} ({images[split]:,} images)' for split in splits[name])}"
-        for name in DISTANCES
-        if name in splits
+            means = run.means(method)
+            for distance, mean in means.items():
+                splits_by_distance[distance] = mean.splits
+            cells = dict(_mean_cells(means))
+            if cells:
+                rows.append({"Detector": run.full_title, "Method": run.label(method), **cells})
+    caption = (
+        f"{benchmark}: means over splits ({_splits_in_words(runs, splits_by_distance)}). "
+        "Full-spectrum: shifted ID images count as in-distribution."
     )
-    caption = f"{benchmark}: means over splits ({over}). Full-spectrum: shifted ID images count as in-distribution."
     return Listing.of(caption, rows)
 
 
-def _errors(benchmark: str, runs: Sequence[Run]) -> Listing:
+def _mean_cells(means: Mapping[str, MeanOverSplits]) -> Iterator[tuple[str, float | None]]:
+    """Heading and value of each mean of `MEANS`, the nearest distance first."""
+    for distance in DISTANCES:
+        if distance not in means:
+            continue
+        values = means[distance].values
+        for name in MEANS:
+            if name in values:
+                yield f"{distance.capitalize()} {heading(name)} (%)", values[name]
+
+
+def _splits_in_words(runs: Sequence[Run], splits_by_distance: Mapping[str, Sequence[str]]) -> str:
+    """The splits of each distance with their numbers of images."""
+    images = {}
+    for run in runs:
+        for split in run.splits:
+            images[split.name] = run.images(split.name)
+    texts = []
+    for distance in DISTANCES:
+        if distance in splits_by_distance:
+            splits = [
+                f"{split} ({images[split]:,} images)" for split in splits_by_distance[distance]
+            ]
+            texts.append(f"{distance}: {', '.join(splits)}")
+    return "; ".join(texts)
+
+
+def _errors_table(benchmark: str, runs: Sequence[Run]) -> Listing:
+    """Separation of correct ID test regions from errors: one row per run and method."""
     rows = []
     for run in runs:
         for method in run.methods:
-            if results := run.method(method):
-                found = results.misclassification.values
-                counts = {"Correct": found["correct"], "Errors": found["errors"]}
-                values = {
-                    f"{heading(f'misclassification_{name}')} (%)": found[name] for name in ERRORS
-                }
-                rows.append(
-                    {"Detector": run.full_title, "Method": run.label(method), **counts, **values}
-                )
+            results = run.method(method)
+            if results is None:
+                continue
+            values = results.misclassification.values
+            row = {
+                "Detector": run.full_title,
+                "Method": run.label(method),
+                "Correct": values["correct"],
+                "Errors": values["errors"],
+            }
+            for name in ERRORS:
+                row[f"{heading(f'misclassification_{name}')} (%)"] = values[name]
+            rows.append(row)
     caption = (
-        f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the mean share of errors "
-        "among the highest-scored regions, E-AURC its excess over that of a perfect ranking."
+        f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the "
+        "mean share of errors among the highest-scored regions, E-AURC its excess over that of a "
+        "perfect ranking."
     )
     return Listing.of(caption, rows)

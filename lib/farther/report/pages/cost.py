@@ -1,13 +1,16 @@
-"""The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image.
+"""The page of cost and quality.
+
+It shows what a method gains over the detector's confidence, and its cost per image.
 
 The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part
-with the times of this machine, and puts it in place of the one without when the page is opened. So
-it does with that of the page of proposals.
+with the times of this machine, and puts it in place of the one without when the page is opened. It
+does the same with the part of the page of proposals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,40 @@ SHOWN = ("auroc", "ap_u")
 SHORTEST_MS = 0.01
 
 
+@dataclass(frozen=True)
+class MethodCost:
+    """Cost per image of a method of a run, and what it gains.
+
+    Args:
+        method: Its title.
+        is_baseline: True for the method that gains are measured against.
+        pass_name: The pass that it needs, None for none.
+        forward, backward: Forward and backward inferences of that pass.
+        ms: Milliseconds of the pass and of scoring; None where they were not measured.
+        detector_ms: Milliseconds of detection; None where they were not measured.
+        stored_bytes: Bytes of the inputs that it stores.
+        gains: Metric of `SHOWN` → gain; {} without a baseline.
+    """
+
+    method: str
+    is_baseline: bool
+    pass_name: str | None
+    forward: int
+    backward: int
+    ms: float | None
+    detector_ms: float | None
+    stored_bytes: float
+    gains: Mapping[str, Gain]
+
+    def has_gain(self, metric: str) -> bool:
+        """True if the method has a difference from the baseline in a metric."""
+        return metric in self.gains and self.gains[metric].gain is not None
+
+
+#: Title of a run → its methods.
+CostsByRun = Mapping[str, Sequence[MethodCost]]
+
+
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     sources = proposals.sources(results.evaluated, results.params["detectors"])
@@ -50,25 +87,29 @@ def write(site: Site, results: AllResults) -> None:
 def write_costs(
     site: Site, runs: Sequence[Run], artifacts: Path, sources: Sequence[proposals.TimedSource] = ()
 ) -> None:
-    """Writes the page of the evaluated runs, and `times.js` where the stage `cost` has timed on this machine.
+    """Writes the page of the evaluated runs, and `times.js` if this machine has timed them.
 
     Args:
         site: The report.
         runs: The evaluated runs.
-        artifacts: The artifacts folder.
+        artifacts: The artifacts folder, with the results of the stage `cost`.
         sources: Sources of proposals, whose page has times too.
     """
-    cost, times = read_cost(artifacts / "cost.json"), read_times(artifacts / "times.json")
-    without = content(runs, cost, NO_TIMES)
-    part = site.render("cost.html", "costs.html", **without)
-    site.write("cost.html", tables=without["tables"], costs=Markup(part), key=digest(part))
-    if times["runs"]:
-        timed = site.render("cost.html", "costs.html", **content(runs, cost, times))
-        parts = [("costs", digest(part), timed)]
-        if sources:
-            before, now = (proposals.costs(site, sources, some) for some in (NO_TIMES, times))
-            parts.append((proposals.COSTS, digest(before), now))
-        site.write_text("times.js", SCRIPT % as_script(parts))
+    cost = read_cost(artifacts / "cost.json")
+    times = read_times(artifacts / "times.json")
+    untimed = content(runs, cost, NO_TIMES)
+    part = site.render("cost.html", "costs.html", **untimed)
+    site.write("cost.html", tables=untimed["tables"], costs=Markup(part), key=digest(part))
+    if not times["runs"]:
+        return
+
+    timed_part = site.render("cost.html", "costs.html", **content(runs, cost, times))
+    replacements = [("costs", digest(part), timed_part)]
+    if sources:
+        untimed_sources = proposals.costs(site, sources, NO_TIMES)
+        timed_sources = proposals.costs(site, sources, times)
+        replacements.append((proposals.COSTS, digest(untimed_sources), timed_sources))
+    site.write_text("times.js", SCRIPT % as_script(replacements))
 
 
 def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
@@ -78,175 +119,231 @@ def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
         runs: The evaluated runs.
         cost, times: What the stage `cost` counted and timed.
     """
-    of_run: dict[str, list[dict[str, Any]]] = {}
+    costs_by_run: dict[str, list[MethodCost]] = {}
     for run in runs:
-        if rows := list(_rows(run, cost["runs"].get(run.name), times["runs"].get(run.name))):
-            of_run[run.full_title] = rows
-    names = list(dict.fromkeys(row["method"] for rows in of_run.values() for row in rows))
-    legend = vl.keys(names, vl.SHAPES)
-    groups = {
-        METRICS[metric].title: vl.ChartGroup(legend, tuple(_charts(metric, of_run, legend)))
-        for metric in SHOWN
-        if any(metric in row for rows in of_run.values() for row in rows)
-    }
+        costs = list(_method_costs(run, cost["runs"].get(run.name), times["runs"].get(run.name)))
+        if costs:
+            costs_by_run[run.full_title] = costs
     return {
         "machine": times["machine"],
         "images": cost["images"],
-        "message": _message(of_run),
-        "groups": {title: group for title, group in groups.items() if group.charts},
-        "tables": {run: _listing(run, rows) for run, rows in of_run.items()},
+        "message": _message(costs_by_run),
+        "groups": _chart_groups(costs_by_run),
+        "tables": {run: _listing(run, costs) for run, costs in costs_by_run.items()},
     }
 
 
-def _rows(run: Run, cost: RunCost | None, times: RunTimes | None) -> Iterator[dict[str, Any]]:
-    """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
-    cost = cost or {"passes": {}, "methods": {}}
-    gains = run.evaluation.gains if run.evaluation else Gains(baseline=None, methods={})
-    for name, of in cost["methods"].items():
-        again = cost["passes"].get(of["pass"] or "", {"forward": 0, "backward": 0})
-        found = gains.methods.get(name, {})
-        yield {
-            "method": run.label(name),
-            "is_baseline": name == gains.baseline,
-            "pass": of["pass"],
-            "forward": again["forward"],
-            "backward": again["backward"],
-            "ms": _further(times, name, of["pass"]),
-            "detector_ms": times and times["detector"],
-            "bytes": of["bytes"],
-            **{metric: found[metric] for metric in SHOWN if metric in found},
-        }
+def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Iterator[MethodCost]:
+    """Cost and gains of each method of a run; none where the stage `cost` did not run."""
+    if cost is None:
+        return
+    gains = Gains(baseline=None, methods={})
+    if run.evaluation is not None:
+        gains = run.evaluation.gains
+    detector_ms = None
+    if times is not None:
+        detector_ms = times["detector"]
+
+    for name, method_cost in cost["methods"].items():
+        pass_name = method_cost["pass"]
+        forward = backward = 0
+        if pass_name in cost["passes"]:
+            forward = cost["passes"][pass_name]["forward"]
+            backward = cost["passes"][pass_name]["backward"]
+        method_gains = gains.methods.get(name, {})
+        yield MethodCost(
+            method=run.label(name),
+            is_baseline=name == gains.baseline,
+            pass_name=pass_name,
+            forward=forward,
+            backward=backward,
+            ms=_further_ms(times, name, pass_name),
+            detector_ms=detector_ms,
+            stored_bytes=method_cost["bytes"],
+            gains={metric: method_gains[metric] for metric in SHOWN if metric in method_gains},
+        )
 
 
-def _further(times: RunTimes | None, method: str, pass_name: str | None) -> float | None:
+def _further_ms(times: RunTimes | None, method: str, pass_name: str | None) -> float | None:
     """Milliseconds per image of a method's pass and scoring; None where they were not measured."""
     if times is None or times["detector"] is None or method not in times["methods"]:
         return None
-    again = times["passes"].get(pass_name) if pass_name else 0.0
-    return None if again is None else again + times["methods"][method]
+    scoring_ms = times["methods"][method]
+    if not pass_name:
+        return scoring_ms
+    pass_ms = times["passes"].get(pass_name)
+    if pass_ms is None:
+        return None
+    return pass_ms + scoring_ms
 
 
-def _charts(
-    metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]
-) -> Iterator[Any]:
-    for run, rows in of_run.items():
-        points = [
-            _point(row, metric) for row in rows if row["ms"] is not None and _has_gain(row, metric)
-        ]
-        if points:
-            yield _chart(run, metric, points, legend)
+def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
+    """Title of each metric → one chart per run, of gain by time."""
+    methods: dict[str, None] = {}
+    for costs in costs_by_run.values():
+        methods.update(dict.fromkeys(cost.method for cost in costs))
+    legend = vl.keys(methods, vl.SHAPES)
+
+    groups = {}
+    for metric in SHOWN:
+        charts = []
+        for run, costs in costs_by_run.items():
+            points = _points(costs, metric)
+            if points:
+                charts.append(_chart(run, metric, points, legend))
+        if charts:
+            groups[METRICS[metric].title] = vl.ChartGroup(legend, tuple(charts))
+    return groups
 
 
-def _has_gain(row: Mapping[str, Any], metric: str) -> bool:
-    return metric in row and row[metric].gain is not None
+def _points(costs: Sequence[MethodCost], metric: str) -> list[dict[str, Any]]:
+    """One point per method of a run that was timed and has a gain."""
+    points = []
+    for cost in costs:
+        if cost.ms is None or not cost.has_gain(metric):
+            continue
+        gain = cost.gains[metric]
+        low, high = gain.gain_interval or (None, None)
+        point = {
+            "method": cost.method,
+            "ms": round(max(cost.ms, SHORTEST_MS), 4),
+            "passes": f"{cost.forward} forward, {cost.backward} backward",
+            "gain": round(gain.gain or 0, 4),
+            "low": _rounded(low),
+            "high": _rounded(high),
+        }
+        points.append(point)
+    return points
 
 
-def _point(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    found: Gain = row[metric]
-    low, high = found.gain_interval or (None, None)
-    return {
-        "method": row["method"],
-        "ms": round(max(row["ms"], SHORTEST_MS), 4),
-        "passes": f"{row['forward']} forward, {row['backward']} backward",
-        "gain": round(found.gain or 0, 4),
-        "low": None if low is None else round(low, 4),
-        "high": None if high is None else round(high, 4),
-    }
+def _rounded(value: float | None) -> float | None:
+    if value is None:
+        return None
+    return round(value, 4)
 
 
 def _chart(
     run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]
 ) -> vl.Chart:
+    """A chart of gain by time, with intervals and a line at zero."""
     gain = f"gain in {METRICS[metric].title}"
-    signed = {"axis": {"format": "+~%", "tickCount": 5}, "title": gain}
-    text = vl.said(
-        "{method}: {points:+.1f} at {ms:.3g} ms", ({**p, "points": 100 * p["gain"]} for p in points)
+    in_points = [{**point, "points": 100 * point["gain"]} for point in points]
+    text = vl.said("{method}: {points:+.1f} at {ms:.3g} ms", in_points)
+    x = vl.number(
+        "ms",
+        title="further ms per image",
+        scale={"type": "log", "nice": True},
+        axis={"tickCount": 4, "format": "~g", "labelOverlap": True},
     )
-    words = "over the detector's confidence, in points, by further milliseconds per image"
-    ticks = {"tickCount": 4, "format": "~g", "labelOverlap": True}
-    place: dict[str, Any] = {
-        "x": vl.number(
-            "ms", title="further ms per image", scale={"type": "log", "nice": True}, axis=ticks
-        )
-    }
+    gain_axis = {"axis": {"format": "+~%", "tickCount": 5}, "title": gain}
+    zero = vl.layer({"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, y={"datum": 0})
+    intervals = vl.layer(
+        {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
+        x=x,
+        y=vl.number("low", **gain_axis),
+        y2={"field": "high"},
+        **vl.by("method", legend),
+    )
+    gains = vl.layer(
+        vl.points(80),
+        x=x,
+        y=vl.number("gain", **gain_axis),
+        tooltip=vl.tooltip(
+            "method",
+            f"gain:+.1% {gain}",
+            "low:+.1% from",
+            "high:+.1% to",
+            "ms:.3~g further ms per image",
+            "passes further passes",
+        ),
+        **vl.by("method", legend, shape=vl.SHAPES),
+    )
     return vl.chart(
         run,
-        f"{gain.capitalize()} {words}. {text}.",
+        f"{gain.capitalize()} over the detector's confidence, in points, by further milliseconds "
+        f"per image. {text}.",
         pl.DataFrame(points, infer_schema_length=None),
-        vl.layer({"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, y={"datum": 0}),
-        vl.layer(
-            {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
-            **place,
-            y=vl.number("low", **signed),
-            y2={"field": "high"},
-            **vl.by("method", legend),
-        ),
-        vl.layer(
-            vl.points(80),
-            **place,
-            y=vl.number("gain", **signed),
-            tooltip=vl.tooltip(
-                *("method", f"gain:+.1% {gain}", "low:+.1% from", "high:+.1% to"),
-                *("ms:.3~g further ms per image", "passes further passes"),
-            ),
-            **vl.by("method", legend, shape=vl.SHAPES),
-        ),
+        zero,
+        intervals,
+        gains,
         height=230,
     )
 
 
-def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
-    detector = rows[0]["detector_ms"]
-    time = "not measured" if detector is None else f"{detector:.1f} ms per image"
-    caption = f"{run}: detection takes {time}. What each method adds, and what it gains, in points."
-    shown = []
-    for row in rows:
-        gained = {f"{METRICS[m].title} gained": _gain(row, m) for m in SHOWN}
-        costs = {
-            "Pass": row["pass"] or ABSENT,
-            "Forward": row["forward"],
-            "Backward": row["backward"],
+def _listing(run: str, costs: Sequence[MethodCost]) -> Listing:
+    """The costs and gains of a run's methods."""
+    detector_ms = costs[0].detector_ms
+    time = "not measured"
+    if detector_ms is not None:
+        time = f"{detector_ms:.1f} ms per image"
+    rows = []
+    for cost in costs:
+        row: dict[str, Any] = {
+            "Method": cost.method,
+            "Pass": cost.pass_name or ABSENT,
+            "Forward": cost.forward,
+            "Backward": cost.backward,
+            "ms per image": _printed_ms(cost.ms),
+            "kB stored per image": f"{cost.stored_bytes / 1000:.1f}",
         }
-        ms = (
-            ABSENT
-            if row["ms"] is None
-            else f"{row['ms']:.3f}"
-            if row["ms"] < 1
-            else f"{row['ms']:.1f}"
-        )
-        stored = {"ms per image": ms, "kB stored per image": f"{row['bytes'] / 1000:.1f}"}
-        shown.append({"Method": row["method"], **costs, **stored, **gained})
-    numbers = [
-        "ms per image",
-        "kB stored per image",
-        *(f"{METRICS[m].title} gained" for m in SHOWN),
-    ]
-    return Listing.of(caption, shown, numbers)
+        for metric in SHOWN:
+            row[f"{METRICS[metric].title} gained"] = _printed_gain(cost, metric)
+        rows.append(row)
+    caption = f"{run}: detection takes {time}. What each method adds, and what it gains, in points."
+    gain_titles = [f"{METRICS[metric].title} gained" for metric in SHOWN]
+    return Listing.of(caption, rows, ["ms per image", "kB stored per image", *gain_titles])
 
 
-def _gain(row: Mapping[str, Any], metric: str) -> str:
-    if row["is_baseline"] or not _has_gain(row, metric):
-        return "baseline" if row["is_baseline"] else ABSENT
-    within = row[metric].gain_interval
-    points = f"{100 * row[metric].gain:+.1f}"
-    return (
-        points if within is None else f"{points} ({100 * within[0]:+.1f} to {100 * within[1]:+.1f})"
-    )
+def _printed_ms(ms: float | None) -> str:
+    """Milliseconds, with three decimals below 1."""
+    if ms is None:
+        return ABSENT
+    if ms < 1:
+        return f"{ms:.3f}"
+    return f"{ms:.1f}"
 
 
-def _message(of_run: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _printed_gain(cost: MethodCost, metric: str) -> str:
+    """The gain in points, with its interval if it has one."""
+    if cost.is_baseline:
+        return "baseline"
+    if not cost.has_gain(metric):
+        return ABSENT
+    gain = cost.gains[metric]
+    points = f"{100 * (gain.gain or 0):+.1f}"
+    if gain.gain_interval is None:
+        return points
+    low, high = gain.gain_interval
+    return f"{points} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def _message(costs_by_run: CostsByRun) -> str:
     """For each run with passes: the best method that needs one, beside the best that needs none."""
-    said = []
-    for run, rows in of_run.items():
-        known = [row for row in rows if _has_gain(row, "auroc")]
-        sides = [[row for row in known if bool(row["pass"]) is again] for again in (True, False)]
-        if all(sides):
-            looked, single = (max(side, key=lambda row: row["auroc"].value) for side in sides)
-            difference = 100 * (looked["auroc"].value - single["auroc"].value)
-            price = "" if looked["ms"] is None else f", at {looked['ms']:.3g} further ms per image"
-            said.append(
-                f"{run}: the best method with further passes, {looked['method']}, has an AUROC "
-                f"{abs(difference):.1f} points {'above' if difference >= 0 else 'below'} the best without, "
-                f"{single['method']}{price}."
-            )
-    return " ".join(said)
+    sentences = []
+    for run, costs in costs_by_run.items():
+        measured = [cost for cost in costs if cost.has_gain("auroc")]
+        with_pass = _best([cost for cost in measured if cost.pass_name])
+        without_pass = _best([cost for cost in measured if not cost.pass_name])
+        if with_pass is not None and without_pass is not None:
+            sentences.append(_comparison(run, with_pass, without_pass))
+    return " ".join(sentences)
+
+
+def _best(costs: Sequence[MethodCost]) -> MethodCost | None:
+    """The method with the highest AUROC; None without methods."""
+    if not costs:
+        return None
+    return max(costs, key=lambda cost: cost.gains["auroc"].value)
+
+
+def _comparison(run: str, with_pass: MethodCost, without_pass: MethodCost) -> str:
+    """A sentence on the best methods with and without a pass."""
+    difference = 100 * (with_pass.gains["auroc"].value - without_pass.gains["auroc"].value)
+    side = "above" if difference >= 0 else "below"
+    price = ""
+    if with_pass.ms is not None:
+        price = f", at {with_pass.ms:.3g} further ms per image"
+    return (
+        f"{run}: the best method with further passes, {with_pass.method}, has an AUROC "
+        f"{abs(difference):.1f} points {side} the best without, {without_pass.method}{price}."
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from farther.evaluation.results import MetricValues
 from farther.report import documented, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
@@ -26,65 +27,53 @@ SECTIONS = {
     "inputs": "Inputs",
 }
 
+#: Heading → metric of the detector, and its name among the intervals of the evaluation.
+DETECTOR_QUALITY = {"mAP50 (%)": ("map50", "ap50"), "mAP (%)": ("map", "ap")}
+CLASSIFIER_QUALITY = {
+    "Accuracy (%)": ("accuracy", "accuracy"),
+    "Top-5 accuracy (%)": ("accuracy_top5", "accuracy_top5"),
+    "ECE (%)": ("ece", "ece"),
+}
 
-def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -> dict[str, Any]:
+
+def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults) -> dict[str, Any]:
     """Variables of the template `detector.html`.
 
     Args:
         run: The run.
-        found: Split → its outcomes; {} where they are not on this machine.
+        outcomes: Split → its outcomes; {} where they are not on this machine.
         results: All results.
     """
-    shown: dict[str, Any] = {
+    variables: dict[str, Any] = {
         "run": run,
         "quality": _quality(run),
         "not_applicable": not_applicable([run]),
     }
     if not run.is_evaluated:
-        return shown
+        return variables
     method = results.shown_method(run)
-    count, side = results.settings.examples, results.settings.image_side
-    of_objects = {
-        "outcomes": charts.outcomes(run, method),
-        "confusion": charts.confusion(run, results.settings.categories),
-    }
-    of_known = None
-    if of_objects["confusion"]:
-        of_known = charts.confusion_of_known(run, results.settings.categories)
-    absent = {
-        "examples": not count,
-        "error-budget": not error_budget.of_known(run),
-        "unknown": not any(of_objects.values()),
-    }
-    drawn = curves.RunCurves(
-        run, results.plots(run), run.ranked("auroc")[: results.settings.curves]
-    )
-    return shown | {
-        "contents": {name: title for name, title in SECTIONS.items() if not absent.get(name)},
+    note = documented.note_on(run)
+    unknown = _unknown_objects(run, method, results.settings.categories)
+    return {
+        **variables,
+        "contents": _contents(
+            has_examples=bool(results.settings.examples),
+            has_budget=bool(error_budget.of_known(run)),
+            has_unknown=bool(unknown["outcomes"] or unknown["confusion"]),
+        ),
         "tables": tables.run_tables(run),
-        "notes": [note for note in [documented.note_on(run)] if note],
+        "notes": [note] if note else [],
         "further": list(metric_groups.further_tables(run)),
         "parts": list(metric_groups.parts(run, method)),
         "outcome_keys": charts.OUTCOME_KEYS,
-        **of_objects,
-        "confusion_of_known": of_known,
-        "recall": f"{100 * (run.evaluation.wilderness.diagnosis_recall if run.evaluation else 0):g}",
+        **unknown,
+        "recall": _diagnosis_recall(run),
         "budget_known": error_budget.known(run),
         "budget_unknown": error_budget.unknown(run, method),
         "budget": error_budget.listing(run, method),
         "methods": charts.methods(run),
-        "roc": drawn.curves("roc", results.settings.curve_points),
-        "pr": drawn.curves("pr", results.settings.curve_points),
-        "tau": drawn.sweep("tau"),
-        "confidence": drawn.sweep("confidence"),
-        "no_detection": drawn.no_detection(),
-        "wilderness": drawn.wilderness(),
-        "reliability": drawn.reliability(),
-        "examples": {
-            split.title: examples(found[split.name], method, results.roots, count, side)
-            for split in run.splits
-            if count and split.name in found
-        },
+        **_curves(run, results),
+        "examples": _examples(run, method, outcomes, results),
         "shown_method": run.label(method),
         "has_gallery": bool(results.settings.gallery.images),
         "thresholds": _parameters(run),
@@ -94,64 +83,132 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
     }
 
 
+def _contents(*, has_examples: bool, has_budget: bool, has_unknown: bool) -> dict[str, str]:
+    """Anchor of each section that the page has → its title."""
+    sections = dict(SECTIONS)
+    if not has_examples:
+        del sections["examples"]
+    if not has_budget:
+        del sections["error-budget"]
+    if not has_unknown:
+        del sections["unknown"]
+    return sections
+
+
+def _unknown_objects(run: Run, method: str, categories: int) -> dict[str, Any]:
+    """Charts of the outcomes of unknown objects, and of the classes that they are taken for."""
+    confusion = charts.confusion(run, categories)
+    confusion_of_known = None
+    if confusion:
+        confusion_of_known = charts.confusion_of_known(run, categories)
+    return {
+        "outcomes": charts.outcomes(run, method),
+        "confusion": confusion,
+        "confusion_of_known": confusion_of_known,
+    }
+
+
+def _diagnosis_recall(run: Run) -> str:
+    """Recall of the confusion of known classes, in per cent."""
+    recall = 0.0
+    if run.evaluation is not None:
+        recall = run.evaluation.wilderness.diagnosis_recall
+    return f"{100 * recall:g}"
+
+
+def _curves(run: Run, results: AllResults) -> dict[str, Any]:
+    """Charts of curves, of the methods with the highest mean AUROC."""
+    methods = run.ranked("auroc")[: results.settings.curves]
+    points = results.settings.curve_points
+    run_curves = curves.RunCurves(run, results.plots(run), methods)
+    return {
+        "roc": run_curves.curves("roc", points),
+        "pr": run_curves.curves("pr", points),
+        "tau": run_curves.sweep("tau"),
+        "confidence": run_curves.sweep("confidence"),
+        "no_detection": run_curves.no_detection(),
+        "wilderness": run_curves.wilderness(),
+        "reliability": run_curves.reliability(),
+    }
+
+
+def _examples(
+    run: Run, method: str, outcomes: Mapping[str, SplitOutcomes], results: AllResults
+) -> dict[str, Any]:
+    """Split title → example images; {} where the report has none."""
+    count = results.settings.examples
+    if not count:
+        return {}
+    by_split = {}
+    for split in run.splits:
+        if split.name in outcomes:
+            by_split[split.title] = examples(
+                outcomes[split.name], method, results.roots, count, results.settings.image_side
+            )
+    return by_split
+
+
 def _quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
+    metrics = CLASSIFIER_QUALITY if run.whole_images else DETECTOR_QUALITY
+    intervals = _quality_intervals(run)
     row: dict[str, Any] = {}
-    kinds: tuple[tuple[str, str, str], ...] = (
-        ("mAP50 (%)", "map50", "ap50"),
-        ("mAP (%)", "map", "ap"),
-    )
-    if run.whole_images:
-        kinds = (
-            ("Accuracy (%)", "accuracy", "accuracy"),
-            ("Top-5 accuracy (%)", "accuracy_top5", "accuracy_top5"),
-            ("ECE (%)", "ece", "ece"),
-        )
-    found = run.evaluation and (
-        run.evaluation.classifier if run.whole_images else run.evaluation.closed_set
-    )
-    intervals = found.intervals if found else {}
-    for title, name, detail in kinds:
-        row[title] = percent(run.detector.get(name), intervals.get(detail))
+    for title, (name, interval_name) in metrics.items():
+        row[title] = percent(run.detector.get(name), intervals.get(interval_name))
     row["t*"] = run.detector.get("threshold")
+    numbers = list(row)
+    row["Images"] = run.id_images or None
+    row.update(run.without_detection)
     caption = (
-        "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of images without a "
-        "detection above it."
+        "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of "
+        "images without a detection above it."
     )
-    images = {"Images": run.id_images or None}
-    return Listing.of(caption, [{**row, **images, **run.without_detection}], numbers=list(row))
+    return Listing.of(caption, [row], numbers)
+
+
+def _quality_intervals(run: Run) -> Mapping[str, Any]:
+    """95% intervals of a detector's quality; {} where they are not on this machine."""
+    if run.evaluation is None:
+        return {}
+    quality: MetricValues | None = run.evaluation.closed_set
+    if run.whole_images:
+        quality = run.evaluation.classifier
+    if quality is None:
+        return {}
+    return quality.intervals
 
 
 def _parameters(run: Run) -> Listing:
     """Parameters of each method of a run and its threshold τ: one row per method."""
-    rows = (
-        {
+    rows = []
+    for method in run.methods:
+        row = {
             "Method": run.label(method),
             "Family": run.family(method),
             "Reads": ", ".join(run.fitted(method).needs),
             **documented.parameters(run, method),
         }
-        for method in run.methods
-    )
-    return Listing.of(
-        f"{run.full_title}: methods, their parameters and thresholds.", rows, numbers=["τ"]
-    )
+        rows.append(row)
+    caption = f"{run.full_title}: methods, their parameters and thresholds."
+    return Listing.of(caption, rows, numbers=["τ"])
 
 
 def _inputs(run: Run) -> Listing:
-    """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
-    parts: dict[str, dict[str, Any]] = {}
-    if run.evaluation:
-        parts["detector"] = {
-            key: value for key, value in run.evaluation.detector.items() if key != "vos_head"
-        }
-        parts |= {split: counts.inputs for split, counts in run.counts.items()}
-        parts["evaluation"] = run.evaluation.model_dump(mode="json", include={"settings"})[
-            "settings"
-        ]
-    rows = (
-        {"Part": part, "Name": key, "Value": documented.word(v)}
-        for part, named in parts.items()
-        for key, v in named.items()
-    )
+    """Inputs of a run's evaluation: hashes of tables, settings, and the detector's identity."""
+    rows = []
+    for part, values in _input_parts(run):
+        for name, value in values.items():
+            rows.append({"Part": part, "Name": name, "Value": documented.word(value)})
     return Listing.of(f"{run.full_title}: inputs of the evaluation.", rows)
+
+
+def _input_parts(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The detector, each split and the settings of a run's evaluation, with their values."""
+    if run.evaluation is None:
+        return
+    detector = dict(run.evaluation.detector)
+    detector.pop("vos_head", None)
+    yield "detector", detector
+    for split, counts in run.counts.items():
+        yield split, counts.inputs
+    yield "evaluation", run.evaluation.model_dump(mode="json", include={"settings"})["settings"]

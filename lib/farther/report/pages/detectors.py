@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from farther.metrics.catalogue import Metric
 from farther.report import documented, metric_groups, seeds, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import error_budget
@@ -28,148 +29,178 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `detectors.html`."""
-    benchmarks = [_of_benchmark(name, runs, results) for name, runs in results.by_benchmark.items()]
-    budget = error_budget.overview(results.distances.shown)
-    sections = {
-        "runs": "Runs",
-        "quality": "Quality",
-        **({"error-budget": "Error budget"} if budget else {}),
-    }
-    if any(one["outcomes"].charts for one in benchmarks):
-        sections |= {"unknown": "Unknown objects by split"}
-    sections |= {
-        f"results-{k}": f"Results on {one['name']}" for k, one in enumerate(benchmarks, start=1)
-    }
+    benchmarks = [
+        _benchmark_view(name, runs, results) for name, runs in results.by_benchmark.items()
+    ]
+    budget = error_budget.overview(results.distances.runs_with_method)
     return {
-        "contents": {
-            **sections,
-            **({"metrics": "Metrics"} if benchmarks else {}),
-            "files": "Downloads",
-        },
+        "contents": _contents(benchmarks, has_budget=bool(budget)),
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
         "budget": budget,
         "benchmarks": benchmarks,
-        "metrics": [
-            one
-            for one in SHOWN
-            if any(one in table.metrics for view in benchmarks for table in view["tables"])
-        ],
+        "metrics": _shown_metrics(benchmarks),
         "file_heads": FILES,
-        "files": {
-            run.name: (run.full_title, [table.name for table in tables.run_tables(run)])
-            for run in results.evaluated
-        },
+        "files": _files(results.evaluated),
     }
 
 
-def _of_benchmark(name: str, runs: list[Run], results: AllResults) -> dict[str, Any]:
-    shown = [(run, results.shown_method(run)) for run in runs]
-    merged = seeds.merged(runs, results.seeds)
+def _contents(benchmarks: Sequence[Mapping[str, Any]], *, has_budget: bool) -> dict[str, str]:
+    """Anchor of each section → its title."""
+    sections = {"runs": "Runs", "quality": "Quality"}
+    if has_budget:
+        sections["error-budget"] = "Error budget"
+    if any(view["outcomes"].charts for view in benchmarks):
+        sections["unknown"] = "Unknown objects by split"
+    for number, view in enumerate(benchmarks, start=1):
+        sections[f"results-{number}"] = f"Results on {view['name']}"
+    if benchmarks:
+        sections["metrics"] = "Metrics"
+    sections["files"] = "Downloads"
+    return sections
+
+
+def _shown_metrics(benchmarks: Sequence[Mapping[str, Any]]) -> list[Metric]:
+    """Metrics of `SHOWN` that any table of a benchmark has."""
+    in_tables: set[str] = set()
+    for view in benchmarks:
+        for table in view["tables"]:
+            in_tables.update(metric.name for metric in table.metrics)
+    return [metric for metric in SHOWN if metric.name in in_tables]
+
+
+def _files(runs: Sequence[Run]) -> dict[str, tuple[str, list[str]]]:
+    """Run → its title, and the names of the files of its tables."""
+    files = {}
+    for run in runs:
+        names = [table.name for table in tables.run_tables(run)]
+        files[run.name] = (run.full_title, names)
+    return files
+
+
+def _benchmark_view(name: str, runs: list[Run], results: AllResults) -> dict[str, Any]:
+    """Tables and charts of the runs on a benchmark."""
+    runs_with_method = [(run, results.shown_method(run)) for run in runs]
+    notes = [documented.note_on(run) for run in runs]
+    result_tables = tables.benchmark_tables(name, seeds.merged(runs, results.seeds))
+    result_tables += metric_groups.cost_tables(name, runs)
     return {
         "name": runs[0].benchmark_title,
-        "tables": [*tables.benchmark_tables(name, merged), *metric_groups.cost_tables(name, runs)],
-        "kinds": kinds(runs, {run.name: method for run, method in shown}),
-        "notes": [note for run in runs if (note := documented.note_on(run))],
+        "tables": result_tables,
+        "kinds": kinds(runs, {run.name: method for run, method in runs_with_method}),
+        "notes": [note for note in notes if note],
         "not_applicable": not_applicable(runs),
-        "shown": {run.full_title: run.label(method) for run, method in shown},
-        "outcomes": outcomes_by_split(shown),
+        "shown": {run.full_title: run.label(method) for run, method in runs_with_method},
+        "outcomes": outcomes_by_split(runs_with_method),
     }
 
 
 def _runs(runs: Sequence[Run]) -> Listing:
     """All runs, evaluated or not."""
-    return Listing.of(
-        "Detectors on benchmarks.",
-        (
-            {
-                "Detector": run.full_title,
-                "Run": run.name,
-                "Adapter": run.adapter,
-                "Classifier": _classifier(run),
-                "Weights": run.weights,
-                "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
-                **(
-                    {"Accuracy (%)": run.detector.get("accuracy")}
-                    if any(one.whole_images for one in runs)
-                    else {}
-                ),
-                "Methods": len(run.methods) or None,
-                "Images tested": sum(counts.images for counts in run.counts.values()),
-            }
-            for run in runs
-        ),
-    )
+    has_classifiers = any(run.whole_images for run in runs)
+    rows = []
+    for run in runs:
+        row: dict[str, Any] = {
+            "Detector": run.full_title,
+            "Run": run.name,
+            "Adapter": run.adapter,
+            "Classifier": _classifier(run),
+            "Weights": run.weights,
+            "mAP50 (%)": None,
+        }
+        if not run.whole_images:
+            row["mAP50 (%)"] = run.detector.get("map50")
+        if has_classifiers:
+            row["Accuracy (%)"] = run.detector.get("accuracy")
+        row["Methods"] = len(run.methods) or None
+        row["Images tested"] = sum(counts.images for counts in run.counts.values())
+        rows.append(row)
+    return Listing.of("Detectors on benchmarks.", rows)
 
 
 def _classifier(run: Run) -> str:
-    """The kind of its classifier (Dhamija et al., 2020, Section 2); see `farther.evaluation.classifier_types`."""
+    """The kind of its classifier (Dhamija et al., 2020, Section 2).
+
+    See `farther.evaluation.classifier_types`.
+    """
     if run.evaluation is None or not run.evaluation.classifier_type:
         return ABSENT
     return run.evaluation.classifier_type
 
 
 def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
-    """ID quality and images without detections of all runs, one table per benchmark (FMIYC, Tables 1 and 3)."""
+    """ID quality and images without detections of all runs (FMIYC, Tables 1 and 3).
+
+    One table per benchmark.
+    """
     for benchmark in dict.fromkeys(run.benchmark_title for run in runs):
-        yield Listing.of(
-            f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold t*, and the share of "
-            "images without a detection above it.",
-            (
-                {
+        rows = []
+        for run in runs:
+            if run.benchmark_title == benchmark:
+                names = {
                     "Detector": run.full_title,
                     "Adapter": run.adapter,
                     "Classifier": _classifier(run),
-                    **_columns(run),
                 }
-                for run in runs
-                if run.benchmark_title == benchmark
-            ),
+                rows.append({**names, **_quality_cells(run)})
+        caption = (
+            f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold "
+            "t*, and the share of images without a detection above it."
         )
+        yield Listing.of(caption, rows)
 
 
-def _columns(run: Run) -> dict[str, float | None]:
-    images = {"Images": run.id_images or None}
+def _quality_cells(run: Run) -> dict[str, float | None]:
+    """Quality of a run's detector on the ID test set."""
+    cells: dict[str, float | None] = {"Images": run.id_images or None}
     if run.whole_images:
-        return {
-            **images,
-            **{f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")},
-        }
-    quality = {"mAP50 (%)": run.detector.get("map50"), "mAP (%)": run.detector.get("map")}
-    return {**images, **quality, "t*": run.detector.get("threshold"), **run.without_detection}
+        cells["Accuracy (%)"] = run.detector.get("accuracy")
+        cells["ECE (%)"] = run.detector.get("ece")
+        return cells
+    cells["mAP50 (%)"] = run.detector.get("map50")
+    cells["mAP (%)"] = run.detector.get("map")
+    cells["t*"] = run.detector.get("threshold")
+    return {**cells, **run.without_detection}
 
 
-def kinds(runs: Sequence[Run], shown: Mapping[str, str]) -> Listing:
-    """Post-hoc, native and text scores side by side: means over splits of a distance; empty where there is one kind.
+def kinds(runs: Sequence[Run], post_hoc_methods: Mapping[str, str]) -> Listing:
+    """Post-hoc, native and text scores side by side: means over splits of a distance.
+
+    Empty where there is only one kind.
 
     Args:
         runs: Evaluated runs on one benchmark.
-        shown: Run → its post-hoc method, which is not chosen by results.
+        post_hoc_methods: Run → its post-hoc method, which is not chosen by results.
     """
     rows = []
     for run in runs:
-        chosen = [
-            m
-            for m in run.methods
-            if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)
-        ]
-        for method in chosen:
-            means = run.means(method)
-            row = {
-                "Detector": run.full_title,
-                "Method": run.label(method),
-                "Kind": run.kinds.get(method, POST_HOC),
-            }
-            for distance, of in ((name, means[name]) for name in DISTANCES if name in means):
-                for name in GLANCE:
-                    text = percent(of.values.get(name), of.intervals.get(name))
-                    row[f"{distance.capitalize()} {heading(name)}"] = text
-            rows.append(row)
+        for method in run.methods:
+            kind = run.kinds.get(method, POST_HOC)
+            if method == post_hoc_methods[run.name] or not kind.startswith(POST_HOC):
+                names = {"Detector": run.full_title, "Method": run.label(method), "Kind": kind}
+                rows.append({**names, **_mean_cells(run, method)})
     if len({row["Kind"] for row in rows}) < 2:
         rows = []
+    numbers = []
+    if rows:
+        numbers = [title for title in rows[0] if title not in ("Detector", "Method", "Kind")]
     caption = (
-        f"{runs[0].benchmark_title}: post-hoc, native and text scores, means over splits of a distance (%), with 95% "
-        "intervals. Post-hoc: the method of the charts; native: the detector's own label of unknown objects; text: "
-        "similarities to class names or prompts."
+        f"{runs[0].benchmark_title}: post-hoc, native and text scores, means over splits of a "
+        "distance (%), with 95% intervals. Post-hoc: the method of the charts; native: the "
+        "detector's own label of unknown objects; text: similarities to class names or prompts."
     )
-    return Listing.of(caption, rows, [head for row in rows[:1] for head in list(row)[3:]])
+    return Listing.of(caption, rows, numbers)
+
+
+def _mean_cells(run: Run, method: str) -> dict[str, str]:
+    """Means of the metrics of `GLANCE` at each distance."""
+    means = run.means(method)
+    cells = {}
+    for distance in DISTANCES:
+        if distance not in means:
+            continue
+        mean = means[distance]
+        for name in GLANCE:
+            title = f"{distance.capitalize()} {heading(name)}"
+            cells[title] = percent(mean.values.get(name), mean.intervals.get(name))
+    return cells

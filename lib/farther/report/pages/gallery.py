@@ -1,14 +1,14 @@
 """The gallery: the images themselves, by the outcomes of the unknown objects in them.
 
-The page `gallery.html` loads its data when they are chosen: images and boxes of a run and split
-from `gallery/<run>/<split>.js`, the outcomes of a method from `gallery/<run>/<split>/<method>.js`;
-see `farther.report.gallery.data`.
+The page `gallery.html` loads its data on demand: images and boxes of a run and split from
+`gallery/<run>/<split>.js`, the outcomes of a method from `gallery/<run>/<split>/<method>.js`; see
+`farther.report.gallery.data`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,27 +20,25 @@ from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
 from farther.report.pages import detector
-from farther.report.results import Run, title_of
+from farther.report.results import OodSplit, Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the page and its data, and the pages of detectors: both show images with their outcomes."""
-    gallery = Gallery(
-        site, results.roots, results.artifacts / "report", results.settings.gallery, results.code
-    )
+    """Writes the page and its data, and the pages of detectors.
+
+    Both show images with their outcomes, which are read once.
+    """
+    report = results.artifacts / "report"
+    gallery = Gallery(site, results.roots, report, results.settings.gallery, results.code)
     siblings = {f"detectors/{run.name}.html": run.full_title for run in results.measured}
     for run in results.measured:
-        found = read_run_outcomes(run, results.artifacts)
-        site.write(
-            f"detectors/{run.name}.html",
-            "detector.html",
-            siblings,
-            **detector.content(run, found, results),
-        )
+        outcomes = read_run_outcomes(run, results.artifacts)
+        variables = detector.content(run, outcomes, results)
+        site.write(f"detectors/{run.name}.html", "detector.html", siblings, **variables)
         if run.is_evaluated:
-            gallery.add(run, found, results.shown_method(run))
+            gallery.add(run, outcomes, results.shown_method(run))
     gallery.write()
 
 
@@ -52,7 +50,7 @@ class Gallery:
         roots: Dataset → folder of its image files.
         folder: Folder of the finished report, which links to image files are relative to.
         settings: Parameters of the gallery.
-        code: Digest of the code of the gallery.
+        code: Hash of the code of the gallery.
     """
 
     def __init__(
@@ -63,75 +61,101 @@ class Gallery:
         settings: GallerySettings,
         code: str = "",
     ):
-        self._site, self._roots, self._folder, self._settings = site, roots, folder, settings
+        self._site = site
+        self._roots = roots
+        self._folder = folder
+        self._settings = settings
         self._code = code
         self._index: list[dict[str, Any]] = []
         self._absent: list[str] = []
 
-    def add(self, run: Run, found: Mapping[str, SplitOutcomes], method: str) -> None:
+    def add(self, run: Run, outcomes: Mapping[str, SplitOutcomes], method: str) -> None:
         """Writes the data of an evaluated run.
 
         Args:
             run: The run.
-            found: Split → its outcomes; where they are not on this machine, the page says so.
+            outcomes: Split → its outcomes; where they are not on this machine, the page says so.
             method: The method that is chosen when the page opens.
 
         Raises:
             DataError: see `farther.report.gallery.data.SplitData`.
         """
-        if self._settings.images and found:
-            methods = [{"name": name, "title": title_of(name)} for name in run.methods]
-            entry = {
-                "name": run.name,
-                "title": run.full_title,
-                "splits": list(self._splits(run, found)),
-            }
-            sources = list(next(iter(found.values())).proposals)
-            self._index.append({**entry, "methods": methods, "method": method, "sources": sources})
-        elif self._settings.images:
+        if not self._settings.images:
+            return
+        if not outcomes:
             self._absent.append(run.full_title)
+            return
+        first_split = next(iter(outcomes.values()))
+        entry = {
+            "name": run.name,
+            "title": run.full_title,
+            "splits": [self._add_split(run, split, outcomes[split.name]) for split in run.splits],
+            "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
+            "method": method,
+            "sources": list(first_split.proposals),
+        }
+        self._index.append(entry)
 
     def write(self) -> None:
         """Writes the page."""
-        is_wanted = bool(self._settings.images)
         self._site.write(
-            "gallery.html", index=self._index, absent=self._absent, is_wanted=is_wanted
+            "gallery.html",
+            index=self._index,
+            absent=self._absent,
+            is_wanted=bool(self._settings.images),
         )
 
-    def _splits(self, run: Run, found: Mapping[str, SplitOutcomes]) -> Iterator[dict[str, Any]]:
-        for split in run.splits:
-            data = SplitData(found[split.name], self._roots, self._folder, self._settings.images)
-            folder = f"gallery/{run.name}/{split.name}"
-            shared_key = data.key()
-            scripts = {}
-            for method in data.found.methods:
-                key = key_of([], {"code": self._code, "data": data.method_key(method, shared_key)})
-                content = partial(data.method, method)
-                scripts[method] = self._script(f"{folder}/{method}.js", key, "addOutcomes", content)
-            key = key_of([], {"code": self._code, "data": shared_key})
-            yield {
-                "name": split.name,
-                "title": split.title,
-                "images": len(data.images),
-                "of": data.of,
-                "file": self._script(f"{folder}.js", key, "addSplit", data.shared),
-                "methods": scripts,
-            }
+    def _add_split(self, run: Run, split: OodSplit, outcomes: SplitOutcomes) -> dict[str, Any]:
+        """Writes the scripts of a split; returns its entry in the page's index."""
+        data = SplitData(outcomes, self._roots, self._folder, self._settings.images)
+        name = f"gallery/{run.name}/{split.name}"
+        shared_key = data.key()
+        method_files = {}
+        for method in data.found.methods:
+            method_files[method] = self._write_script(
+                f"{name}/{method}.js",
+                self._key(data.method_key(method, shared_key)),
+                "addOutcomes",
+                partial(data.method, method),
+            )
+        split_file = self._write_script(
+            f"{name}.js", self._key(shared_key), "addSplit", data.shared
+        )
+        return {
+            "name": split.name,
+            "title": split.title,
+            "images": len(data.images),
+            "of": data.of,
+            "file": split_file,
+            "methods": method_files,
+        }
 
-    def _script(
+    def _key(self, data_key: str) -> str:
+        """Key of a script from the key of its data."""
+        return key_of([], {"code": self._code, "data": data_key})
+
+    def _write_script(
         self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]
     ) -> str:
-        """A script `gallery/<run>/<split>.js` or `…/<split>/<method>.js` that hands data to the page; returns its URL.
+        """Writes a script that calls a function of the page with data; returns its URL.
 
-        Its JSON is ASCII, so that a browser reads the same script in any encoding.
+        Args:
+            name: `gallery/<run>/<split>.js` or `gallery/<run>/<split>/<method>.js`; the function
+                also gets the names of run, split and method.
+            key: Hash of all that the script depends on.
+            function: A function of the page's object `gallery`.
+            data: Computes the data.
         """
+        _, *names = Path(name).with_suffix("").parts
 
-        def text() -> str:
-            arguments = (*Path(name).with_suffix("").parts[1:], printable_texts(data()))
-            written = ",".join(
-                json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments
-            )
-            return f"gallery.{function}({written});\n"
+        def script() -> str:
+            arguments = [_ascii_json(argument) for argument in (*names, printable_texts(data()))]
+            return f"gallery.{function}({','.join(arguments)});\n"
 
-        self._site.keep(name, key, text)
+        self._site.keep(name, key, script)
         return quote(name)
+
+
+def _ascii_json(value: Any) -> str:
+    """Compact JSON in ASCII, so that a browser reads the same script in any encoding."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -18,32 +18,55 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
-    evaluated, params = results.evaluated, results.params
-    images = {(run.benchmark, s.name): run.images(s.name) for run in evaluated for s in run.splits}
     without_method = [run for run in results.measured if run.has_no_method]
+    unmeasured = [run for run in results.runs if run not in results.measured]
     return {
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
         "proposed": any(run.recovered for run in results.evaluated),
-        "hero_methods": list(
-            dict.fromkeys(run.label(method) for run, method in results.distances.shown)
-        ),
-        "sentences": list(
-            filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])
-        ),
-        "figures": FORMATS if evaluated else (),
-        "tiles": {
-            "detectors evaluated": len(evaluated),
-            "methods compared": results.values["method"].n_unique(),
-            "OOD splits": len(images),
-            "images in them": sum(images.values()),
-        },
+        "hero_methods": _method_labels(results),
+        "sentences": _sentences(results),
+        "figures": FORMATS if results.evaluated else (),
+        "tiles": _tiles(results),
         "without_method": [run.full_title for run in without_method],
         "without_reason": not_applicable(without_method),
-        "unmeasured": [run.full_title for run in results.runs if run not in results.measured],
-        "doubts": problems.doubts(results.artifacts, params, results.measured),
-        "about_data": sum(
-            row["Number"] for row in problems.warnings(results.artifacts, params).frame.to_dicts()
-        ),
-        "means": means.table(evaluated, results.artifacts),
+        "unmeasured": [run.full_title for run in unmeasured],
+        "doubts": problems.doubts(results.artifacts, results.params, results.measured),
+        "about_data": _count_warnings(results),
+        "means": means.table(results.evaluated, results.artifacts),
     }
+
+
+def _method_labels(results: AllResults) -> list[str]:
+    """Titles of the methods that the figure shows, each once."""
+    labels = [run.label(method) for run, method in results.distances.runs_with_method]
+    return list(dict.fromkeys(labels))
+
+
+def _sentences(results: AllResults) -> list[str]:
+    """Sentences on the figure, and on splits that are too small to tell methods apart."""
+    sentences = results.distances.sentences()
+    undecided = power.undecided(results.sizes)
+    if undecided:
+        sentences.append(undecided)
+    return sentences
+
+
+def _tiles(results: AllResults) -> dict[str, int]:
+    """Numbers of detectors, methods, OOD splits and images."""
+    images = {}
+    for run in results.evaluated:
+        for split in run.splits:
+            images[run.benchmark, split.name] = run.images(split.name)
+    return {
+        "detectors evaluated": len(results.evaluated),
+        "methods compared": results.values["method"].n_unique(),
+        "OOD splits": len(images),
+        "images in them": sum(images.values()),
+    }
+
+
+def _count_warnings(results: AllResults) -> int:
+    """Number of warnings about the data."""
+    rows = problems.warnings(results.artifacts, results.params).frame.to_dicts()
+    return sum(row["Number"] for row in rows)

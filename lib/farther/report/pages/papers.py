@@ -26,32 +26,37 @@ def write(site: Site, results: AllResults) -> None:
     sources = Sources(
         results.evaluated, results.params, results.root, settings.published, settings.seeds
     )
-    found = {paper.name: paper.tables(sources) for paper in PAPERS}
-    shown = {name: [table for table in of if table.is_shown] for name, of in found.items()}
-    site.write("papers.html", papers=PAPERS, tables=shown)
+    tables_by_paper = {paper.name: paper.tables(sources) for paper in PAPERS}
+    shown_by_paper = {name: _shown(tables) for name, tables in tables_by_paper.items()}
+    site.write("papers.html", papers=PAPERS, tables=shown_by_paper)
     siblings = {f"papers/{paper.name}.html": paper.title for paper in PAPERS}
     for paper in PAPERS:
-        site.write(
-            f"papers/{paper.name}.html", "paper.html", siblings, **content(paper, found[paper.name])
-        )
+        variables = content(paper, tables_by_paper[paper.name])
+        site.write(f"papers/{paper.name}.html", "paper.html", siblings, **variables)
 
 
-def content(paper: Paper, found: Sequence[PaperTable]) -> dict[str, Any]:
+def _shown(tables: Sequence[PaperTable]) -> list[PaperTable]:
+    """Tables that have values."""
+    return [table for table in tables if table.is_shown]
+
+
+def content(paper: Paper, tables: Sequence[PaperTable]) -> dict[str, Any]:
     """Variables of the template `paper.html` for a paper and its tables."""
-    shown = {
-        f"table-{number}": table
-        for number, table in enumerate((t for t in found if t.is_shown), start=1)
-    }
-    reasons = {
-        t.number: t.note or "no run of this project has the values" for t in found if not t.is_shown
-    }
-    absent = [
-        {"Table": number, "Reason": reason}
-        for number, reason in {**reasons, **paper.absent}.items()
-    ]
+    by_anchor = {f"table-{number}": table for number, table in enumerate(_shown(tables), start=1)}
     return {
         "paper": paper,
-        "tables": shown,
-        "contents": {anchor: table.number for anchor, table in shown.items()},
-        "absent": Listing.of("Not on this page.", absent),
+        "tables": by_anchor,
+        "contents": {anchor: table.number for anchor, table in by_anchor.items()},
+        "absent": _absent_table(paper, tables),
     }
+
+
+def _absent_table(paper: Paper, tables: Sequence[PaperTable]) -> Listing:
+    """Tables of a paper that the page does not have, with the reason."""
+    reasons = {}
+    for table in tables:
+        if not table.is_shown:
+            reasons[table.number] = table.note or "no run of this project has the values"
+    reasons.update(paper.absent)
+    rows = [{"Table": number, "Reason": reason} for number, reason in reasons.items()]
+    return Listing.of("Not on this page.", rows)

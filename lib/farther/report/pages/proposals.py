@@ -1,14 +1,18 @@
-"""The page of proposals: what they find of the unknown objects that detectors miss, and at what price."""
+"""The page of proposals.
+
+It shows how many of the unknown objects that detectors miss they recover, and at how many false
+alarms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from farther.evaluation.proposals import FrocPoint, RecoveredObjects, SourceResults
+from farther.evaluation.proposals import RecoveredObjects, SourceResults
 from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
@@ -22,7 +26,9 @@ from farther.tables.stored import NO_TIMES, Times
 RECALLS = {
     "ar@10": "AR@10 (%)",
     "ar@100": "AR@100 (%)",
-    **{f"ar@100_{size}": f"AR@100, {size} (%)" for size in ("small", "medium", "large")},
+    "ar@100_small": "AR@100, small (%)",
+    "ar@100_medium": "AR@100, medium (%)",
+    "ar@100_large": "AR@100, large (%)",
 }
 
 #: Place of `costs` in the page.
@@ -34,19 +40,26 @@ TOGETHER = {key: f"open_world_{key}" if key == "u_recall" else key for key in CH
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    shown = [(run, results.shown_method(run)) for run in results.evaluated if run.recovered]
+    runs = [run for run in results.evaluated if run.recovered]
+    runs_with_method = [(run, results.shown_method(run)) for run in runs]
     part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
-    site.write("proposals.html", costs=Markup(part), key=digest(part), **content(shown))
+    site.write("proposals.html", costs=Markup(part), key=digest(part), **content(runs_with_method))
 
 
 @dataclass(frozen=True)
 class TimedSource:
-    """A source of proposals of a run: its name and kind, and the run whose detections it takes, None for its own."""
+    """A source of proposals of a run, which adds time to detection.
+
+    Args:
+        run: The run.
+        name, kind: Of the source.
+        other_run: The run whose detections it uses, None for the run's own network.
+    """
 
     run: Run
     name: str
     kind: str
-    other: str | None
+    other_run: str | None
 
 
 def sources(runs: Sequence[Run], detectors: Mapping[str, Any]) -> list[TimedSource]:
@@ -56,249 +69,338 @@ def sources(runs: Sequence[Run], detectors: Mapping[str, Any]) -> list[TimedSour
         runs: The evaluated runs.
         detectors: Section `detectors` of params.yaml.
     """
-    entries = {run.name: (detectors.get(run.name) or {}).get("proposals") or {} for run in runs}
-    return [
-        TimedSource(run, name, source.kind, (entries[run.name].get(name) or {}).get("run"))
-        for run in runs
-        for name, source in _sources(run)
-        if source.rule == "objectness"
-    ]
+    timed_sources = []
+    for run in runs:
+        entries = (detectors.get(run.name) or {}).get("proposals") or {}
+        for name, source in _sources_of(run):
+            if source.rule == "objectness":
+                other_run = (entries.get(name) or {}).get("run")
+                timed_sources.append(TimedSource(run, name, source.kind, other_run))
+    return timed_sources
 
 
-def costs(site: Site, of: Sequence[TimedSource], times: Times) -> str:
+def costs(site: Site, timed_sources: Sequence[TimedSource], times: Times) -> str:
     """The part of the page that has the times of a machine, or none."""
     rows = []
-    for source in of:
-        timed = times["runs"].get(source.run.name)
-        alone, further = (timed["detector"], _further(source, times)) if timed else (None, None)
-        share = None if alone is None or further is None else alone / (alone + further)
-        rows.append(
-            {
-                "Detector": source.run.full_title,
-                "Source": source.name,
-                "Detection (ms)": ABSENT if alone is None else f"{alone:.1f}",
-                "Further (ms)": ABSENT if further is None else f"{further:.1f}",
-                "Speed with proposals (%)": percent(share),
-            }
-        )
-    caption = "Milliseconds per image of detection, and what each source adds; imported boxes are not timed."
-    listing = Listing.of(
-        caption, rows, ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"]
+    for source in timed_sources:
+        detection_ms = _detection_ms(source.run.name, times)
+        further_ms = None
+        share = None
+        if detection_ms is not None:
+            further_ms = _further_ms(source, times)
+        if detection_ms is not None and further_ms is not None:
+            share = detection_ms / (detection_ms + further_ms)
+        row = {
+            "Detector": source.run.full_title,
+            "Source": source.name,
+            "Detection (ms)": _printed_ms(detection_ms),
+            "Further (ms)": _printed_ms(further_ms),
+            "Speed with proposals (%)": percent(share),
+        }
+        rows.append(row)
+    caption = (
+        "Milliseconds per image of detection, and what each source adds; "
+        "imported boxes are not timed."
     )
+    numbers = ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"]
     return site.render(
-        "proposals.html", "proposal_costs.html", machine=times["machine"], listed=listing
+        "proposals.html",
+        "proposal_costs.html",
+        machine=times["machine"],
+        listed=Listing.of(caption, rows, numbers),
     )
 
 
-def _further(source: TimedSource, times: Times) -> float | None:
-    """Milliseconds that a source adds: of the network's own pass, or all of another run's detection."""
-    timed = times["runs"].get(source.other or source.run.name)
-    if timed is None:
+def _detection_ms(run: str, times: Times) -> float | None:
+    """Milliseconds per image of a run's detection; None where they were not measured."""
+    if run not in times["runs"]:
         return None
-    return timed["detector"] if source.other else timed.get("proposals", {}).get(source.name)
+    return times["runs"][run]["detector"]
 
 
-def content(shown: Sequence[tuple[Run, str]]) -> dict[str, Any]:
+def _further_ms(source: TimedSource, times: Times) -> float | None:
+    """Milliseconds that a source adds: of the network's own pass, or of another run's detection."""
+    if source.other_run:
+        return _detection_ms(source.other_run, times)
+    if source.run.name not in times["runs"]:
+        return None
+    return times["runs"][source.run.name].get("proposals", {}).get(source.name)
+
+
+def _printed_ms(ms: float | None) -> str:
+    if ms is None:
+        return ABSENT
+    return f"{ms:.1f}"
+
+
+@dataclass(frozen=True)
+class SourceObjects:
+    """Unknown objects of a distance, and what a source of a run recovers of them."""
+
+    run: Run
+    name: str
+    distance: str
+    results: RecoveredObjects
+
+
+def content(runs_with_method: Sequence[tuple[Run, str]]) -> dict[str, Any]:
     """Variables of the template `proposals.html`.
 
     Args:
-        shown: The evaluated runs with proposals, and the method that each is shown with.
+        runs_with_method: The evaluated runs with proposals, and the method that each is shown with.
     """
-    runs = [run for run, _ in shown]
-    rates = sorted({point.alarms for *_, of in _objects(runs) for point in of.froc})
-    rows = [
-        _row(run, name, source, distance, of, rates)
-        for run, name, source, distance, of in _objects(runs)
-    ]
-    heads = [_heading(rate) for rate in rates]
-    caption = (
-        "Share of the unknown objects that is missed (%): by the detections alone, and still with proposals at a "
-        "number of false alarms per ID image, with 95% intervals."
-    )
+    runs = [run for run, _ in runs_with_method]
     return {
-        "asked": next((run.recovered.asked_alarms for run in runs if run.recovered), None),
-        "missed": Listing.of(caption, rows, ["Objects", "Without", *heads]),
-        "nothing": [
-            f"{run.full_title}: {name} recovers none of the {distance} unknown objects at the chosen threshold."
-            for run, name, _, distance, of in _objects(runs)
-            if of.values.get("missed") and not of.values.get("recovered")
-        ],
-        "charts": {
-            run.full_title: [_chart(run, distance) for distance in _distances(run)] for run in runs
-        },
-        "operating": Listing.of(
-            "At the threshold τ_o chosen on ID validation images: proposals called unknown in ID test images, all of "
-            "which are false alarms, and what is missed then (%).",
-            [_operating(run, name, source) for run in runs for name, source in _sources(run)],
-            ["τ_o", "False alarms per ID image", *(f"Missed, {d}" for d in DISTANCES)],
-        ),
-        "together": Listing.of(
-            "Detections alone → detections and proposals above τ_o (%), with 95% intervals of the latter.",
-            [row for run, method in shown for row in _together(run, method)],
-            [heading(name) for name in TOGETHER.values()],
-        ),
-        "recall": Listing.of(
-            "Average recall (AR@k) of unknown objects by the best k proposals of each image, over IoU 0.50 to 0.95.",
-            [_recall(run, name, split, of) for run, name, split, of in _splits(runs)],
-        ),
-        "sizes": Listing.of(
-            "Missed without and with proposals at τ_o (%), by size (COCO's).",
-            [row for found in _objects(runs) for row in _sizes(*found)],
-            ["Without", "With proposals"],
-        ),
-        "together_by_size": Listing.of(
-            "R_U of detections alone, and of detections and proposals above τ_o, by size (COCO's).",
-            [row for run, method in shown for row in _by_size(run, method)],
-        ),
+        "asked": _asked_alarms(runs),
+        "missed": _missed_table(runs),
+        "nothing": _without_recovery(runs),
+        "charts": {run.full_title: _charts(run) for run in runs},
+        "operating": _operating_table(runs),
+        "together": _together_table(runs_with_method),
+        "recall": _recall_table(runs),
+        "sizes": _sizes_table(runs),
+        "together_by_size": _together_by_size_table(runs_with_method),
     }
 
 
-def _sources(run: Run) -> Iterator[tuple[str, SourceResults]]:
+def _asked_alarms(runs: Iterable[Run]) -> float | None:
+    """The rate of false alarms that τ_o is chosen for; None without runs."""
+    for run in runs:
+        if run.recovered:
+            return run.recovered.asked_alarms
+    return None
+
+
+def _sources_of(run: Run) -> Iterator[tuple[str, SourceResults]]:
+    """Name and results of each source of a run."""
     if run.recovered:
         yield from run.recovered.sources.items()
 
 
 def _distances(run: Run) -> list[str]:
-    found = {distance for _, source in _sources(run) for distance in source.distances}
-    return [distance for distance in DISTANCES if distance in found]
+    """The distances that any source of a run has results of, the nearest first."""
+    measured: set[str] = set()
+    for _, source in _sources_of(run):
+        measured.update(source.distances)
+    return [distance for distance in DISTANCES if distance in measured]
 
 
-def _objects(
-    runs: Sequence[Run],
-) -> Iterator[tuple[Run, str, SourceResults, str, RecoveredObjects]]:
+def _objects(runs: Iterable[Run]) -> Iterator[SourceObjects]:
+    """Unknown objects of each run, distance and source."""
     for run in runs:
         for distance in _distances(run):
-            for name, source in _sources(run):
+            for name, source in _sources_of(run):
                 if distance in source.distances:
-                    yield run, name, source, distance, source.distances[distance]
+                    yield SourceObjects(run, name, distance, source.distances[distance])
 
 
-def _splits(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, RecoveredObjects]]:
-    for run in runs:
-        for name, source in _sources(run):
-            for split, of in source.splits.items():
-                yield run, name, title_of_split(split), of
+def _missed_table(runs: Sequence[Run]) -> Listing:
+    """Missed objects without proposals, and with them at each rate of false alarms."""
+    rates: set[float] = set()
+    for objects in _objects(runs):
+        rates.update(point.alarms for point in objects.results.froc)
+    titles = {rate: f"At {rate:g}" for rate in sorted(rates)}
 
-
-def _heading(rate: float) -> str:
-    return f"At {rate:g}"
-
-
-def _row(
-    run: Run,
-    name: str,
-    source: SourceResults,
-    distance: str,
-    of: RecoveredObjects,
-    rates: Sequence[float],
-) -> dict[str, Any]:
-    points: dict[float, FrocPoint] = {point.alarms: point for point in of.froc}
-    still = {rate: points.get(rate) for rate in rates}
-    return {
-        "Detector": run.full_title,
-        "Objects of": distance,
-        "Source": name,
-        "Objects": of.values.get("objects"),
-        "Without": percent(of.values.get("missed"), of.intervals.get("missed")),
-        **{
-            _heading(rate): ABSENT if p is None else percent(p.still_missed, p.interval)
-            for rate, p in still.items()
-        },
-    }
-
-
-def _chart(run: Run, distance: str) -> vl.ChartGroup:
-    """FROC curves of a run's sources: what is still missed, by false alarms per ID image."""
-    lines = {
-        name: source.distances[distance].curve
-        for name, source in _sources(run)
-        if distance in source.distances
-    }
-    words = f"Share of the {distance} unknown objects that {run.full_title} still misses, by false alarms per ID image."
-    y = vl.Axis("still missed")
-    return vl.line_group(
-        distance, words, vl.series(lines), vl.Axis("false alarms per ID image", "~g", None), y
+    rows = [_missed_row(objects, titles) for objects in _objects(runs)]
+    caption = (
+        "Share of the unknown objects that is missed (%): by the detections alone, and still with "
+        "proposals at a number of false alarms per ID image, with 95% intervals."
     )
+    return Listing.of(caption, rows, ["Objects", "Without", *titles.values()])
 
 
-def _operating(run: Run, name: str, source: SourceResults) -> dict[str, Any]:
-    within = source.alarms_interval
-    alarms = f"{source.alarms:.2f}" + (
-        "" if within is None else f" ({within[0]:.2f} to {within[1]:.2f})"
-    )
-    missed = {f"Missed, {distance}": ABSENT for distance in DISTANCES}
-    for distance, of in source.distances.items():
-        now, interval = of.values.get("still_missed"), of.intervals.get("still_missed")
-        missed[f"Missed, {distance}"] = (
-            f"{percent(of.values.get('missed'))} → {percent(now, interval)}"
+def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str, Any]:
+    """A row of the table of missed objects.
+
+    Args:
+        objects: The row.
+        titles: Rate of false alarms → heading of its column.
+    """
+    values = objects.results.values
+    row = {
+        "Detector": objects.run.full_title,
+        "Objects of": objects.distance,
+        "Source": objects.name,
+        "Objects": values.get("objects"),
+        "Without": percent(values.get("missed"), objects.results.intervals.get("missed")),
+    }
+    row.update(dict.fromkeys(titles.values(), ABSENT))
+    for point in objects.results.froc:
+        row[titles[point.alarms]] = percent(point.still_missed, point.interval)
+    return row
+
+
+def _without_recovery(runs: Iterable[Run]) -> list[str]:
+    """Sentences on sources that recover none of the missed objects of a distance."""
+    sentences = []
+    for objects in _objects(runs):
+        values = objects.results.values
+        if values.get("missed") and not values.get("recovered"):
+            sentences.append(
+                f"{objects.run.full_title}: {objects.name} recovers none of the "
+                f"{objects.distance} unknown objects at the chosen threshold."
+            )
+    return sentences
+
+
+def _charts(run: Run) -> list[vl.ChartGroup]:
+    """A chart of each distance: share still missed by false alarms, one curve per source."""
+    charts = []
+    for distance in _distances(run):
+        curves = {}
+        for objects in _objects([run]):
+            if objects.distance == distance:
+                curves[objects.name] = objects.results.curve
+        description = (
+            f"Share of the {distance} unknown objects that {run.full_title} still misses, "
+            "by false alarms per ID image."
         )
-    tau = "all" if source.threshold is None else f"{source.threshold:.3g}"
-    return {
-        "Detector": run.full_title,
-        "Source": name,
-        "Kind": source.kind,
-        "τ_o": tau,
-        "False alarms per ID image": alarms,
-        **missed,
-    }
+        x = vl.Axis("false alarms per ID image", "~g", None)
+        y = vl.Axis("still missed")
+        charts.append(vl.line_group(distance, description, vl.series(curves), x, y))
+    return charts
 
 
-def _measured(run: Run, method: str) -> Iterator[tuple[str, str, MethodWithProposals]]:
-    """Source, split, and metrics of a method with the source's proposals."""
-    for name, source in _sources(run):
-        for split, of in source.methods.get(method, {}).items():
-            yield name, split, of
+def _operating_table(runs: Iterable[Run]) -> Listing:
+    """False alarms and missed objects at the chosen threshold τ_o: one row per source."""
+    rows = []
+    for run in runs:
+        for name, source in _sources_of(run):
+            rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(source)})
+    caption = (
+        "At the threshold τ_o chosen on ID validation images: proposals called unknown in ID test "
+        "images, all of which are false alarms, and what is missed then (%)."
+    )
+    missed_titles = [f"Missed, {distance}" for distance in DISTANCES]
+    return Listing.of(caption, rows, ["τ_o", "False alarms per ID image", *missed_titles])
 
 
-def _together(run: Run, method: str) -> Iterator[dict[str, Any]]:
-    for name, split, of in _measured(run, method):
-        place = {"Detector": run.full_title, "Method": run.label(method), "Source": name}
-        changed = {
-            heading(
-                title
-            ): f"{percent(of.without[key])} → {percent(of.values[key], of.intervals.get(key))}"
-            for key, title in TOGETHER.items()
+def _operating_cells(source: SourceResults) -> dict[str, str]:
+    """A source at its threshold τ_o."""
+    threshold = "all"
+    if source.threshold is not None:
+        threshold = f"{source.threshold:.3g}"
+    alarms = f"{source.alarms:.2f}"
+    if source.alarms_interval is not None:
+        low, high = source.alarms_interval
+        alarms += f" ({low:.2f} to {high:.2f})"
+
+    cells = {"Kind": source.kind, "τ_o": threshold, "False alarms per ID image": alarms}
+    for distance in DISTANCES:
+        cells[f"Missed, {distance}"] = ABSENT
+    for distance, objects in source.distances.items():
+        missed = percent(objects.values.get("missed"))
+        still_missed = percent(
+            objects.values.get("still_missed"), objects.intervals.get("still_missed")
+        )
+        cells[f"Missed, {distance}"] = f"{missed} → {still_missed}"
+    return cells
+
+
+@dataclass(frozen=True)
+class CombinedResults:
+    """A method of a run on a split, with the proposals of a source."""
+
+    run: Run
+    method: str
+    source_name: str
+    split: str
+    results: MethodWithProposals
+
+
+def _combined(runs_with_method: Iterable[tuple[Run, str]]) -> Iterator[CombinedResults]:
+    """Results of the shown method of each run with each source, on each split."""
+    for run, method in runs_with_method:
+        for name, source in _sources_of(run):
+            for split, results in source.methods.get(method, {}).items():
+                yield CombinedResults(run, method, name, split, results)
+
+
+def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
+    """Metrics of detections, and of detections and proposals together."""
+    rows = []
+    for combined in _combined(runs_with_method):
+        row = {
+            "Detector": combined.run.full_title,
+            "Method": combined.run.label(combined.method),
+            "Source": combined.source_name,
+            "Split": title_of_split(combined.split),
         }
-        yield {**place, "Split": title_of_split(split), **changed}
+        for key, metric in TOGETHER.items():
+            results = combined.results
+            without = percent(results.without[key])
+            together = percent(results.values[key], results.intervals.get(key))
+            row[heading(metric)] = f"{without} → {together}"
+        rows.append(row)
+    caption = (
+        "Detections alone → detections and proposals above τ_o (%), "
+        "with 95% intervals of the latter."
+    )
+    return Listing.of(caption, rows, [heading(metric) for metric in TOGETHER.values()])
 
 
-def _by_size(run: Run, method: str) -> Iterator[dict[str, Any]]:
-    for name, split, of in _measured(run, method):
-        alone = run.details(split, method).by_size
-        for size, found in of.by_size.items():
-            yield {
-                "Detector": run.full_title,
-                "Source": name,
-                "Split": title_of_split(split),
+def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
+    """Recall of unknown objects by size, of detections, and with proposals."""
+    rows = []
+    for combined in _combined(runs_with_method):
+        details = combined.run.details(combined.split, combined.method)
+        for size, together in combined.results.by_size.items():
+            recall = None
+            if size in details.by_size:
+                recall = details.by_size[size].values.get("r_u")
+            row = {
+                "Detector": combined.run.full_title,
+                "Source": combined.source_name,
+                "Split": title_of_split(combined.split),
                 "Size": size,
-                "Objects": found.values["unknown_objects"],
-                "Detections (%)": alone[size].values.get("r_u") if size in alone else None,
-                "With proposals (%)": found.values["r_u"],
+                "Objects": together.values["unknown_objects"],
+                "Detections (%)": recall,
+                "With proposals (%)": together.values["r_u"],
             }
+            rows.append(row)
+    caption = (
+        "R_U of detections alone, and of detections and proposals above τ_o, by size (COCO's)."
+    )
+    return Listing.of(caption, rows)
 
 
-def _recall(run: Run, name: str, split: str, of: RecoveredObjects) -> dict[str, Any]:
-    values = {heading: of.values.get(key) for key, heading in RECALLS.items()}
-    return {
-        "Detector": run.full_title,
-        "Source": name,
-        "Split": split,
-        "Objects": of.values.get("objects"),
-        **values,
-    }
+def _recall_table(runs: Iterable[Run]) -> Listing:
+    """Average recall of each source on each split."""
+    rows = []
+    for run in runs:
+        for name, source in _sources_of(run):
+            for split, objects in source.splits.items():
+                row = {
+                    "Detector": run.full_title,
+                    "Source": name,
+                    "Split": title_of_split(split),
+                    "Objects": objects.values.get("objects"),
+                }
+                for key, title in RECALLS.items():
+                    row[title] = objects.values.get(key)
+                rows.append(row)
+    caption = (
+        "Average recall (AR@k) of unknown objects by the best k proposals of each image, "
+        "over IoU 0.50 to 0.95."
+    )
+    return Listing.of(caption, rows)
 
 
-def _sizes(
-    run: Run, name: str, _: SourceResults, distance: str, of: RecoveredObjects
-) -> Iterator[dict[str, Any]]:
-    for size, values in of.by_size.items():
-        if values["objects"]:
-            yield {
-                "Detector": run.full_title,
-                "Source": name,
-                "Objects of": distance,
-                "Size": size,
-                "Objects": int(values["objects"]),
-                "Without": percent(values["missed"]),
-                "With proposals": percent(values["still_missed"]),
-            }
+def _sizes_table(runs: Iterable[Run]) -> Listing:
+    """Missed objects without and with proposals, by size."""
+    rows = []
+    for objects in _objects(runs):
+        for size, values in objects.results.by_size.items():
+            if values["objects"]:
+                row = {
+                    "Detector": objects.run.full_title,
+                    "Source": objects.name,
+                    "Objects of": objects.distance,
+                    "Size": size,
+                    "Objects": int(values["objects"]),
+                    "Without": percent(values["missed"]),
+                    "With proposals": percent(values["still_missed"]),
+                }
+                rows.append(row)
+    caption = "Missed without and with proposals at τ_o (%), by size (COCO's)."
+    return Listing.of(caption, rows, ["Without", "With proposals"])

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
+
 import farther
 from farther.report.all_results import AllResults
 from farther.report.citations import bibtex
@@ -15,15 +17,19 @@ from farther.report.results import Run
 from farther.report.site import Site
 from farther.tables.files import digest
 
-#: Digits of a digest that are printed.
+#: Digits of a hash that are printed.
 SHORT = 12
+
+#: Sections of params.yaml that all runs use.
+SHARED_SECTIONS = ("inference", "threshold", "fit", "methods", "evaluate")
 
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    references = [
-        reference for of in results.texts.values() for text in of for reference in text.references
-    ]
+    references: list[str] = []
+    for texts in results.texts.values():
+        for text in texts:
+            references += text.references
     site.write(
         "provenance.html",
         checkpoints=_checkpoints(results.measured, results.params),
@@ -33,36 +39,46 @@ def write(site: Site, results: AllResults) -> None:
 
 
 def _checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
-    """Digest of each run's checkpoint and of the parameters that it used."""
-    shared = {
-        name: params.get(name) for name in ("inference", "threshold", "fit", "methods", "evaluate")
-    }
+    """Hash of each run's checkpoint and of the parameters that it used."""
     rows = []
     for run in runs:
-        used = {
-            "detector": params["detectors"][run.name],
-            "benchmark": params["benchmarks"][run.benchmark],
+        used = {name: params.get(name) for name in SHARED_SECTIONS}
+        used["detector"] = params["detectors"][run.name]
+        used["benchmark"] = params["benchmarks"][run.benchmark]
+        used_text = json.dumps(used, sort_keys=True, default=str)
+        row = {
+            "Detector": run.full_title,
+            "Run": run.name,
+            "Checkpoint": _checkpoint(run),
+            "Parameters": digest(used_text)[:SHORT],
         }
-        written = json.dumps({**shared, **used}, sort_keys=True, default=str)
-        weights = run.evaluation and run.evaluation.detector.get("weights_digest")
-        short = {
-            "Checkpoint": weights and str(weights)[:SHORT],
-            "Parameters": digest(written)[:SHORT],
-        }
-        rows.append({"Detector": run.full_title, "Run": run.name, **short})
+        rows.append(row)
     return Listing.of(
         f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows
     )
 
 
+def _checkpoint(run: Run) -> str | None:
+    """Hash of a run's checkpoint; None where it is not known."""
+    if run.evaluation is None:
+        return None
+    weights_digest = run.evaluation.detector.get("weights_digest")
+    if weights_digest is None:
+        return None
+    return str(weights_digest)[:SHORT]
+
+
 def _splits(runs: Sequence[Run]) -> Listing:
-    """Digests of each split's tables when the runs were evaluated."""
+    """Hashes of each split's tables when the runs were evaluated."""
     rows = []
     for run in runs:
         for split, counts in run.counts.items():
-            tables = {
-                f"Table of {kind}": counts.inputs[kind][:SHORT] for kind in ("images", "objects")
+            row = {
+                "Benchmark": run.benchmark,
+                "Split": split,
+                "Table of images": counts.inputs["images"][:SHORT],
+                "Table of objects": counts.inputs["objects"][:SHORT],
             }
-            rows.append({"Benchmark": run.benchmark, "Split": split, **tables})
-    listing = Listing.of("Digests of the tables of images and objects.", rows)
-    return Listing(listing.caption, listing.frame.unique(maintain_order=True))
+            rows.append(row)
+    frame = pl.DataFrame(rows, infer_schema_length=None).unique(maintain_order=True)
+    return Listing("Digests of the tables of images and objects.", frame)

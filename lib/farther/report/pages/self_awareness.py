@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import SelfAwarenessResults
+from farther.evaluation.results import Reliability, SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages, decided_images
@@ -30,6 +30,18 @@ SUMMARY = {
     "lrp_t": "LRP_T (%)",
 }
 
+#: Metrics with 95% intervals.
+WITH_INTERVALS = ("daq", "balanced_accuracy", "idq", "idq_t")
+
+#: Headings of the errors of a class.
+CLASS_ERRORS = {
+    "lrp": "LRP (%)",
+    "lrp_loc": "LRP_Loc (%)",
+    "lrp_fp": "LRP_FP (%)",
+    "lrp_fn": "LRP_FN (%)",
+    "laece": "LaECE (%)",
+}
+
 #: Calibrators in the legend of Figure A.14.
 CALIBRATED = {"none": "uncalibrated"}
 
@@ -49,6 +61,12 @@ SWEPT = {
     "laece_t": "LaECE_T",
 }
 
+#: Lines of Figure A.13.
+BY_IOU = {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
+
+#: The line of a calibrated detector in reliability diagrams.
+DIAGONAL = ((0, 0), (1, 1))
+
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
@@ -60,152 +78,190 @@ def write(site: Site, results: AllResults) -> None:
 
 
 def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]) -> dict[str, Any]:
-    """Variables of the template `self_awareness.html`: tables of all runs, charts and examples of each.
+    """Variables of the template `self_awareness.html`.
+
+    They are tables of all runs, and charts and examples of each.
 
     Args:
         runs: The evaluated runs.
         examples: Run → its examples; those of a run may be absent.
     """
-    found = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
+    results = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
+    sections = {"images": "Accepting images"}
+    views = {}
+    for number, (run, aware) in enumerate(results, start=1):
+        sections[f"run-{number}"] = run.full_title
+        views[run.full_title] = _run_view(aware, examples.get(run.name, ()))
+
     overview = (
-        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
-        "on ID test images) and IDQ_T (the same on shifted images); LaECE and LRP are errors (SAOD, Table 6)."
+        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ "
+        "(accuracy and calibration on ID test images) and IDQ_T (the same on shifted images); "
+        "LaECE and LRP are errors (SAOD, Table 6)."
     )
-    sections = {f"run-{number}": run.full_title for number, (run, _) in enumerate(found, start=1)}
+    intervals = "95% intervals, by drawing images."
     return {
-        "overview": per_run(overview, found, partial(values_of, heads=SUMMARY), first="Detector"),
-        "intervals": per_run(
-            "95% intervals, by drawing images.", found, _intervals, first="Detector"
-        ),
-        "runs": {
-            run.full_title: {
-                "images": _images(aware),
-                "classes": _classes(aware),
-                "charts": [group for group in _charts(aware) if group.charts],
-                "examples": examples.get(run.name, ()),
-            }
-            for run, aware in found
-        },
-        "contents": {"images": "Accepting images", **sections},
+        "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
+        "intervals": per_run(intervals, results, _intervals, first="Detector"),
+        "runs": views,
+        "contents": sections,
+    }
+
+
+def _run_view(aware: SelfAwarenessResults, examples: Sequence[DecidedImages]) -> dict[str, Any]:
+    """Tables, charts and examples of a run."""
+    return {
+        "images": _images(aware),
+        "classes": _classes(aware),
+        "charts": [group for group in _charts(aware) if group.charts],
+        "examples": examples,
     }
 
 
 def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
-    if within := aware.intervals:
-        yield {
-            SUMMARY[part]: between(within.get(part))
-            for part in ("daq", "balanced_accuracy", "idq", "idq_t")
-        }
+    """Cells with the intervals of a run; none without replicates."""
+    if aware.intervals:
+        yield {SUMMARY[name]: between(aware.intervals.get(name)) for name in WITH_INTERVALS}
 
 
 def _images(aware: SelfAwarenessResults) -> Listing:
-    rows = [
-        {
+    """Accepted and rejected images of each split, and the quality of the accepted ones."""
+    rows = []
+    for name, accepted in aware.images.items():
+        rejected = None
+        if accepted.images:
+            rejected = accepted.rejected_images / accepted.images
+        row = {
             "Images": name,
             "Severity": accepted.severity,
             "Number": accepted.images,
-            "Rejected (%)": accepted.rejected_images / accepted.images if accepted.images else None,
+            "Rejected (%)": rejected,
             "AUROC against OOD (%)": accepted.auroc,
-            **{SUMMARY[part]: accepted.metrics.get(part) for part in ("idq", "laece", "lrp")},
         }
-        for name, accepted in aware.images.items()
-    ]
-    return Listing.of(
-        "Clean, shifted and OOD images: how many are rejected, and the detections in the others.",
-        rows,
+        for metric in ("idq", "laece", "lrp"):
+            row[SUMMARY[metric]] = accepted.metrics.get(metric)
+        rows.append(row)
+    caption = (
+        "Clean, shifted and OOD images: how many are rejected, and the detections in the others."
     )
+    return Listing.of(caption, rows)
 
 
 def _classes(aware: SelfAwarenessResults) -> Listing:
-    chosen, best = aware.detector.confidence_thresholds, aware.thresholds_on_test
-    titles = {
-        "lrp": "LRP (%)",
-        "lrp_loc": "LRP_Loc (%)",
-        "lrp_fp": "LRP_FP (%)",
-        "lrp_fn": "LRP_FN (%)",
-        "laece": "LaECE (%)",
-    }
-    rows = [
-        {
+    """Confidence thresholds and errors of each class."""
+    thresholds = aware.detector.confidence_thresholds
+    rows = []
+    for name, values in aware.per_class.items():
+        row = {
             "Class": name,
-            "Threshold": chosen.get(name),
-            "Best on test": best.get(name),
+            "Threshold": thresholds.get(name),
+            "Best on test": aware.thresholds_on_test.get(name),
             "Objects": values["objects"],
             "Detections": values["detections"],
-            **{title: values[part] for part, title in titles.items()},
         }
-        for name, values in aware.per_class.items()
-    ]
-    return Listing.of(
-        "Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows
-    )
+        for error, title in CLASS_ERRORS.items():
+            row[title] = values[error]
+        rows.append(row)
+    caption = "Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16)."
+    return Listing.of(caption, rows)
 
 
 def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
     """Line charts after Figures 2, 4, A.14, A.15 and A.13."""
-    bins: dict[str, Sequence[float | None]] = {
-        name: of.histogram for name, of in aware.images.items()
-    }
-    bins["AP of ID and shifted"] = aware.map_by_uncertainty
-    yield line_group(
-        "Image uncertainty",
-        "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it.",
-        series(
-            {
-                name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)]
-                for name, y in bins.items()
-            }
-        ),
-        Axis("uncertainty", domain=None),
-        Axis("share of images; AP"),
-    )
-    parts = {"before calibration": aware.reliability_before, "after calibration": aware.reliability}
-    points = {title: zip(of.confidence, of.performance, strict=True) for title, of in parts.items()}
-    yield line_group(
-        "Reliability (Figure 4)",
-        "Precision × mean IoU by confidence on ID test images, before and after calibration.",
-        series({**points, "calibrated": [(0, 0), (1, 1)]}),
-        Axis("confidence", domain=None),
-        Axis("precision × mean IoU"),
-    )
-    yield from _reliabilities(aware)
-    for kind, threshold, axis in SWEEPS:
+    yield _uncertainty_charts(aware)
+    yield _calibration_charts(aware)
+    yield from _reliability_charts(aware)
+    for name, threshold, axis in SWEEPS:
         yield line_group(
             f"Metrics by {threshold} (Figure A.15)",
-            f"DAQ and BA, and the errors LRP and LaECE on ID test images and on shifted ones, by {threshold}.",
-            _columns(aware.sweeps[kind], kind, SWEPT),
+            "DAQ and BA, and the errors LRP and LaECE on ID test images and on shifted ones, "
+            f"by {threshold}.",
+            _lines(aware.sweeps[name], name, SWEPT),
             Axis(axis, domain=None),
             Axis("metric"),
         )
     yield line_group(
         "Sensitivity to τ (Figure A.13)",
         "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay.",
-        _columns(
-            aware.ious, "iou", {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
-        ),
+        _lines(aware.ious, "iou", BY_IOU),
         Axis("IoU of a true positive", domain=None),
         Axis("error"),
     )
 
 
-def _reliabilities(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
-    """A chart of the ID validation images, from which calibrators are learnt, and one of the ID test images."""
+def _uncertainty_charts(aware: SelfAwarenessResults) -> ChartGroup:
+    """Image uncertainty of each split, and AP of the ID and shifted images, by bins."""
+    bins: dict[str, Sequence[float | None]] = {}
+    for name, accepted in aware.images.items():
+        bins[name] = accepted.histogram
+    bins["AP of ID and shifted"] = aware.map_by_uncertainty
+
+    points = {}
+    for name, values in bins.items():
+        points[name] = [((n + 0.5) / len(values), value) for n, value in enumerate(values)]
+    return line_group(
+        "Image uncertainty",
+        "Share of the images in each bin of uncertainty, "
+        "and AP of the ID and shifted images in it.",
+        series(points),
+        Axis("uncertainty", domain=None),
+        Axis("share of images; AP"),
+    )
+
+
+def _calibration_charts(aware: SelfAwarenessResults) -> ChartGroup:
+    """Reliability before and after calibration."""
+    points = {
+        "before calibration": _reliability_points(aware.reliability_before),
+        "after calibration": _reliability_points(aware.reliability),
+        "calibrated": DIAGONAL,
+    }
+    return line_group(
+        "Reliability (Figure 4)",
+        "Precision × mean IoU by confidence on ID test images, before and after calibration.",
+        series(points),
+        Axis("confidence", domain=None),
+        Axis("precision × mean IoU"),
+    )
+
+
+def _reliability_points(
+    reliability: Reliability,
+) -> Iterable[tuple[float | None, float | None]]:
+    """Confidence and performance of each bin of a reliability diagram."""
+    return zip(reliability.confidence, reliability.performance, strict=True)
+
+
+def _reliability_charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
+    """Reliability by calibrator.
+
+    One chart of the ID validation images, which calibrators are fitted on, and one of the ID test
+    images.
+    """
     for split, diagrams in aware.reliabilities.items():
         points: dict[str, Iterable[tuple[float | None, float | None]]] = {}
         for kind, diagram in diagrams.items():
             name = f"{CALIBRATED.get(kind, kind)}, LaECE {percent(diagram.laece)}"
-            points[name] = zip(diagram.confidence, diagram.performance, strict=True)
-        points["calibrated"] = [(0, 0), (1, 1)]
+            points[name] = _reliability_points(diagram)
+        points["calibrated"] = DIAGONAL
         yield line_group(
             f"Reliability by calibrator, split {split} (Figure A.14)",
-            f"Precision × mean IoU by confidence in split {split}, by calibrator; LaECE in per cent. No image is "
-            "rejected.",
+            f"Precision × mean IoU by confidence in split {split}, by calibrator; LaECE in per "
+            "cent. No image is rejected.",
             series(points),
             Axis("confidence", domain=None),
             Axis("precision × mean IoU"),
         )
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], x: str, titles: Mapping[str, str]) -> pl.DataFrame:
-    """A line for each titled column of rows, over another one."""
-    return series({title: [(row[x], row[part]) for row in rows] for part, title in titles.items()})
+def _lines(rows: Sequence[Mapping[str, Any]], x: str, titles: Mapping[str, str]) -> pl.DataFrame:
+    """One line per titled column of rows.
+
+    Args:
+        rows: The points.
+        x: Column of the x axis.
+        titles: Column of the y axis → title of its line.
+    """
+    lines = {}
+    for column, title in titles.items():
+        lines[title] = [(row[x], row[column]) for row in rows]
+    return series(lines)

@@ -1,4 +1,7 @@
-"""The page of wilderness: what images without known objects cost a detector (Dhamija et al., 2020)."""
+"""The page of wilderness.
+
+It shows what images without known objects cost a detector (Dhamija et al., 2020).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import Interval, WildernessResults
+from farther.evaluation.results import ErrorCauses, Interval, WildernessResults
 from farther.metrics.wilderness.background_probability import BINS
 from farther.report.all_results import AllResults
 from farther.report.charts import curves
@@ -30,10 +33,6 @@ CAUSES = {
     "localisation": vl.Key("localisation", "#56B4E9", "■"),
 }
 
-#: Two thresholds, and two kinds of objects, in line charts.
-THRESHOLDS = ("thresholds chosen at each ratio", "thresholds chosen without OOD images")
-SIDES = ("known objects, detected correctly", "unknown objects")
-
 #: The recall and the β that the overview and the charts show.
 RECALL = 0.3
 BETA = "1"
@@ -41,10 +40,8 @@ BETA = "1"
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write(
-        "wilderness.html",
-        **content(results.evaluated, {run.name: results.plots(run) for run in results.evaluated}),
-    )
+    plots = {run.name: results.plots(run) for run in results.evaluated}
+    site.write("wilderness.html", **content(results.evaluated, plots))
 
 
 def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
@@ -54,139 +51,170 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The folder of the plot files of each run.
     """
-    pairs = [
-        (run, run.evaluation.wilderness) for run in runs if run.evaluation and not run.whole_images
-    ]
-    found = {run.full_title: wild for run, wild in pairs}
-    folders: dict[str, dict[str, Path]] = {}
-    for run, _ in pairs:
-        folders.setdefault(run.benchmark_title, {})[run.full_title] = plots[run.name]
+    detectors = []
+    results_by_title = {}
+    for run in runs:
+        if run.evaluation and not run.whole_images:
+            detectors.append((run, run.evaluation.wilderness))
+            results_by_title[run.full_title] = run.evaluation.wilderness
     overview = (
-        "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, averaged over ratios. "
-        "Unknown objects: share of the detections at recall 0.3 and ratio 1, with 95% interval. F1 lost: at ratio 1, "
-        "by thresholds chosen without OOD images and by new ones. Rejected: detections whose class is less probable "
-        "than the background."
+        "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, "
+        "averaged over ratios. Unknown objects: share of the detections at recall 0.3 and ratio 1, "
+        "with 95% interval. F1 lost: at ratio 1, by thresholds chosen without OOD images and by "
+        "new ones. Rejected: detections whose class is less probable than the background."
     )
     return {
-        "message": _message(found),
-        "overview": per_run(overview, pairs, _overview, ["Unknown objects (%)"], first="Detector"),
-        "impact": {name: curves.wilderness_of(of, f"{RECALL:g}") for name, of in folders.items()},
-        "runs": {name: _of_run(name, wild) for name, wild in found.items()},
+        "message": _message(results_by_title),
+        "overview": per_run(
+            overview, detectors, _overview_cells, ["Unknown objects (%)"], first="Detector"
+        ),
+        "impact": _impact_charts([run for run, _ in detectors], plots),
+        "runs": {title: _run_view(title, wild) for title, wild in results_by_title.items()},
         "recall": f"{100 * RECALL:g}",
-        "contents": {
-            "impact": "Wilderness impact",
-            **{f"run-{n}": name for n, name in enumerate(found, start=1)},
-        },
+        "contents": _contents(results_by_title),
     }
 
 
-def _message(found: Mapping[str, WildernessResults]) -> str:
+def _contents(titles: Mapping[str, Any]) -> dict[str, str]:
+    """Anchor of each section → its title."""
+    sections = {"impact": "Wilderness impact"}
+    for number, title in enumerate(titles, start=1):
+        sections[f"run-{number}"] = title
+    return sections
+
+
+def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, vl.ChartGroup]:
+    """Title of each benchmark → wilderness impact of its runs."""
+    folders_by_benchmark: dict[str, dict[str, Path]] = {}
+    for run in runs:
+        folders = folders_by_benchmark.setdefault(run.benchmark_title, {})
+        folders[run.full_title] = plots[run.name]
+    return {
+        benchmark: curves.wilderness_of(folders, f"{RECALL:g}")
+        for benchmark, folders in folders_by_benchmark.items()
+    }
+
+
+def _message(results_by_title: Mapping[str, WildernessResults]) -> str:
     """The result in one sentence: ranges over the runs."""
-    shares = {name: _share(wild, "unknown_unknown")[0] for name, wild in found.items()}
-    unknown = {name: share for name, share in shares.items() if share is not None}
-    lost = {name: points for name, wild in found.items() if (points := _lost(wild)) is not None}
-    parts = []
-    if unknown:
-        parts.append(
-            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are found, "
-            f"{_range(unknown)} per cent of the detections are unknown objects"
+    unknown_shares = {}
+    lost_f1 = {}
+    for title, wild in results_by_title.items():
+        share, _ = _share(wild, "unknown_unknown")
+        if share is not None:
+            unknown_shares[title] = share
+        lost = _lost_f1(wild)
+        if lost is not None:
+            lost_f1[title] = lost
+
+    clauses = []
+    if unknown_shares:
+        clauses.append(
+            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are "
+            f"found, {_range(unknown_shares)} per cent of the detections are unknown objects"
         )
-    if lost:
-        parts.append(f"thresholds chosen without OOD images lose {_range(lost)} points of F1")
-    said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}." if parts else ""
+    if lost_f1:
+        clauses.append(f"thresholds chosen without OOD images lose {_range(lost_f1)} points of F1")
+    if not clauses:
+        return ""
+    sentence = "; ".join(clauses)
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _range(values: Mapping[str, float]) -> str:
-    """The smallest and the largest value in per cent, each with its run; one value where there is one run."""
+    """The smallest and the largest value in per cent, each with its run.
+
+    One value where there is one run.
+    """
     if len(values) == 1:
         return percent(next(iter(values.values())))
-    ends = dict.fromkeys(of(values, key=values.__getitem__) for of in (min, max))
-    return " to ".join(f"{percent(values[name])} [{name}]" for name in ends)
+    smallest = min(values, key=values.__getitem__)
+    largest = max(values, key=values.__getitem__)
+    ends = dict.fromkeys((smallest, largest))
+    return " to ".join(f"{percent(values[title])} [{title}]" for title in ends)
 
 
 def _share(wild: WildernessResults, cause: str) -> tuple[float | None, Interval]:
-    """Share of a cause at `RECALL` and ratio 1, and its interval; None where images or detections do not reach them."""
+    """Share of a cause at `RECALL` and ratio 1, and its interval.
+
+    None where images or detections do not reach them.
+    """
     errors = wild.errors
     if errors.ratio < 1:
         return None, None
-    at = errors.recalls.index(RECALL)
-    return errors.shares[cause][at], errors.intervals[cause][at] if errors.intervals else None
+    position = errors.recalls.index(RECALL)
+    return errors.shares[cause][position], _interval(errors, cause, position)
 
 
-def _lost(wild: WildernessResults, then: str = "f_of_closed") -> float | None:
-    """F1 lost at wilderness ratio 1 by thresholds chosen without wild images; None where there are fewer.
+def _interval(errors: ErrorCauses, cause: str, position: int) -> Interval:
+    """95% interval of the share of a cause at a recall; None without replicates."""
+    if not errors.intervals:
+        return None
+    return errors.intervals[cause][position]
+
+
+def _lost_f1(wild: WildernessResults, thresholds: str = "f_of_closed") -> float | None:
+    """F1 lost at wilderness ratio 1; None where there are fewer images.
 
     Args:
-        then: "f" for what thresholds chosen at that ratio lose.
+        wild: Results of a run.
+        thresholds: "f_of_closed" for thresholds chosen without wild images; "f" for those chosen
+            at that ratio.
     """
     points = wild.operating_points
     mean = points.betas[BETA].mean
     if mean is None or 1.0 not in points.ratios:
         return None
-    return mean["f"][0] - mean[then][points.ratios.index(1.0)]
+    return mean["f"][0] - mean[thresholds][points.ratios.index(1.0)]
 
 
-def _overview(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
-    background = wild.background.values if wild.background else {}
-    yield {
-        "mAP closed (%)": wild.map_closed,
-        "mAP open (%)": wild.map_open,
-        **{
-            f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())
-        },
-        "Unknown objects (%)": percent(*_share(wild, "unknown_unknown")),
-        "F1 lost (%)": _lost(wild),
-        "F1 lost, new thresholds (%)": _lost(wild, "f"),
-        "Known rejected (%)": background.get("rejected_known"),
-        "Unknown rejected (%)": background.get("rejected_unknown"),
-    }
+def _overview_cells(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
+    """Cells of a run in the overview."""
+    cells: dict[str, Any] = {"mAP closed (%)": wild.map_closed, "mAP open (%)": wild.map_open}
+    for recall, impact in sorted(wild.at_recall.items()):
+        cells[f"WI at recall {recall} (%)"] = impact.average_impact
+    share, interval = _share(wild, "unknown_unknown")
+    cells["Unknown objects (%)"] = percent(share, interval)
+    cells["F1 lost (%)"] = _lost_f1(wild)
+    cells["F1 lost, new thresholds (%)"] = _lost_f1(wild, "f")
+    cells["Known rejected (%)"] = None
+    cells["Unknown rejected (%)"] = None
+    if wild.background:
+        cells["Known rejected (%)"] = wild.background.values.get("rejected_known")
+        cells["Unknown rejected (%)"] = wild.background.values.get("rejected_unknown")
+    yield cells
 
 
-def _of_run(name: str, wild: WildernessResults) -> dict[str, Any]:
+def _run_view(title: str, wild: WildernessResults) -> dict[str, Any]:
+    """Charts of a run, with the ratio and the similar classes of its causes of errors."""
+    groups = [
+        _error_charts(title, wild.errors),
+        _f1_charts(title, wild),
+        _background_charts(title, wild),
+    ]
     return {
-        "charts": [
-            group
-            for group in (_errors(name, wild), _f1(name, wild), _background(name, wild))
-            if group.charts
-        ],
+        "charts": [group for group in groups if group.charts],
         "ratio": f"{wild.errors.ratio:.3g}",
         "similar": wild.errors.similar,
     }
 
 
-def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
+def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:
     """Causes of errors over recall, as far as all classes reach it (Figures 9 to 11)."""
-    errors = wild.errors
-    most = max(errors.classes, default=0)
-    reached = [n for n, count in enumerate(errors.classes) if count == most > 0]
-    used = {
-        cause: key for cause, key in CAUSES.items() if any(errors.shares[cause][n] for n in reached)
-    }
-    rows = []
-    for n in reached:
-        for order, (cause, key) in enumerate(used.items()):
-            interval = errors.intervals[cause][n] if errors.intervals else None
-            rows.append(
-                {
-                    "recall": errors.recalls[n],
-                    "cause": key.name,
-                    "order": order,
-                    "share": round(errors.shares[cause][n] or 0, 4),
-                    "interval": between(interval),
-                    "detections": errors.detections[n],
-                }
-            )
-    if not rows:
+    largest = max(errors.classes, default=0)
+    positions = [n for n, classes in enumerate(errors.classes) if classes == largest > 0]
+    if not positions:
         return vl.ChartGroup()
-    at = errors.recalls.index(RECALL)
-    words = "; ".join(
-        f"{key.name} {percent(errors.shares[cause][at])}%" for cause, key in used.items()
-    )
-    drawn = vl.chart(
+    causes = {
+        cause: key for cause, key in CAUSES.items() if _occurs(errors.shares[cause], positions)
+    }
+    if not causes:
+        return vl.ChartGroup()
+    chart = vl.chart(
         "Causes of errors by recall",
-        f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}.",
-        pl.DataFrame(rows),
+        f"{title}: causes of wrong detections by recall; the rest up to 100% is correct. "
+        f"At recall {RECALL:g}: {_shares_in_words(errors, causes)}.",
+        pl.DataFrame(list(_error_rows(errors, causes, positions))),
         vl.layer({"type": "bar", "width": {"band": 0.9}}),
         x=vl.named(
             "recall",
@@ -203,43 +231,97 @@ def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
             "interval 95% interval (%)",
             "detections: all detections",
         ),
-        **vl.by("cause", list(used.values())),
+        **vl.by("cause", list(causes.values())),
     )
-    return vl.ChartGroup(tuple(used.values()), (drawn,))
+    return vl.ChartGroup(tuple(causes.values()), (chart,))
 
 
-def _f1(name: str, wild: WildernessResults) -> vl.ChartGroup:
-    """Mean F1 over the wilderness ratio of thresholds that are chosen anew and of those that stay (after Table 4)."""
+def _occurs(shares: Sequence[float | None], positions: Sequence[int]) -> bool:
+    """True if a cause has a share above zero at any of some recalls."""
+    return any(shares[position] for position in positions)
+
+
+def _error_rows(
+    errors: ErrorCauses, causes: Mapping[str, vl.Key], positions: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """One row per recall and cause.
+
+    Args:
+        errors: Causes of errors of a run.
+        causes: The causes that the chart shows.
+        positions: Indices of the recalls that all classes reach.
+    """
+    for position in positions:
+        for order, (cause, key) in enumerate(causes.items()):
+            yield {
+                "recall": errors.recalls[position],
+                "cause": key.name,
+                "order": order,
+                "share": round(errors.shares[cause][position] or 0, 4),
+                "interval": between(_interval(errors, cause, position)),
+                "detections": errors.detections[position],
+            }
+
+
+def _shares_in_words(errors: ErrorCauses, causes: Mapping[str, vl.Key]) -> str:
+    """Shares of causes at `RECALL`."""
+    position = errors.recalls.index(RECALL)
+    shares = []
+    for cause, key in causes.items():
+        shares.append(f"{key.name} {percent(errors.shares[cause][position])}%")
+    return "; ".join(shares)
+
+
+def _f1_charts(title: str, wild: WildernessResults) -> vl.ChartGroup:
+    """Mean F1 over the wilderness ratio, of new thresholds and of unchanged ones.
+
+    After Table 4.
+    """
     points = wild.operating_points
     mean = points.betas[BETA].mean
     if mean is None or len(points.ratios) < 2:
         return vl.ChartGroup()
-    words = f"{name}: F1, mean over the classes, by the ratio of images without known objects to images with them."
-    drawn = {
-        title: zip(points.ratios, f, strict=True)
-        for title, f in zip(THRESHOLDS, (mean["f"], mean["f_of_closed"]), strict=True)
+    f1_by_thresholds = {
+        "thresholds chosen at each ratio": zip(points.ratios, mean["f"], strict=True),
+        "thresholds chosen without OOD images": zip(
+            points.ratios, mean["f_of_closed"], strict=True
+        ),
     }
-    axes = vl.Axis(curves.RATIO, "~g", None), vl.Axis("F1", domain=None)
-    return vl.line_group("F1 by wilderness ratio", words, vl.series(drawn), *axes)
+    return vl.line_group(
+        "F1 by wilderness ratio",
+        f"{title}: F1, mean over the classes, "
+        "by the ratio of images without known objects to images with them.",
+        vl.series(f1_by_thresholds),
+        vl.Axis(curves.RATIO, "~g", None),
+        vl.Axis("F1", domain=None),
+    )
 
 
-def _background(name: str, wild: WildernessResults) -> vl.ChartGroup:
-    """Distributions of class against background probability (Figure 8), cumulated: their values at 0 are rejected."""
+def _background_charts(title: str, wild: WildernessResults) -> vl.ChartGroup:
+    """Cumulated distributions of class against background probability (Figure 8).
+
+    Their values at 0 are rejected.
+    """
     background = wild.background
     if background is None:
         return vl.ChartGroup()
-    words = (
-        f"{name}: class probability minus background probability. The background is more probable in "
-        f"{percent(background.values['rejected_known'])}% of the correct detections of known objects and "
+    bin_ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
+    known = accumulate(background.known.histogram)
+    unknown = accumulate(background.unknown.histogram)
+    distributions = {
+        "known objects, detected correctly": zip(bin_ends, known, strict=False),
+        "unknown objects": zip(bin_ends, unknown, strict=False),
+    }
+    description = (
+        f"{title}: class probability minus background probability. "
+        f"The background is more probable in {percent(background.values['rejected_known'])}% of "
+        "the correct detections of known objects and "
         f"{percent(background.values['rejected_unknown'])}% of the detections of unknown objects."
     )
-    ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
-    drawn = {
-        title: zip(ends, accumulate(margins.histogram), strict=False)
-        for title, margins in zip(SIDES, (background.known, background.unknown), strict=True)
-    }
-    axes = (
+    return vl.line_group(
+        "Class against background probability",
+        description,
+        vl.series(distributions),
         vl.Axis("class − background probability, at most", "~g", (-1, 1)),
         vl.Axis("share of detections"),
     )
-    return vl.line_group("Class against background probability", words, vl.series(drawn), *axes)

@@ -1,5 +1,7 @@
 """The page of wilderness: its message, tables and charts."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.evaluations import impact_of, wilderness_of
 
@@ -17,16 +19,16 @@ CAUSES = (
 )
 
 
-def wild(unknown=0.25, f=(0.9, 0.8, 0.7), kept=(0.9, 0.6, 0.5), background=None):
-    """Section `wilderness` of an evaluation: at recall 0.9 one class fewer is left than at the others."""
+def wild(unknown=0.25, f_of_closed=(0.9, 0.6, 0.5), background=None):
+    """Section `wilderness` of an evaluation: at recall 0.9 one class fewer is left."""
     shares = {name: [0.0, 0.0, 0.0] for name in CAUSES}
     shares |= {"correct": [1.0, 1 - unknown, 0.1], "unknown_unknown": [0.0, unknown, 0.9]}
     mean = {
-        "f": list(f),
+        "f": [0.9, 0.8, 0.7],
         "precision": [1, 1, 1],
         "recall": [1, 1, 1],
         "threshold": [0.5, 0.6, 0.7],
-        "f_of_closed": kept,
+        "f_of_closed": f_of_closed,
     }
     return wilderness_of(
         ratio=2.0,
@@ -53,26 +55,26 @@ def wild(unknown=0.25, f=(0.9, 0.8, 0.7), kept=(0.9, 0.6, 0.5), background=None)
 @pytest.fixture
 def page(make_run, tmp_path):
     def make(**runs):
-        made = []
+        named_runs = []
         for name, section in runs.items():
             run = make_run({}, {"wilderness": section})
-            object.__setattr__(run, "name", name)
-            made.append(run)
-        return content(made, dict.fromkeys(runs, tmp_path))
+            named_runs.append(replace(run, name=name))
+        return content(named_runs, dict.fromkeys(runs, tmp_path))
 
     return make
 
 
 def test_the_message_names_the_runs_that_lose_least_and_most(page):
-    found = page(a=wild(0.25), b=wild(0.05, kept=(0.9, 0.75, 0.5)))["message"]
-    assert "5.0 [b (voc)] to 25.0 [a (voc)] per cent of the detections are unknown objects" in found
-    assert "lose 15.0 [b (voc)] to 30.0 [a (voc)] points of F1" in found
+    message = page(a=wild(0.25), b=wild(0.05, f_of_closed=(0.9, 0.75, 0.5)))["message"]
+    range_of_shares = "5.0 [b (voc)] to 25.0 [a (voc)]"
+    assert f"{range_of_shares} per cent of the detections are unknown objects" in message
+    assert "lose 15.0 [b (voc)] to 30.0 [a (voc)] points of F1" in message
 
 
 def test_the_message_has_one_value_for_one_run(page):
-    found = page(a=wild(0.25))["message"]
-    assert "found, 25.0 per cent of the detections" in found
-    assert "lose 30.0 points of F1" in found
+    message = page(a=wild(0.25))["message"]
+    assert "found, 25.0 per cent of the detections" in message
+    assert "lose 30.0 points of F1" in message
 
 
 def test_the_overview_has_what_new_thresholds_still_lose(page):
@@ -91,9 +93,8 @@ def test_errors_are_drawn_as_far_as_all_classes_reach_the_recall(page):
         (0.1, "unknown object", 0.0),
         (0.3, "unknown object", 0.25),
     ]
-    assert [key.name for key in errors.legend] == [
-        "unknown object"
-    ]  # what never happens is not in the legend
+    # Causes that never occur are not in the legend.
+    assert [key.name for key in errors.legend] == ["unknown object"]
     assert len(f1.charts[0].spec["data"]["values"].splitlines()) == 1 + 2 * 3
 
 
@@ -107,32 +108,40 @@ def test_the_background_is_drawn_cumulated(page):
         "known": side,
         "unknown": side,
     }
-    found = page(a=wild(background=background))["runs"]["a (voc)"]
-    rows = found["charts"][2].charts[0].spec["data"]["values"].splitlines()
-    assert rows[2].endswith("-0.9000,0.5000") and rows[40].endswith("1.0000,1.0000")
+    _, _, group = page(a=wild(background=background))["runs"]["a (voc)"]["charts"]
+    rows = group.charts[0].spec["data"]["values"].splitlines()
+    assert rows[2].endswith("-0.9000,0.5000")
+    assert rows[40].endswith("1.0000,1.0000")
 
 
-def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page):
-    alone = wild()
-    alone.operating_points = OperatingPoints(
+def test_without_wild_images_there_is_no_message_and_no_chart(page):
+    section = wild()
+    section.operating_points = OperatingPoints(
         ratios=[0.0], betas={"1": {"mean": None, "classes": {}}}
     )
-    alone.errors.shares = {name: [None] * 3 for name in CAUSES}
-    alone.errors.classes = [0, 0, 0]
-    found = page(a=alone)
-    assert found["message"] == ""
-    few = wild()
-    few.errors.ratio, few.operating_points.ratios = 0.5, [0.0, 0.25, 0.5]
-    found_few = page(a=few)
-    assert found_few["message"] == ""
-    assert found_few["overview"].frame["Unknown objects (%)"].to_list() == ["—"]
-    assert found["runs"]["a (voc)"]["charts"] == []
+    section.errors.shares = {name: [None] * 3 for name in CAUSES}
+    section.errors.classes = [0, 0, 0]
+    variables = page(a=section)
+    assert variables["message"] == ""
+    assert variables["runs"]["a (voc)"]["charts"] == []
+
+
+def test_with_fewer_wild_than_id_images_there_is_no_message(page):
+    section = wild()
+    section.errors.ratio = 0.5
+    section.operating_points.ratios = [0.0, 0.25, 0.5]
+    variables = page(a=section)
+    assert variables["message"] == ""
+    assert variables["overview"].frame["Unknown objects (%)"].to_list() == ["—"]
+
+
+def test_without_runs_there_is_no_table(page):
     assert not page()["overview"]
 
 
 def test_the_page_of_an_evaluated_run_has_its_values(report, evaluated, read):
-    found = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json").wilderness
+    evaluation = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json")
     html = read(report / "wilderness.html")
     assert any("net (pets)" in text for text in html.texts("h2"))
     assert {"wilderness-1", "wild-1-1"} <= set(html.charts())
-    assert f"{100 * found.map_closed:.1f}" in html.texts("td")
+    assert f"{100 * evaluation.wilderness.map_closed:.1f}" in html.texts("td")

@@ -35,7 +35,7 @@ def values(chart) -> list[dict]:
 
 
 def test_categories_are_counted_per_split(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     by_title = {chart.title: values(chart) for chart in view["categories"].charts}
     assert by_title == {
         "photos far: all 1 categories": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
@@ -44,7 +44,7 @@ def test_categories_are_counted_per_split(measured, params):
 
 
 def test_images_are_counted_by_fate_and_reason(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     (chart,) = view["fates"].charts
     assert [(row["fate"], row["reason"], row["images"]) for row in values(chart)] == [
         ("near", "a near category is labelled", 4),
@@ -55,7 +55,7 @@ def test_images_are_counted_by_fate_and_reason(measured, params):
 
 
 def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     (chart,) = view["similarity"].charts
     assert [key.name for key in view["similarity"].legend] == ["test", "photos near", "photos far"]
     assert len({key.colour for key in view["similarity"].legend}) == 3
@@ -65,7 +65,7 @@ def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, p
 
 
 def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
-    view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, shown=20)
+    view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, limit=20)
     assert view["fates"] is view["similarity"] is view["categories"] is None
 
 
@@ -75,20 +75,18 @@ def test_a_damaged_histogram_is_refused_by_row(measured, params):
     with pytest.raises(
         DataError, match=r"pets\.csv: row 2: field 'similarity': expected a number, found 'wide'"
     ):
-        splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+        splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
 
 
 def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
     file = measured / "counts/similarity/pets.json"
-    figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
-    rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
-    write_json(
-        file,
-        {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()},
-    )
-    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)[
-        "similarity_tables"
-    ]
+    summary = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
+    similarities = {"similarity": {"ID": 0.91}}
+    for split, similarity in (("photos_far", 0.61), ("photos_near", 0.815), ("test", 0.91)):
+        similarities[split] = {"similarity": similarity, **summary}
+    write_json(file, similarities)
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
+    table, _ = view["similarity_tables"]
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),
         ("photos near", "near", "4", "0.815"),
@@ -110,25 +108,17 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "class_similarity": [0.5, 0.5],
     }
     ImageSimilarity(**doubtful).write(measured / "similarity/pets/borderline.parquet")
-    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)[
-        "similarity_tables"
-    ]
-    ((*row,),) = table.rows
-    assert [text for text, _ in row] == [
-        "f1",
-        "photos_far",
-        "far",
-        "near",
-        "train3",
-        "cat",
-        "0.812",
-        "0.250",
-    ]
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=1)
+    _, table = view["similarity_tables"]
+    (row,) = table.rows
+    texts = [text for text, _ in row]
+    assert texts[:4] == ["f1", "photos_far", "far", "near"]
+    assert texts[4:] == ["train3", "cat", "0.812", "0.250"]
 
 
 def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params, read):
     params["detectors"] = {}
     build(params, measured.parent)
-    found = read(measured / "report" / "splits" / "pets.html").charts()
-    assert set(found) == {"images-1", "similarity-1", "categories-1", "categories-2"}
-    assert found["images-1"]["data"]["values"][0]["images"] == 4
+    charts = read(measured / "report" / "splits" / "pets.html").charts()
+    assert set(charts) == {"images-1", "similarity-1", "categories-1", "categories-2"}
+    assert charts["images-1"]["data"]["values"][0]["images"] == 4

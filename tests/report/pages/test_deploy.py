@@ -9,7 +9,7 @@ from tests.report.conftest import run_of
 
 from farther.errors import DataError
 from farther.evaluation.deploy.choose import write_choice
-from farther.evaluation.deploy.results import Budget, DeployChoices
+from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices
 from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -18,21 +18,29 @@ from farther.report.pages import deploy
 
 
 def content(tmp_path, **budget):
-    """The page of a run called as in `run_of`."""
+    """The page of a run with the name and the benchmark of `run_of`."""
     lay(tmp_path, test=("far", "near"))
-    for path in [
-        *tmp_path.glob("artifacts/*/r"),
-        *tmp_path.glob("artifacts/*/r.json"),
-        tmp_path / "artifacts/splits/b",
-    ]:
-        path.rename(
-            path.with_name(path.name.replace("r", "net", 1) if path.name[0] == "r" else "voc")
-        )
-    files = RunFiles("net", "voc", tmp_path / "artifacts")
+    artifacts = tmp_path / "artifacts"
+    for folder in artifacts.glob("*/r"):
+        folder.rename(folder.with_name("net"))
+    for file in artifacts.glob("*/r.json"):
+        file.rename(file.with_name("net.json"))
+    (artifacts / "splits/b").rename(artifacts / "splits/voc")
+    files = RunFiles("net", "voc", artifacts)
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
     write_choice(inputs, Budget(**budget))
     run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
-    return deploy.content([run], tmp_path / "artifacts")
+    return deploy.content([run], artifacts)
+
+
+def read_choices(tmp_path) -> DeployChoices:
+    return DeployChoices.read(tmp_path / "artifacts/choices/net.json")
+
+
+def with_alarms(choice: DeployChoice, **changes) -> DeployChoice:
+    """The choice with another measured number of false alarms."""
+    alarms = replace(choice.measured["false_alarms"], **changes)
+    return replace(choice, measured={**choice.measured, "false_alarms": alarms})
 
 
 def test_tables_have_limits_values_intervals_and_n(tmp_path):
@@ -41,20 +49,20 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     assert run["answer"].startswith(
         "No method reaches at most 10% of the unknown objects misclassified and at most 0"
     )
-    axes, alone = run["tables"]
-    rows = {row[0][0]: [text for text, _ in row[1:]] for row in axes.rows}
+    axes, limits = run["tables"]
+    rows = {}
+    for row in axes.rows:
+        title, *texts = (text for text, _ in row)
+        rows[title] = texts
     limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
     assert (limit, chosen, measured, n) == ("10.0%", "75.0%", "25.0%", "1 of 4")
-    assert interval.startswith("0.0 to ") and within == "undecided"
+    assert interval.startswith("0.0 to ")
+    assert within == "undecided"
     assert rows["mAP50 lost"][4] == ""
     (row,) = page["overview"].frame.to_dicts()
-    assert (row["Detector"], row["Method"], row["n"], row["Reached"]) == (
-        "net (voc)",
-        "one",
-        "4 / 4",
-        "no",
-    )
-    assert alone.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
+    assert (row["Detector"], row["Method"]) == ("net (voc)", "one")
+    assert (row["n"], row["Reached"]) == ("4 / 4", "no")
+    assert limits.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
@@ -62,16 +70,19 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
     (chart,) = page["runs"]["net (voc)"]["chart"].charts
     front, limit, _, settings, chosen = chart.spec["layer"]
     assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
-    assert {row["series"] for row in settings["data"]["values"]} == {"one", "two"}
-    (place,) = chosen["data"]["values"]
-    assert place == next(
-        row for row in settings["data"]["values"] if row["series"] == place["series"]
-    )
-    lines = [line.split(",") for line in chart.spec["data"]["values"].splitlines()[1:]]
-    one = [(float(x), float(y)) for series, _, x, y in lines if series == "one"]
+    points_by_method = {row["series"]: row for row in settings["data"]["values"]}
+    assert set(points_by_method) == {"one", "two"}
+    (chosen_point,) = chosen["data"]["values"]
+    assert chosen_point == points_by_method[chosen_point["series"]]
+
+    curve = []
+    for line in chart.spec["data"]["values"].splitlines()[1:]:
+        series, _, x, y = line.split(",")
+        if series == "one":
+            curve.append((float(x), float(y)))
     # Test detections 0.1, 0.5 and 0.7 in four images; elks 0.15 and 0.95 of four.
-    assert (one[0], one[-1]) == ((0, 0.5), (75, 0))
-    assert (25, 0.25) in one
+    assert (curve[0], curve[-1]) == ((0, 0.5), (75, 0))
+    assert (25, 0.25) in curve
     falling = [row["y"] for row in front["data"]["values"]]
     assert falling == sorted(falling, reverse=True)
     assert "Deploy" in chart.description
@@ -79,11 +90,10 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
 
 def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
     content(tmp_path, max_false_alarms=25, choose_on="far")
-    found = DeployChoices.read(tmp_path / "artifacts/choices/net.json")
-    assert deploy.remarks(found) == []  # 50 of 100, but of four images
-    alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
-    choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
-    assert deploy.remarks(replace(found, choice=choice)) == [
+    choices = read_choices(tmp_path)
+    assert deploy.remarks(choices) == []  # 50 of 100, but of four images
+    beyond = with_alarms(choices.choice, interval=(30.0, 70.0))
+    assert deploy.remarks(replace(choices, choice=beyond)) == [
         "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, "
         "50.0 measured). The two sets of images differ, or are too small."
     ]
@@ -91,16 +101,15 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
-    found = DeployChoices.read(tmp_path / "artifacts/choices/net.json")
-    labelled = replace(found, choice=replace(found.choice, tau=NOTHING_FLAGGED, reached=False))
-    said = deploy.answer(labelled)
-    assert "The closest setting is one with t* = " in said
-    assert "nothing flagged but what the detector labels as unknown." in said
-    alarms = replace(found.choice.measured["false_alarms"], value=0.0)
-    silent = replace(labelled.choice, measured={**labelled.choice.measured, "false_alarms": alarms})
-    said = deploy.answer(replace(labelled, choice=silent))
-    assert "The closest setting within at most 0 false alarms per 100 ID images is one with" in said
-    assert "and nothing flagged. Measured" in said
+    choices = read_choices(tmp_path)
+    labelled = replace(choices.choice, tau=NOTHING_FLAGGED, reached=False)
+    text = deploy.answer(replace(choices, choice=labelled))
+    assert "The closest setting is one with t* = " in text
+    assert "nothing flagged but what the detector labels as unknown." in text
+    silent = with_alarms(labelled, value=0.0)
+    text = deploy.answer(replace(choices, choice=silent))
+    assert "The closest setting within at most 0 false alarms per 100 ID images is one with" in text
+    assert "and nothing flagged. Measured" in text
 
 
 def test_a_run_that_nothing_was_chosen_for_is_named(tmp_path):

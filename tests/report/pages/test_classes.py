@@ -1,4 +1,4 @@
-"""The page of classes: metrics by OODness, and the graph of classes and the ID classes they are taken for."""
+"""The page of classes: metrics by OODness, and the graph of classes and ID classes."""
 
 import polars as pl
 import pytest
@@ -15,7 +15,8 @@ def classes(evaluated):
 def test_metrics_by_oodness_are_those_of_the_images_of_its_classes(classes):
     # lynx is near: one of its detections is below all ID detections, one above; the kite is far,
     # and below all
-    near, far = classes.by_oodness["msp"]["2"], classes.by_oodness["msp"]["3"]
+    near = classes.by_oodness["msp"]["2"]
+    far = classes.by_oodness["msp"]["3"]
     assert (near["images"], near["regions"], near["auroc"], near["fpr95"]) == (4, 2, 0.5, 0.5)
     assert (far["images"], far["regions"], far["auroc"], far["fpr95"]) == (2, 1, 1.0, 0.0)
     assert set(classes.by_oodness) == {"msp", "energy", "knn"}
@@ -30,11 +31,12 @@ def test_classes_of_low_oodness_may_count_as_id(classes):
 
 def test_images_of_shifted_splits_made_by_rules_count_by_their_class(with_cats):
     # the cat's 0.92 is below 14 of the 20 ID detections (0.900, 0.904, …) and equal to one of them
-    found = read_evaluation(with_cats / "artifacts/evaluation/pets-net.json").classes
-    cat = found.by_oodness["msp"]["0"]
+    evaluation = read_evaluation(with_cats / "artifacts/evaluation/pets-net.json")
+    cat = evaluation.classes.by_oodness["msp"]["0"]
     assert (cat["images"], cat["regions"], cat["auroc"]) == (1, 1, pytest.approx(14.5 / 20))
     # 20 ID detections and the cat, against 0.70, 0.995 and 0.65
-    assert found.id_up_to["msp"]["0"]["auroc"] == pytest.approx(42 / 63)
+    counted = evaluation.classes.id_up_to["msp"]["0"]
+    assert counted["auroc"] == pytest.approx(42 / 63)
 
 
 def test_outcomes_of_objects_are_counted_by_the_oodness_of_their_class(classes):
@@ -64,50 +66,43 @@ def edges():
 
 
 def test_a_pruned_graph_has_no_equal_names_no_rare_edges_and_its_components():
-    found = pruned(edges(), least=2, most=10)
-    assert list(found.select("category", "id_class", "component").iter_rows()) == [
+    graph = pruned(edges(), min_objects=2, max_edges=10)
+    assert list(graph.select("category", "id_class", "component").iter_rows()) == [
         ("bed", "sofa", 0),
         ("fox", "cat", 1),
         ("fox", "dog", 1),
         ("wolf", "dog", 1),
     ]
-    assert pruned(edges(), least=2, most=2)["objects"].to_list() == [30, 9]
-    assert pruned(edges(), least=100, most=2).is_empty()
+    assert pruned(edges(), min_objects=2, max_edges=2)["objects"].to_list() == [30, 9]
+    assert pruned(edges(), min_objects=100, max_edges=2).is_empty()
 
 
 def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():
-    chart = class_graph("net", pruned(edges(), least=2, most=10))
-    places = {
-        (node["side"], node["name"]): (node["x"], node["y"])
-        for layer in chart.spec["layer"][1::2]
-        for node in layer["data"]["values"]
-    }
+    chart = class_graph("net", pruned(edges(), min_objects=2, max_edges=10))
+    _, categories, _, id_classes, _ = chart.spec["layer"]
+    places = {}
+    for layer in (categories, id_classes):
+        for node in layer["data"]["values"]:
+            places[node["side"], node["name"]] = (node["x"], node["y"])
     assert len(set(places.values())) == len(places) == 6
     for edge in chart.spec["data"]["values"]:
         assert (edge["x"], edge["y"]) == places["category", edge["category"]]
         assert (edge["x2"], edge["y2"]) == places["id_class", edge["id_class"]]
-    assert "2 separate groups" in chart.title and "fox as dog 9" in chart.description
+    assert "2 separate groups" in chart.title
+    assert "fox as dog 9" in chart.description
 
 
 def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
     rows = [{"name": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
-    classes = {"by_oodness": {}, "id_up_to": {}, "outcomes": {}, "edges": []}
-    classes["similarity"] = {"category": rows, "id_class": []}
-    classes["by_oodness"] = {
-        "msp": {
-            "2": {
-                "images": 1,
-                "regions": 1,
-                "auroc": 1,
-                "fpr95": 0,
-                "detection_error": 0,
-                "detection_error95": 0,
-            }
-        }
+    separation = {"auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}
+    classes = {
+        "by_oodness": {"msp": {"2": {"images": 1, "regions": 1, **separation}}},
+        "id_up_to": {"msp": {"0": separation}},
+        "outcomes": {},
+        "edges": [],
+        "similarity": {"category": rows, "id_class": []},
     }
-    classes["id_up_to"] = {
-        "msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}
-    }
-    (group,) = content([make_run({}, {"classes": classes})])["runs"]["net (voc)"]["charts"]
-    shown = [row["class"] for row in group.charts[0].spec["data"]["values"]]
-    assert shown == [f"c{n}" for n in (*range(10), *range(15, 25))]
+    page = content([make_run({}, {"classes": classes})])
+    (group,) = page["runs"]["net (voc)"]["charts"]
+    names = [row["class"] for row in group.charts[0].spec["data"]["values"]]
+    assert names == [f"c{n}" for n in (*range(10), *range(15, 25))]

@@ -1,0 +1,34 @@
+"""The page of comparisons."""
+
+from farther.report.listing import Listing
+from farther.report.pages import comparisons
+from farther.report.site import Site
+from farther.tables.documents import read_json
+
+
+def test_names_within_the_page_are_unique(seed_runs, make_run, tmp_path, read):
+    runs = [*seed_runs, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
+    table = Listing.of("Means.", [{"Run": "net"}])
+    content = {
+        **comparisons.content(runs),
+        "classifiers": table,
+        "means": [table],
+        "errors": [table],
+    }
+    with Site(tmp_path / "site") as site:
+        site.write("across.html", "across.html", **content)
+    elements = read(tmp_path / "site/across.html").elements
+    names = [e.attributes["id"] for e in elements if "id" in e.attributes]
+    assert {"ranks", "rank-by-auroc"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_the_page_has_means_over_splits_and_errors(built, read):
+    page = read(built / "artifacts" / "report" / "across.html")
+    splits = "means over splits (near: photos_near (4 images); far: photos_far (2 images))"
+    assert any(splits in text for text in page.texts("p"))
+    # As worked out by hand for the tables: half of the near detections are below all ID ones, all
+    # of the far ones are.
+    cells = page.texts("td")
+    assert cells[cells.index("MSP") + 1 :][:4] == ["50.0", "50.0", "100.0", "0.0"]
+    assert read_json(built / "artifacts" / "seeds.json") == {}

@@ -1,0 +1,130 @@
+"""Proposals in the report: their page, the shade of the first figure, and the sentence."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from farther.evaluation.proposals import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
+from farther.evaluation.results import MetricValues
+from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
+from farther.evaluation.with_proposals import MethodWithProposals
+from farther.report.charts import error_budget
+from farther.report.charts.distances import figure, panels
+from farther.report.charts.figures import as_files
+from farther.report.distances import Distances
+from farther.report.pages.proposals import content
+from farther.report.results import read_runs
+
+
+def objects(missed, still_missed):
+    """Results of four unknown objects, from their shares that are missed and still missed."""
+    values = {
+        "objects": 4,
+        "missed": missed,
+        "still_missed": still_missed,
+        "recovered": missed - still_missed,
+        "ar@10": 0.25,
+    }
+    froc = []
+    for rate in (0.1, 1.0):
+        point = FrocPoint(alarms=rate, recovered=0.0, still_missed=missed, interval=(0, 1))
+        froc.append(point)
+    return RecoveredObjects(
+        values=values,
+        intervals={"still_missed": (0.1, 0.4)},
+        froc=froc,
+        curve=[(0.0, missed), (1.0, still_missed)],
+        by_size={"small": {"objects": 4, "missed": missed, "still_missed": still_missed}},
+    )
+
+
+def together():
+    """A method with the proposals, which find one of its two missed objects."""
+    gains = MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0})
+    values = {"nose": 0.25, "r_u": 0.5, "p_u": 0.6, "ap_u": 0.4, "u_recall": 0.75}
+    return MethodWithProposals(
+        values=values,
+        intervals={"r_u": (0.4, 0.6)},
+        without={**values, "r_u": 0.25},
+        by_size={"small": MetricValues(values={"unknown_objects": 4, "r_u": 0.5})},
+        error_budget={"missed": gains, PROPOSED: gains},
+    )
+
+
+@pytest.fixture
+def run(evaluated, params):
+    near = objects(0.5, 0.25)
+    far = objects(0.5, 0.5)
+    source = SourceResults(
+        kind="rpn",
+        threshold=0.5,
+        alarms=0.22,
+        alarms_interval=(0.1, 0.3),
+        proposals=7,
+        splits={"photos_near": near},
+        distances={"near": near, "far": far},
+        methods={"msp": {"photos_near": together()}},
+    )
+    runs = read_runs(params, evaluated / "artifacts")
+    evaluated_run = next(run for run in runs if run.is_evaluated)
+    recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
+    return replace(evaluated_run, recovered=recovered)
+
+
+def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
+    distances = Distances([run], evaluated / "artifacts", "msp")
+    shares = {
+        (row["distance"], row["outcome"]): row["share"]
+        for row in distances.rows.iter_rows(named=True)
+    }
+    assert shares["near", "found by proposals"] == shares["near", "missed"] == 0.25
+    assert (shares["far", "found by proposals"], shares["far", "missed"]) == (0, 0.5)
+    totals = distances.rows.group_by("distance").agg(pl.col("share").sum())
+    assert totals["share"].to_list() == pytest.approx([1, 1])
+    names = [key.name for key in panels(distances.rows).legend]
+    assert names == ["found", "found by proposals", "misclassified", "missed"]
+    assert all(as_files(figure(distances.rows)).values())
+
+
+def test_the_error_budget_has_what_they_find_in_its_own_row(run):
+    budget = error_budget.of_unknown(run, "photos_near", "msp")
+    without = run.details("photos_near", "msp").error_budget
+    assert set(budget) == {*without, PROPOSED}
+    for kind, errors in without.items():
+        if kind != "missed":
+            assert budget[kind] == errors
+    for value in ("count", "r_u"):
+        missed = budget["missed"].values[value] + budget[PROPOSED].values[value]
+        assert missed == without["missed"].values[value]
+    rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
+    assert rows == list(error_budget.ORDER)
+    _, unknown = error_budget.overview([(run, "msp")]).charts
+    gains = {row["kind"]: row["gain"] for row in unknown.spec["data"]["values"]}
+    assert gains[PROPOSED] == pytest.approx(0.25)  # of the split with proposals
+
+
+def test_a_sentence_says_what_they_recover_and_at_what_price(run, evaluated):
+    sentences = Distances([run], evaluated / "artifacts", "msp").sentences()
+    (sentence,) = [text for text in sentences if "proposals" in text]
+    assert "0.22 false alarms per ID image" in sentence
+    assert "from 50% to 25% [10, 40]" in sentence
+    without = Distances([replace(run, recovered=None)], evaluated).sentences()
+    assert not any("proposals" in text for text in without)
+
+
+def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_recovered(run):
+    page = content([(run, "msp")])
+    missed = page["missed"].frame
+    assert missed.columns[-2:] == ["At 0.1", "At 1"]
+    assert missed["At 0.1"].to_list() == ["50.0 (0.0 to 100.0)"] * 2
+    (sentence,) = page["nothing"]
+    assert "recovers none of the far unknown objects" in sentence
+    alarms = page["operating"].frame["False alarms per ID image"]
+    assert alarms.to_list() == ["0.22 (0.10 to 0.30)"]
+    assert len(page["sizes"]) == 2
+    assert "25.0 → 50.0 (40.0 to 60.0)" in page["together"].frame.row(0)
+    assert len(page["together_by_size"]) == 1
+    near, far = page["charts"][run.full_title]
+    assert near.charts
+    assert far.charts
