@@ -31,12 +31,12 @@ class Flagged(MetricGroup):
     columns = ("share",)
     sizes = ("regions",)
 
-    def counts(self, case):
-        return {"regions": len(case.regions)}
+    def counts(self, scored):
+        return {"regions": len(scored.detections)}
 
-    def values(self, case, weights):
-        rows = weights.rows(case.regions.image_id) or each_once(len(case.regions))
-        found = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
+    def values(self, scored, weights):
+        rows = weights.rows(scored.detections.image_id) or each_once(len(scored.detections))
+        found = {"share": ratio(rows[scored.is_unknown].total(), rows.total())}
         return found if weights.are_drawn else plain(found)
 
 
