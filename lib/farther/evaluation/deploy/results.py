@@ -63,7 +63,8 @@ class Budget:
                     raise ParameterError(f"{LIMITS[axis]} is 0: a guarantee needs a limit above 0")
             if self.max_false_alarms is not None and self.max_false_alarms > 100:
                 raise ParameterError(
-                    "max_false_alarms: a guarantee counts images, so the limit is at most 100 per 100"
+                    "max_false_alarms: a guarantee counts images, "
+                    "so the limit is at most 100 per 100"
                 )
 
     @property
