@@ -23,14 +23,14 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     for name in "ab":
         rows, levels = random.random(60) < 0.7, random.integers(0, 4, 60)
         images = {level: 3 + level for level in range(4)}
-        parts.append(classes._Part(SimpleNamespace(name=name), rows, levels[rows], images))
+        parts.append(classes.SplitLevels(SimpleNamespace(name=name), rows, levels[rows], images))
     known = SimpleNamespace(name="test")
     inputs = SimpleNamespace(
         scores=lambda _, split: scores.get(split.name, id_scores),
         id_split=known,
-        id_above=np.ones(40, dtype=bool),
+        id_above_threshold=np.ones(40, dtype=bool),
     )
-    monkeypatch.setattr(classes, "_parts", lambda _: parts)
+    monkeypatch.setattr(classes, "_levels_by_split", lambda _: parts)
     monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
     for name in ("_outcomes", "_similarity"):
         monkeypatch.setattr(classes, name, lambda *_: {})
@@ -51,7 +51,7 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     for most in range(3):
         expected = auroc([*id_scores, *of_ood[oodness <= most]], of_ood[oodness > most])
         assert found.id_up_to["msp"][str(most)]["auroc"] == pytest.approx(expected)
-    monkeypatch.setattr(classes, "_parts", lambda _: [])
+    monkeypatch.setattr(classes, "_levels_by_split", lambda _: [])
     assert classes.evaluate_classes(inputs, ["msp"]) is None
 
 

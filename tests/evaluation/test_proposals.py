@@ -20,7 +20,7 @@ from farther.evaluation.proposals import (
 )
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
-from farther.evaluation.with_proposals import CalledIn, called_sources, measure_methods
+from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
 from farther.pipeline.proposals import check_others
 from farther.tables import Objects, Regions
 from farther.tables.called import CalledProposals
@@ -167,13 +167,13 @@ def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
     split = RunSplit(files, "near")
     # The second lies on a detection, the third on nothing.
     rows = [("y", ELSE, 0.7), ("x", YAK, 0.95), ("x", HILL, 0.9), ("y", YAK, 0.5)]
-    called = CalledIn.of(split, split.regions(), regions(*rows), tau=-np.inf, iou=0.5)
+    called = UnknownProposals.of(split, split.regions(), regions(*rows), tau=-np.inf, iou=0.5)
     table = called.table(split)
     assert table.object_id.tolist() == [20, -1, 10]
     table.write(tmp_path / "called.parquet")
     assert (
-        CalledIn.read(split, tmp_path / "called.parquet").finds.tolist()
-        == called.finds.tolist()
+        UnknownProposals.read(split, tmp_path / "called.parquet").matched_object.tolist()
+        == called.matched_object.tolist()
         == [2, -1, 1]
     )
 

@@ -440,7 +440,7 @@ def test_curves_hold_what_the_run_measures_at_each_setting(whole):
     assert (rows[0]["lrp"], rows[0]["balanced_accuracy"]) == (1, 0)
     assert rows[0]["lrp"] > rows[1]["lrp"] > rows[4]["lrp"]
     assert [row["iou"] for row in found.ious] == [0.1, 0.3, 0.5, 0.7, 0.9]
-    middle = next(row for row in found.ious if row["iou"] == run.asked.iou)
+    middle = next(row for row in found.ious if row["iou"] == run.iou)
     assert (middle["lrp"], middle["laece"]) == (
         found.calibrated["linear"]["lrp"],
         found.calibrated["linear"]["laece"],

@@ -31,15 +31,13 @@ class Flagged(MetricGroup):
     columns = ("share",)
     sizes = ("regions",)
 
-    def counts(self, case):
-        return {"regions": len(case.regions)}
+    def counts(self, scored):
+        return {"regions": len(scored.detections)}
 
-    def values(self, case, weights):
-        rows = weights.rows(case.regions.image_id) or each_once(len(case.regions))
-        values = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
-        if weights.are_drawn:
-            return values
-        return plain(values)
+    def values(self, scored, weights):
+        rows = weights.rows(scored.detections.image_id) or each_once(len(scored.detections))
+        found = {"share": ratio(rows[scored.is_unknown].total(), rows.total())}
+        return found if weights.are_drawn else plain(found)
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import ClassifierResults, MeanOverSplits, MetricValues, SplitResults
-from farther.metrics.catalogue import METRICS
+from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.ood import classification, misclassification
 from farther.metrics.weighting import plain, ratio
 
@@ -19,93 +19,134 @@ def means(
     replicates: Mapping[str, Mapping[str, np.ndarray]],
     distance: Mapping[str, str],
 ) -> dict[str, MeanOverSplits]:
-    """Mean over the near, the far and the farther splits, as OpenOOD reports its metrics (arXiv:2210.07242).
+    """Means over the near, the far and the farther splits, as in OpenOOD (arXiv:2210.07242).
 
     Args:
         results: Results of a method by split.
         replicates: {split: {metric: ndarray of shape (B,)}}.
-        distance: Of each split.
+        distance: Distance of each split.
 
     Returns:
         Distance → means of the metrics that all of its splits have, None where one of them has no
         value.
     """
-    found = {}
-    for name in dict.fromkeys(distance[split] for split in distance if split in results):
+    distances = []
+    for split in distance:
+        if split in results and distance[split] not in distances:
+            distances.append(distance[split])
+
+    means_by_distance = {}
+    for name in distances:
         splits = [split for split in results if distance.get(split) == name]
-        metrics = [
-            m
-            for m in METRICS.values()
-            if m.averaged and all(m.group in results[s].groups for s in splits)
-        ]
-        values = {
-            metric.name: [results[split].value(metric) for split in splits] for metric in metrics
-        }
-        drawn = {
-            m: [replicates[s][m] for s in splits]
-            for m in values
-            if all(m in replicates[s] for s in splits)
-        }
-        found[name] = MeanOverSplits(
-            splits=splits,
-            values={
-                m: None if None in of else float(np.mean(np.array(of, dtype=float)))
-                for m, of in values.items()
-            },
-            intervals=intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
-        )
-    return found
+        means_by_distance[name] = _mean_over(splits, results, replicates)
+    return means_by_distance
+
+
+def _mean_over(
+    splits: Sequence[str],
+    results: Mapping[str, SplitResults],
+    replicates: Mapping[str, Mapping[str, np.ndarray]],
+) -> MeanOverSplits:
+    """Means of the metrics that all splits have, with intervals of those with replicates."""
+    mean_values: dict[str, float | None] = {}
+    mean_replicates: dict[str, np.ndarray] = {}
+    for metric in METRICS.values():
+        if not metric.averaged or not _all_have(metric, splits, results):
+            continue
+
+        values = [results[split].value(metric) for split in splits]
+        mean_values[metric.name] = None
+        if None not in values:
+            mean_values[metric.name] = float(np.mean(np.array(values, dtype=float)))
+
+        if all(metric.name in replicates[split] for split in splits):
+            replicates_by_split = [replicates[split][metric.name] for split in splits]
+            mean_replicates[metric.name] = np.mean(replicates_by_split, axis=0)
+
+    return MeanOverSplits(
+        splits=list(splits), values=mean_values, intervals=intervals.within(mean_replicates)
+    )
+
+
+def _all_have(metric: Metric, splits: Sequence[str], results: Mapping[str, SplitResults]) -> bool:
+    return all(metric.group in results[split].groups for split in splits)
 
 
 def errors(inputs: RunInputs, id_scores: np.ndarray) -> MetricValues:
     """Misclassification detection by a method on the ID split, with intervals.
 
     Args:
+        inputs: The run's splits.
         id_scores: Scores of the regions at or above t*.
     """
-    correct = inputs.is_correct
-    counts = {"correct": int(correct.sum()), "errors": int((~correct).sum())}
-    values, drawn = {**counts, **misclassification.evaluate(id_scores, correct)}, {}
+    is_correct = inputs.is_correct
+    values = {"correct": int(is_correct.sum()), "errors": int((~is_correct).sum())}
+    values |= misclassification.evaluate(id_scores, is_correct)
+
+    replicates = {}
     if inputs.id_draws is not None:
         weights = inputs.id_draws.rows(inputs.id_regions.image_id)
-        drawn = misclassification.evaluate(id_scores, correct, weights)
-    return MetricValues(values=values, intervals=intervals.within(drawn))
+        replicates = misclassification.evaluate(id_scores, is_correct, weights)
+    return MetricValues(values=values, intervals=intervals.within(replicates))
 
 
 def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
     """Detections on the ID split that a method flags as unknown, with intervals.
 
     Args:
+        inputs: The run's splits.
         id_scores: Scores of the regions at or above t*.
         tau: The method's threshold.
 
     Returns:
-        flagged, id_regions and images, their numbers; false_alarms per image, id_flagged per
-        region.
+        The numbers flagged, id_regions and images; false_alarms per image, id_flagged per region.
     """
-    images, flagged = len(inputs.id_split.images), id_scores < tau
-    counts = {"flagged": int(flagged.sum()), "id_regions": len(id_scores), "images": images}
-    rates = {
-        "false_alarms": counts["flagged"] / images if images else None,
-        "id_flagged": counts["flagged"] / len(id_scores) if len(id_scores) else None,
-    }
-    drawn = {}
+    images = len(inputs.id_split.images)
+    is_flagged = id_scores < tau
+    flagged = int(is_flagged.sum())
+    false_alarms = flagged / images if images else None
+    id_flagged = flagged / len(id_scores) if len(id_scores) else None
+
+    replicates = {}
     if inputs.id_draws is not None:
-        rows = inputs.id_draws.rows(inputs.id_regions.image_id)
-        alarms = rows[flagged].total()
-        drawn = {"false_alarms": alarms / max(images, 1), "id_flagged": ratio(alarms, rows.total())}
-    return MetricValues(values={**counts, **rates}, intervals=intervals.within(drawn))
+        weights = inputs.id_draws.rows(inputs.id_regions.image_id)
+        flagged_replicates = weights[is_flagged].total()
+        replicates["false_alarms"] = flagged_replicates / max(images, 1)
+        replicates["id_flagged"] = ratio(flagged_replicates, weights.total())
+
+    return MetricValues(
+        values={
+            "flagged": flagged,
+            "id_regions": len(id_scores),
+            "images": images,
+            "false_alarms": false_alarms,
+            "id_flagged": id_flagged,
+        },
+        intervals=intervals.within(replicates),
+    )
 
 
 def classifier(inputs: RunInputs) -> ClassifierResults | None:
-    """Accuracy and calibration of a classifier on the ID split, with intervals, and on shifted splits; else None."""
+    """Accuracy and calibration of a classifier; None for a detector of objects.
+
+    They are measured on the ID split, with intervals, and on each shifted split.
+    """
     if not inputs.whole_images:
         return None
-    classified, draws = inputs.classified, inputs.id_draws
-    drawn = {} if draws is None else classification.metrics(classified, draws.of(classified.images))
-    shifted = {s.name: classification.Classified.of(s.objects, s.regions()) for s in inputs.shifted}
+
+    classified = inputs.classified
+    replicates = {}
+    if inputs.id_draws is not None:
+        weights = inputs.id_draws.of(classified.images)
+        replicates = classification.metrics(classified, weights)
+
+    metrics_by_shifted = {}
+    for split in inputs.shifted:
+        shifted = classification.Classified.of(split.objects, split.regions())
+        metrics_by_shifted[split.name] = plain(classification.metrics(shifted))
+
     return ClassifierResults(
         values=plain(classification.metrics(classified)),
-        intervals=intervals.within(drawn),
-        shifted={name: plain(classification.metrics(one)) for name, one in shifted.items()},
+        intervals=intervals.within(replicates),
+        shifted=metrics_by_shifted,
     )

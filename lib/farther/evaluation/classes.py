@@ -1,4 +1,4 @@
-"""Results of a run by how far out the classes are, and which ID classes other classes are taken for.
+"""Results of a run by the OODness of classes, and the ID classes that other classes are taken for.
 
 Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
 arXiv:2404.10474: results by OODness of a class, with classes of low OODness counted as ID (Table
@@ -32,13 +32,20 @@ COUNTED = (0, 1, 2)
 #: Outcomes of objects that are counted.
 OUTCOMES = ("found", "misclassified", "missed")
 
-#: Edges of the class graph that are kept, those of most objects.
+#: Number of edges of the class graph that are stored, those of the most objects.
 EDGES = 5000
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Regions of one split at or above t*: the rows of the stored ones that count, and the OODness of each."""
+class SplitLevels:
+    """The OODness of the regions and images of one split.
+
+    Args:
+        split: The split.
+        rows: Whether each stored region counts, ndarray of shape (N,), bool.
+        oodness: OODness of each region that counts, ndarray of int.
+        images: OODness → number of images.
+    """
 
     split: RunSplit
     rows: np.ndarray
@@ -69,30 +76,23 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
     Raises:
         DataError: a table is absent or damaged.
     """
-    parts = _parts(inputs)
-    if not parts or not methods:
+    levels_by_split = _levels_by_split(inputs)
+    if not levels_by_split or not methods:
         return None
-    by_oodness: dict[str, dict[str, dict[str, Number]]] = {}
-    id_up_to: dict[str, dict[str, dict[str, float | None]]] = {}
+
+    oodness = np.concatenate([levels.oodness for levels in levels_by_split])
+    images_by_level = _images_by_level(levels_by_split)
+    by_oodness = {}
+    id_up_to = {}
     for method in methods:
-        id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above]
-        others = [inputs.scores(method, part.split)[part.rows] for part in parts]
-        scores, oodness = np.concatenate(others), np.concatenate([part.oodness for part in parts])
-        levels = sorted({level for part in parts for level in part.images})
-        by_oodness[method] = {
-            str(level): {
-                "images": sum(part.images.get(level, 0) for part in parts),
-                "regions": int((oodness == level).sum()),
-                **_shown(id_scores, scores[oodness == level]),
-            }
-            for level in levels
-        }
-        id_up_to[method] = {
-            str(most): _shown(
-                np.concatenate([id_scores, scores[oodness <= most]]), scores[oodness > most]
-            )
-            for most in COUNTED
-        }
+        id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above_threshold]
+        scores_by_split = [
+            inputs.scores(method, levels.split)[levels.rows] for levels in levels_by_split
+        ]
+        scores = np.concatenate(scores_by_split)
+        by_oodness[method] = _by_oodness(id_scores, scores, oodness, images_by_level)
+        id_up_to[method] = _id_up_to(id_scores, scores, oodness)
+
     edges = class_edges(inputs, methods[0])
     return ClassesResults(
         by_oodness=by_oodness,
@@ -103,98 +103,159 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
     )
 
 
-def _parts(inputs: RunInputs) -> list[_Part]:
+def _levels_by_split(inputs: RunInputs) -> list[SplitLevels]:
     """The splits whose images were chosen by the rules of the benchmark."""
-    found = []
-    is_ood = {split.name: split.is_ood for split in inputs.tested}
+    is_ood_by_split = {split.name: split.is_ood for split in inputs.tested}
+    levels_by_split = []
     for split in (*inputs.tested, *inputs.shifted):
-        file = inside(inputs.files.images(split.name).parent, "classes.parquet")
+        file = _image_classes_file(inputs, split.name)
         if not file.is_file():
             continue
+
         regions = split.regions()
         rows = regions.score >= inputs.threshold
-        if split.name in is_ood:
-            rows[rows] = is_ood[split.name]  # without the regions of known objects
-        classes = ImageClasses.read(file).frame.filter(pl.col("image_id").is_in(list(split.images)))
-        of_image = dict(classes.select("image_id", "oodness").iter_rows())
-        if absent := next((name for name in regions.image_id[rows] if name not in of_image), None):
-            raise DataError(
-                f"no row of the image {absent!r}, which the split has", file=file, field="image_id"
-            )
-        oodness = np.array([of_image[name] for name in regions.image_id[rows]], np.int64)
-        found.append(
-            _Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows()))
-        )
-    return found
+        if split.name in is_ood_by_split:
+            rows[rows] = is_ood_by_split[split.name]  # without the regions of known objects
+
+        is_in_split = pl.col("image_id").is_in(list(split.images))
+        classes = ImageClasses.read(file).frame.filter(is_in_split)
+        oodness = _oodness_of_images(regions.image_id[rows], classes, file)
+        images = dict(classes["oodness"].value_counts().iter_rows())
+        levels_by_split.append(SplitLevels(split, rows, oodness, images))
+    return levels_by_split
 
 
-def _shown(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
-    found = ood.evaluate(id_scores, ood_scores)
-    return {name: found[name] for name in SHOWN}
+def _oodness_of_images(image_id: np.ndarray, classes: pl.DataFrame, file: Path) -> np.ndarray:
+    """OODness of the image of each region, ndarray of int.
+
+    Args:
+        image_id: Image of each region.
+        classes: OODness of each image.
+        file: The file of `classes`.
+
+    Raises:
+        DataError: an image has no row.
+    """
+    oodness_by_image = dict(classes.select("image_id", "oodness").iter_rows())
+    for image in image_id:
+        if image not in oodness_by_image:
+            problem = f"no row of the image {image!r}, which the split has"
+            raise DataError(problem, file=file, field="image_id")
+    return np.array([oodness_by_image[image] for image in image_id], np.int64)
+
+
+def _images_by_level(levels_by_split: Sequence[SplitLevels]) -> dict[int, int]:
+    """Number of images of each OODness in all splits, by rising OODness."""
+    images_by_level: dict[int, int] = {}
+    for levels in levels_by_split:
+        for level, images in levels.images.items():
+            images_by_level[level] = images_by_level.get(level, 0) + images
+    return dict(sorted(images_by_level.items()))
+
+
+def _by_oodness(
+    id_scores: np.ndarray,
+    scores: np.ndarray,
+    oodness: np.ndarray,
+    images_by_level: Mapping[int, int],
+) -> dict[str, dict[str, Number]]:
+    """Separation of ID regions from the regions of each OODness.
+
+    Args:
+        id_scores: ndarray of shape (N,).
+        scores: Scores of other regions, ndarray of shape (M,).
+        oodness: Their OODness, ndarray of shape (M,).
+        images_by_level: OODness → number of images.
+    """
+    metrics_by_level: dict[str, dict[str, Number]] = {}
+    for level, images in images_by_level.items():
+        is_level = oodness == level
+        metrics_by_level[str(level)] = {
+            "images": images,
+            "regions": int(is_level.sum()),
+            **_separation(id_scores, scores[is_level]),
+        }
+    return metrics_by_level
+
+
+def _id_up_to(
+    id_scores: np.ndarray, scores: np.ndarray, oodness: np.ndarray
+) -> dict[str, dict[str, float | None]]:
+    """Separation where regions up to some OODness count as ID; arguments as in `_by_oodness`."""
+    metrics_by_level = {}
+    for level in COUNTED:
+        counts_as_id = oodness <= level
+        id_side = np.concatenate([id_scores, scores[counts_as_id]])
+        metrics_by_level[str(level)] = _separation(id_side, scores[~counts_as_id])
+    return metrics_by_level
+
+
+def _separation(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
+    metrics = ood.evaluate(id_scores, ood_scores)
+    return {name: metrics[name] for name in SHOWN}
 
 
 def _outcomes(inputs: RunInputs, method: str) -> dict[str, dict[str, int]]:
     """Objects of OOD splits by the OODness of their class and their outcome."""
-    classes = SortedClasses.read(_of_benchmark(inputs, "classes.parquet")).frame
-    found = []
+    classes = SortedClasses.read(_benchmark_file(inputs, "classes.parquet")).frame
+    outcomes_by_split = []
     for split in inputs.tested:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
         images = Images.read(inputs.files.images(split.name)).frame
-        found.append(outcomes.join(images, on="image_id").join(classes, on=["dataset", "category"]))
-    rows = (
-        pl.concat(found)
-        .filter(pl.col("outcome").is_in(OUTCOMES))
-        .group_by("oodness", "outcome")
-        .len()
-    )
-    counts: dict[str, dict[str, int]] = {
-        str(level): {"objects": 0, **dict.fromkeys(OUTCOMES, 0)}
-        for level in rows["oodness"].unique().sort()
-    }
-    for level, outcome, count in rows.iter_rows():
-        counts[str(level)][outcome] = count
-        counts[str(level)]["objects"] += count
-    return counts
+        with_oodness = outcomes.join(images, on="image_id").join(
+            classes, on=["dataset", "category"]
+        )
+        outcomes_by_split.append(with_oodness)
+
+    is_counted = pl.col("outcome").is_in(OUTCOMES)
+    counts = pl.concat(outcomes_by_split).filter(is_counted).group_by("oodness", "outcome").len()
+    count_by_level: dict[str, dict[str, int]] = {}
+    for level in counts["oodness"].unique().sort():
+        count_by_level[str(level)] = {"objects": 0, **dict.fromkeys(OUTCOMES, 0)}
+    for level, outcome, count in counts.iter_rows():
+        count_by_level[str(level)][outcome] = count
+        count_by_level[str(level)]["objects"] += count
+    return count_by_level
 
 
-def _of_benchmark(inputs: RunInputs, name: str) -> Path:
+def _image_classes_file(inputs: RunInputs, split: str) -> Path:
+    """The table of the classes of a split's images, which only splits chosen by rules have."""
+    return inside(inputs.files.images(split).parent, "classes.parquet")
+
+
+def _benchmark_file(inputs: RunInputs, name: str) -> Path:
     """A file of the benchmark that is not of one split."""
     return inside(inputs.files.images(inputs.id_split.name).parent.parent, name)
 
 
 def class_edges(inputs: RunInputs, method: str) -> pl.DataFrame:
-    """Classes that are not known, and the ID classes that their objects are taken for: category, id_class, objects.
+    """Unknown classes, and the ID classes that their objects are taken for.
 
     Counted are objects of OOD splits that a detection was matched to or that it misclassifies, by
     any outcome under a method; of a classifier also the images of shifted splits that the rules
-    made. The most frequent pair comes first.
+    made.
+
+    Returns:
+        Columns category, id_class and objects, the most frequent pair first.
     """
-    found = []
-    for shifted in inputs.shifted if inputs.whole_images else ():
-        file = inside(inputs.files.images(shifted.name).parent, "classes.parquet")
-        if file.is_file():
-            predicted = _predicted(shifted.regions(), shifted.folder.header.classes)
-            found.append(
-                ImageClasses.read(file)
-                .frame.join(predicted, on="image_id")
-                .select("category", "id_class")
-            )
+    pairs = [pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})]
+    if inputs.whole_images:
+        for split in inputs.shifted:
+            file = _image_classes_file(inputs, split.name)
+            if file.is_file():
+                predicted = _predicted(split.regions(), split.folder.header.classes)
+                joined = ImageClasses.read(file).frame.join(predicted, on="image_id")
+                pairs.append(joined.select("category", "id_class"))
+
     for split in inputs.tested:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
         predicted = _predicted(split.regions(), split.folder.header.classes)
         joined = outcomes.join(predicted, on=["image_id", "region_id"])
-        found.append(joined.select("category", "id_class"))
-    pairs = (
-        pl.concat(found)
-        if found
-        else pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})
-    )
-    known = inputs.id_split.known_classes
-    counts = (
-        pairs.filter(~pl.col("category").is_in(known))
-        .group_by("category", "id_class")
-        .agg(objects=pl.len())
-    )
+        pairs.append(joined.select("category", "id_class"))
+
+    is_unknown = ~pl.col("category").is_in(inputs.id_split.known_classes)
+    unknown = pl.concat(pairs).filter(is_unknown)
+    counts = unknown.group_by("category", "id_class").agg(objects=pl.len())
     return counts.sort("objects", "category", "id_class", descending=[True, False, False])
 
 
@@ -205,19 +266,26 @@ def _predicted(regions: Regions, classes: Sequence[str]) -> pl.DataFrame:
 
 
 def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, list[SimilarClass]]:
-    """Mean of path and Wu–Palmer similarity of class and prediction, over objects, by either (Figures 2 and 3)."""
-    file = _of_benchmark(inputs, "similarities.parquet")
+    """Mean similarity of class and prediction over objects, by either (Figures 2 and 3).
+
+    The similarity is the mean of path and Wu–Palmer similarity.
+    """
+    file = _benchmark_file(inputs, "similarities.parquet")
     if not file.is_file():
         return {}
+
     pairs = ClassPairs.read(file).frame.unique(["category", "id_class"])
-    similar = pairs.select(
-        "category", "id_class", similarity=(pl.col("path") + pl.col("wu_palmer")) / 2
-    )
-    known = edges.join(similar, on=["category", "id_class"])
-    weighted = (pl.col("similarity") * pl.col("objects")).sum() / pl.col("objects").sum()
-    found = {}
+    mean_similarity = (pl.col("path") + pl.col("wu_palmer")) / 2
+    similarities = pairs.select("category", "id_class", similarity=mean_similarity)
+    edges_with_similarity = edges.join(similarities, on=["category", "id_class"])
+
+    objects = pl.col("objects").sum()
+    weighted_mean = (pl.col("similarity") * pl.col("objects")).sum() / objects
+    similar_classes = {}
     for side in ("category", "id_class"):
-        means = known.group_by(name=side).agg(similarity=weighted, objects=pl.col("objects").sum())
+        means = edges_with_similarity.group_by(name=side).agg(
+            similarity=weighted_mean, objects=objects
+        )
         rows = means.sort("similarity", "name", descending=[True, False]).to_dicts()
-        found[side] = [SimilarClass(**row) for row in rows]
-    return found
+        similar_classes[side] = [SimilarClass(**row) for row in rows]
+    return similar_classes

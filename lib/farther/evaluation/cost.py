@@ -1,7 +1,8 @@
-"""What each method of a run costs per image: further passes and stored bytes, and milliseconds on this machine.
+"""Cost of each method of a run per image: further passes, stored bytes, and milliseconds.
 
-What is the same on every machine is counted (`count_passes`, `count_methods`), for a file under
-version control; times (`time_network`, `time_methods`) are for one that is not.
+Costs that are the same on every machine are counted (`count_passes`, `count_methods`), for a file
+under version control; times (`time_network`, `time_methods`) are of this machine, for a file that
+is not.
 """
 
 from __future__ import annotations
@@ -38,10 +39,7 @@ from farther.tables.stored import Machine, MethodCost, NetworkTimes, PassCost, R
 
 T = TypeVar("T")
 
-#: The call of `_times` that detects, and nothing else.
-DETECTOR = ("detector", "")
-
-#: Regions that are scored for a timing, at most.
+#: Largest number of regions that are scored for a timing.
 REGIONS = 4096
 
 
@@ -60,15 +58,45 @@ class CostParams:
 
 @dataclass(frozen=True)
 class RunFolders:
-    """Where the files of a run are: its regions, its passes and its fitted methods, each with one folder per name."""
+    """The folders of a run's regions, passes and fitted methods.
+
+    Passes and fitted methods have one folder per name in theirs.
+    """
 
     regions: Path
     passes: Path
     fitted: Path
 
 
+@dataclass(frozen=True)
+class ScoredMethod:
+    """A method of a run that computes its scores.
+
+    Args:
+        entry: Its entry in the section `methods`.
+        state: The folder of its fitted state.
+        regions: The regions that it reads.
+    """
+
+    entry: MethodEntry
+    state: Path
+    regions: RegionsFolder
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Images that go through a network together, and their names."""
+
+    pixels: Sequence[np.ndarray]
+    image_ids: list[str]
+
+
+#: A call on a batch that is timed.
+BatchCall = Callable[[ImageBatch], Any]
+
+
 def machine() -> Machine:
-    """The device that times are of."""
+    """The device that times are measured on."""
     return {"processor": _processor(), "gpu": _gpu() if has_gpu() else None}
 
 
@@ -79,22 +107,24 @@ def _gpu() -> str | None:
 
 
 def _processor() -> str:
-    """Name of the processor, of Linux's list where there is one."""
+    """Name of the processor, from Linux's list where there is one."""
     listed = Path("/proc/cpuinfo")
-    names = (
-        re.findall(r"^model name\s*: (.+)$", listed.read_text(), re.MULTILINE)
-        if listed.exists()
-        else []
-    )
-    return str(names[0]) if names else platform.processor() or platform.machine()
+    if listed.exists():
+        model = re.search(r"^model name\s*: (.+)$", listed.read_text(), re.MULTILINE)
+        if model is not None:
+            return model[1]
+    return platform.processor() or platform.machine()
 
 
 def count_passes(passes: Mapping[str, Pass]) -> dict[str, PassCost]:
-    """Passes of the network per image, of each pass of a run."""
-    return {
-        n: {"forward": one.forward_passes, "backward": one.backward_passes}
-        for n, one in passes.items()
-    }
+    """Forward and backward passes of the network per image, of each pass of a run."""
+    costs: dict[str, PassCost] = {}
+    for name, further_pass in passes.items():
+        costs[name] = {
+            "forward": further_pass.forward_passes,
+            "backward": further_pass.backward_passes,
+        }
+    return costs
 
 
 def count_methods(
@@ -103,17 +133,18 @@ def count_methods(
     """The pass that each method reads, and bytes per image of its columns.
 
     Args:
-        entries: Of the section `methods`; those that do not apply are left out.
+        entries: Entries of the section `methods`; those that do not apply are left out.
         folders: The run's files.
         split: The split whose bytes are counted.
     """
-    return {
-        entry.name: {
-            "pass": entry.pass_name,
-            "bytes": _stored(read_method(state), folder) / _images(folder),
+    costs: dict[str, MethodCost] = {}
+    for method in _scored_methods(entries, folders, split):
+        columns = read_method(method.state)["needs"]
+        costs[method.entry.name] = {
+            "pass": method.entry.pass_name,
+            "bytes": _stored_bytes(columns, method.regions) / _images(method.regions),
         }
-        for entry, state, folder in _fitted(entries, folders, split)
-    }
+    return costs
 
 
 def update(
@@ -122,21 +153,25 @@ def update(
     network: Callable[[], NetworkTimes],
     methods: Callable[[Mapping[str, float]], dict[str, float]],
 ) -> RunTimes:
-    """Times of a run, of which only those are measured that have another key than before.
+    """Times of a run; only those with another key than before are measured.
 
     Args:
-        before: Those of the last time.
-        keys: Of the network ("") and of each method.
+        before: The earlier times.
+        keys: Keys of the network ("") and of each method.
         network: Measures the network.
         methods: Measures the methods but those whose times it takes.
     """
     if before is None:
         return {**network(), "keys": dict(keys), "methods": methods({})}
-    same = {name for name, key in keys.items() if before.get("keys", {}).get(name) == key}
-    if same == keys.keys():
+
+    earlier_keys = before.get("keys", {})
+    unchanged = {name for name, key in keys.items() if earlier_keys.get(name) == key}
+    if unchanged == keys.keys():
         return before
-    stay = {name: value for name, value in before["methods"].items() if name in same}
-    return {**(before if "" in same else network()), "keys": dict(keys), "methods": methods(stay)}
+
+    network_times: NetworkTimes = before if "" in unchanged else network()
+    known = {name: value for name, value in before["methods"].items() if name in unchanged}
+    return {**network_times, "keys": dict(keys), "methods": methods(known)}
 
 
 def time_methods(
@@ -148,17 +183,19 @@ def time_methods(
     """Milliseconds per image of scoring by each method that applies.
 
     Args:
-        entries: Of the section `methods`.
+        entries: Entries of the section `methods`.
         folders: The run's files.
         split: The split whose regions are scored.
         known: Times that stay, by the method's name.
     """
-    return {
-        entry.name: known[entry.name]
-        if known and entry.name in known
-        else _scoring(load_method(state), regions)
-        for entry, state, regions in _fitted(entries, folders, split)
-    }
+    times = {}
+    for method in _scored_methods(entries, folders, split):
+        name = method.entry.name
+        if known is not None and name in known:
+            times[name] = known[name]
+        else:
+            times[name] = _time_scoring(load_method(method.state), method.regions)
+    return times
 
 
 def time_network(
@@ -175,81 +212,97 @@ def time_network(
 
     Args:
         detector: The run's detector; None for imported detections, whose costs are not known.
-        passes: Of the run.
+        passes: Passes of the run.
         proposals: Selections of proposals of the network's own pass, by the name of their source.
-        images: Those of the split that is timed.
+        images: Images of the split that is timed.
         roots: Folder of each dataset that the table names.
         folders: The run's files.
-        params: How many images.
+        params: The number of images.
         inference: Batch size and limits.
 
     Returns:
         Milliseconds per image. "detector": None where not measured; "passes" and "proposals":
-        {name: those beyond the detector's}.
+        {name: milliseconds beyond the detector's}.
     """
-    drawn = np.unique(
-        np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int)
-    )
-    files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
-    times: dict[tuple[str, str], float] = {}
-    if detector is not None and files:
-        for one in passes.values():
-            one.learn(folders.regions)
-        pixels = [load(file, inference.max_pixels) for file in files]
-        times = _times(detector, passes, proposals, pixels, inference.batch_size)
-    further = {call: max(0.0, of_call - times[DETECTOR]) for call, of_call in times.items()}
-    return {
-        "detector": times.get(DETECTOR),
-        "passes": {name: further.get(("pass", name)) for name in passes},
-        "proposals": {name: further.get(("proposals", name)) for name in proposals},
-    }
-
-
-def _times(
-    detector: Detector,
-    passes: Mapping[str, Pass],
-    proposals: Mapping[str, ProposalSelection],
-    pixels: Sequence[np.ndarray],
-    batch_size: int,
-) -> dict[tuple[str, str], float]:
-    """Milliseconds per image of preparing and detecting, and of each pass and each kind of proposals, which detect too.
-
-    Its keys are `DETECTOR`, and "pass" or "proposals" with a name.
-    """
-    names = [str(number) for number in range(len(pixels))]
-    starts = range(0, len(pixels), batch_size)
-    batches = [(pixels[at : at + batch_size], names[at : at + batch_size]) for at in starts]
-
-    def detect(images: Sequence[np.ndarray], image_ids: list[str]) -> Regions:
-        with inference_mode():
-            return detector.forward([detector.prepare(image) for image in images], image_ids)
-
-    def propose(selection: ProposalSelection) -> Callable[..., Any]:
-        def call(images: Sequence[np.ndarray], image_ids: list[str]) -> Any:
-            with inference_mode():
-                prepared = [detector.prepare(image) for image in images]
-                return detector.forward_proposals(prepared, image_ids, {"": selection})
-
-        return call
-
-    def look_again(one: Pass) -> Callable[..., Regions]:
-        def call(images: Sequence[np.ndarray], image_ids: list[str]) -> Regions:
-            prepared = [one.prepare(detector, image) for image in images]
-            if one.needs_gradients:
-                return one.forward(detector, prepared, image_ids)
-            with inference_mode():
-                return one.forward(detector, prepared, image_ids)
-
-        return call
-
-    getattr(detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
-    with one_thread():
-        calls = {
-            DETECTOR: detect,
-            **{("pass", name): look_again(one) for name, one in passes.items()},
-            **{("proposals", name): propose(selection) for name, selection in proposals.items()},
+    files = _files_to_time(images, roots, params.images)
+    if detector is None or not files:
+        return {
+            "detector": None,
+            "passes": dict.fromkeys(passes),
+            "proposals": dict.fromkeys(proposals),
         }
-        return {name: _milliseconds(call, batches) / len(pixels) for name, call in calls.items()}
+
+    for further_pass in passes.values():
+        further_pass.learn(folders.regions)
+    pixels = [load(file, inference.max_pixels) for file in files]
+    batches = _batches(pixels, inference.batch_size)
+
+    _load_network(detector)
+    with one_thread():
+        detector_time = _milliseconds_per_image(_detect(detector), batches)
+        times: NetworkTimes = {"detector": detector_time, "passes": {}, "proposals": {}}
+        for name, further_pass in passes.items():
+            with_pass = _milliseconds_per_image(_run_pass(detector, further_pass), batches)
+            times["passes"][name] = max(0.0, with_pass - detector_time)
+        for name, selection in proposals.items():
+            with_proposals = _milliseconds_per_image(_propose(detector, selection), batches)
+            times["proposals"][name] = max(0.0, with_proposals - detector_time)
+    return times
+
+
+def _files_to_time(images: Images, roots: Mapping[str, Path], count: int) -> list[Path]:
+    """The files of some images, evenly spread over the table."""
+    rows = np.linspace(0, len(images) - 1, min(count, len(images))).round().astype(int)
+    return [inside(roots[images.dataset[row]], images.file[row]) for row in np.unique(rows)]
+
+
+def _batches(pixels: Sequence[np.ndarray], batch_size: int) -> list[ImageBatch]:
+    names = [str(number) for number in range(len(pixels))]
+    batches = []
+    for start in range(0, len(pixels), batch_size):
+        rows = slice(start, start + batch_size)
+        batches.append(ImageBatch(pixels[rows], names[rows]))
+    return batches
+
+
+def _load_network(detector: Detector) -> None:
+    """Loads the network outside of inference mode: a pass may compute gradients."""
+    _ = detector.network
+
+
+def _detect(detector: Detector) -> BatchCall:
+    """A call that prepares and detects."""
+
+    def detect(batch: ImageBatch) -> Regions:
+        with inference_mode():
+            prepared = [detector.prepare(image) for image in batch.pixels]
+            return detector.forward(prepared, batch.image_ids)
+
+    return detect
+
+
+def _propose(detector: Detector, selection: ProposalSelection) -> BatchCall:
+    """A call that prepares, detects and selects proposals."""
+
+    def propose(batch: ImageBatch) -> Any:
+        with inference_mode():
+            prepared = [detector.prepare(image) for image in batch.pixels]
+            return detector.forward_proposals(prepared, batch.image_ids, {"": selection})
+
+    return propose
+
+
+def _run_pass(detector: Detector, further_pass: Pass) -> BatchCall:
+    """A call that prepares, detects and runs a pass."""
+
+    def run_pass(batch: ImageBatch) -> Regions:
+        prepared = [further_pass.prepare(detector, image) for image in batch.pixels]
+        if further_pass.needs_gradients:
+            return further_pass.forward(detector, prepared, batch.image_ids)
+        with inference_mode():
+            return further_pass.forward(detector, prepared, batch.image_ids)
+
+    return run_pass
 
 
 def timed(call: Callable[[], T], tries: int = 1) -> tuple[float, T]:
@@ -262,54 +315,67 @@ def timed(call: Callable[[], T], tries: int = 1) -> tuple[float, T]:
     return fastest, returned
 
 
-def _milliseconds(
-    call: Callable[..., Any], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]
-) -> float:
-    """Milliseconds that a call takes for all batches, after the first one to warm up."""
-    call(*batches[0])
-    return 1000 * timed(lambda: [call(*batch) for batch in batches], tries=2)[0]
+def _milliseconds_per_image(call: BatchCall, batches: Sequence[ImageBatch]) -> float:
+    """Milliseconds per image of a call on all batches, after the first one to warm up."""
+
+    def call_all() -> None:
+        for batch in batches:
+            call(batch)
+
+    call(batches[0])
+    seconds, _ = timed(call_all, tries=2)
+    images = sum(len(batch.image_ids) for batch in batches)
+    return 1000 * seconds / images
 
 
-def _fitted(
+def _scored_methods(
     entries: Sequence[MethodEntry], folders: RunFolders, split: str
-) -> Iterator[tuple[MethodEntry, Path, RegionsFolder]]:
-    """Each entry that applies and computes its scores, the folder of its fitted method, and what it reads."""
+) -> Iterator[ScoredMethod]:
+    """The methods that apply and compute their scores, with the regions of a split."""
     for entry in entries:
         state = inside(folders.fitted, entry.name)
-        if not not_applicable(state) and read_method(state).get("computes", True):
-            place = (
-                folders.regions
-                if entry.pass_name is None
-                else inside(folders.passes, entry.pass_name)
-            )
-            yield entry, state, RegionsFolder(place / split)
+        if not_applicable(state) or not read_method(state).get("computes", True):
+            continue
+        regions = folders.regions
+        if entry.pass_name is not None:
+            regions = inside(folders.passes, entry.pass_name)
+        yield ScoredMethod(entry, state, RegionsFolder(regions / split))
 
 
 def _images(folder: RegionsFolder) -> int:
+    """Number of images of a split, at least 1."""
     return max(1, folder.info["images"])
 
 
-def _scoring(method: Method, folder: RegionsFolder) -> float:
+def _time_scoring(method: Method, folder: RegionsFolder) -> float:
     """Milliseconds per image of scoring, from some of a split's regions."""
-    some = next((batch[:REGIONS] for batch in folder.batches(method.columns) if len(batch)), None)
-    if some is None:
+    for batch in folder.batches(method.columns):
+        if len(batch):
+            some_regions = batch[:REGIONS]
+            break
+    else:
         return 0.0
-    method.score(some)
-    seconds, _ = timed(lambda: method.score(some))
-    return 1000 * seconds / len(some) * len(folder) / _images(folder)
+
+    method.score(some_regions)  # warms up
+    seconds, _ = timed(lambda: method.score(some_regions))
+    return 1000 * seconds / len(some_regions) * len(folder) / _images(folder)
 
 
-def _stored(method: Mapping[str, Any], folder: RegionsFolder) -> int:
-    """Bytes of the columns that a method reads, as they are compressed on disk."""
+def _stored_bytes(columns: Sequence[str], folder: RegionsFolder) -> int:
+    """Bytes of the columns that a method reads, as they are compressed on disk.
+
+    Args:
+        columns: Names of the columns.
+        folder: The regions.
+    """
     total = 0
     for shard in folder.shards:
         metadata = pq.read_metadata(shard)
-        for group in range(metadata.num_row_groups):
-            columns = (metadata.row_group(group).column(n) for n in range(metadata.num_columns))
-            read = (
-                column
-                for column in columns
-                if column.path_in_schema.split(".list")[0] in method["needs"]
-            )
-            total += sum(column.total_compressed_size for column in read)
+        for group_number in range(metadata.num_row_groups):
+            group = metadata.row_group(group_number)
+            for column_number in range(group.num_columns):
+                column = group.column(column_number)
+                name = column.path_in_schema.split(".list")[0]
+                if name in columns:
+                    total += column.total_compressed_size
     return total

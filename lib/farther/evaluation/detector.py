@@ -1,4 +1,7 @@
-"""Evaluation of a run's detector, whatever the methods: known classes, wilderness, self-awareness."""
+"""Metrics of a run's detector, which depend on no method.
+
+They are those of known classes, of wilderness, and of self-awareness.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,27 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
     Raises:
         DataError: the calibration split is absent or wrong.
     """
-    id_split, settings = inputs.id_split, inputs.settings
+    id_split = inputs.id_split
+    counts_by_split = {id_split.name: id_split.summary(inputs.id_regions)}
+    for split in inputs.tested:
+        counts_by_split[split.name] = split.summary(split.detections)
+
     known = closed_set.ClosedSet.of(id_split.objects, id_split.regions())
-    summaries = {id_split.name: id_split.summary(inputs.id_regions)}
-    summaries |= {split.name: split.summary(split.detections) for split in inputs.tested}
     matches = closed_set.Matches.of(known)
-    of_closed_set, budget = _closed_set(inputs, matches), error_budget.of_detector(inputs, known)
-    map_at = {str(t): mean_average_precision(matches.whole, t) for t in settings.confidences}
+    closed_set_results = _closed_set(inputs, matches)
+    budget = error_budget.of_detector(inputs, known)
+    map_at = {}
+    for confidence in inputs.settings.confidences:
+        map_at[str(confidence)] = mean_average_precision(matches.whole, confidence)
     del known, matches  # they take much memory
+
     return DetectorResults(
-        closed_set=of_closed_set,
+        closed_set=closed_set_results,
         error_budget=budget,
         classifier=across.classifier(inputs),
         wilderness=WildImages(inputs).metrics(),
         self_awareness=evaluate_self_awareness(inputs),
-        splits=summaries,
+        splits=counts_by_split,
         map_at=map_at,
     )
 
@@ -39,7 +48,9 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
 def _closed_set(inputs: RunInputs, matches: closed_set.Matches) -> ClosedSetResults:
     values = matches.evaluate()
     per_class = values.pop("per_class")
-    drawn = (
-        {} if inputs.id_draws is None else matches.metrics(inputs.id_draws.of(matches.known.images))
+    replicates = {}
+    if inputs.id_draws is not None:
+        replicates = matches.metrics(inputs.id_draws.of(matches.known.images))
+    return ClosedSetResults(
+        values=values, intervals=intervals.within(replicates), per_class=per_class
     )
-    return ClosedSetResults(values=values, intervals=intervals.within(drawn), per_class=per_class)

@@ -1,4 +1,4 @@
-"""Error budget of a run: what correcting each kind of error would be worth, with intervals."""
+"""Error budget of a run: the gain of correcting each kind of error, with intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.evaluation.results import ErrorBudget, KindOfError, MetricValues
+from farther.evaluation.results import ErrorBudget, Interval, KindOfError, MetricValues
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_budget
 from farther.metrics.open_set.outcomes import Outcome
@@ -14,23 +14,23 @@ from farther.metrics.weighting import plain, value
 
 
 def of_detector(inputs: RunInputs, known: ClosedSet) -> ErrorBudget | None:
-    """Errors on known objects of the ID split; None for a classifier, whose regions are whole images."""
+    """Errors on known objects of the ID split; None for a classifier of whole images."""
     if inputs.whole_images:
         return None
+
     iou = inputs.settings.iou
-    found = error_budget.known_gains(known, iou)
-    counts = error_budget.of_known(known, iou)[0].counts
-    draws = inputs.id_draws
-    within = (
-        {}
-        if draws is None
-        else intervals.within(error_budget.known_gains(known, iou, draws.of(known.images)))
-    )
-    kinds = {
-        k: KindOfError(count=n, gain=value(found[k][0]), interval=within.get(k))
-        for k, n in counts.items()
-    }
-    return ErrorBudget(ap=value(found["ap"][0]), kinds=kinds)
+    gains = error_budget.known_gains(known, iou)
+    gain_intervals: dict[str, Interval] = {}
+    if inputs.id_draws is not None:
+        weights = inputs.id_draws.of(known.images)
+        gain_intervals = intervals.within(error_budget.known_gains(known, iou, weights))
+
+    errors, _ = error_budget.of_known(known, iou)
+    kinds = {}
+    for kind, count in errors.counts.items():
+        gain = value(gains[kind][0])
+        kinds[kind] = KindOfError(count=count, gain=gain, interval=gain_intervals.get(kind))
+    return ErrorBudget(ap=value(gains["ap"][0]), kinds=kinds)
 
 
 def of_method(
@@ -44,21 +44,22 @@ def of_method(
         unknown_score: Minus the method's scores.
 
     Returns:
-        Of each kind `count`, and the gain in each metric; None for a classifier.
+        Kind of error → `count`, and the gain in each metric; None for a classifier.
     """
     if split.inputs.whole_images:
         return None
+
     errors = error_budget.of_unknown(outcome, split.touching)
     gains = error_budget.unknown_gains(outcome, errors, unknown_score)
-    drawn = {}
+    replicates = {}
     if split.draws is not None:
-        drawn = error_budget.unknown_gains(
-            outcome, errors, unknown_score, split.draws.of(outcome.split.images)
+        weights = split.draws.of(outcome.split.images)
+        replicates = error_budget.unknown_gains(outcome, errors, unknown_score, weights)
+
+    budget = {}
+    for kind, count in errors.counts.items():
+        budget[kind] = MetricValues(
+            values={"count": count, **plain(gains[kind])},
+            intervals=intervals.within(replicates.get(kind, {})),
         )
-    return {
-        kind: MetricValues(
-            values={"count": n, **plain(gains[kind])},
-            intervals=intervals.within(drawn.get(kind, {})),
-        )
-        for kind, n in errors.counts.items()
-    }
+    return budget

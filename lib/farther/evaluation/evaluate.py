@@ -2,18 +2,25 @@
 
 Outputs, below the artifacts folder:
 
-    metrics/<run>/<split>/<method>.json      the metrics to compare: auroc, fpr95, nose, ap_u, p_u,
-    r_u, user-defined metrics/<run>/detector.json              map50, map, threshold; of a
-    classifier accuracy, nll and ece too metrics/<run>/methods.json               of each method:
-    means over near and far splits; errors on ID images metrics/<run>/<split>/detector.json      the
-    share of images without any detection outcomes/<run>/<method>/<split>.parquet,
-    <split>.objects.parquet
-                                             the outcome of each detection and of each object
-    plots/<run>/roc.csv, pr.csv              curves: split, method, x, y plots/<run>/tau.csv,
-    confidence.csv      metrics over τ and over t* plots/<run>/wilderness.csv, reliability.csv
-    evaluation/<run>.json                    everything, with counts, parameters, intervals and
-    digests evaluation/<run>/                        results and replicates of each method, kept
-    from run to run
+    metrics/<run>/<split>/<method>.json
+        the metrics to compare: auroc, fpr95, nose, ap_u, p_u, r_u, user-defined metrics
+    metrics/<run>/detector.json
+        map50, map, threshold; of a classifier accuracy, nll and ece too
+    metrics/<run>/methods.json
+        of each method: means over near and far splits; errors on ID images
+    metrics/<run>/<split>/detector.json
+        the share of images without any detection
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
+        the outcome of each detection and of each object
+    plots/<run>/roc.csv, pr.csv
+        curves: split, method, x, y
+    plots/<run>/tau.csv, confidence.csv
+        metrics over τ and over t*
+    plots/<run>/wilderness.csv, reliability.csv
+    evaluation/<run>.json
+        everything, with counts, parameters, intervals and hashes
+    evaluation/<run>/
+        stored results and replicates of each method
 
 `outcomes/<run>` and `evaluation/<run>` are kept: only methods whose inputs, parameters or code
 changed are evaluated again. Comparisons between methods are computed from the stored replicates.
@@ -39,11 +46,11 @@ from farther.scoring.inputs import TauSettings
 
 @dataclass(frozen=True)
 class EvaluationCode:
-    """Digests of code.
+    """Hashes of code.
 
     Args:
-        metrics: Of all metrics that are part of farther.
-        user_defined: Of each user-defined metric.
+        metrics: Hash of the code of all metrics that are part of farther.
+        user_defined: Hash of the code of each user-defined metric.
     """
 
     metrics: str
@@ -57,8 +64,8 @@ def evaluate_run(
 
     Args:
         inputs: The run's splits, and how it is evaluated.
-        tau: How τ is taken.
-        code: Digests of the code that computes the metrics.
+        tau: How τ is chosen.
+        code: Hashes of the code that computes the metrics.
 
     Returns:
         The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
@@ -70,6 +77,7 @@ def evaluate_run(
     fitted = FittedRun.read(files)
     kept = KeptResults(inputs, fitted, tau, code.metrics, code.user_defined)
     detector, evaluated = kept.update()
+
     folder = inputs.id_split.folder
     evaluation = Evaluation(
         run=files.run,
@@ -87,31 +95,36 @@ def evaluate_run(
         gains=gains(evaluated),
     )
     write_run(files, evaluation, {name: method.frames for name, method in evaluated.items()})
-    return evaluation, [name for name in ("the detector", *evaluated) if name in kept.computed]
+    computed = [name for name in ("the detector", *evaluated) if name in kept.computed]
+    return evaluation, computed
 
 
 def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
-    """What the replicates of each split draw; {} without replicates."""
-    draws = {
-        inputs.id_split.name: inputs.id_draws,
-        **{split.name: split.draws for split in inputs.tested},
-    }
-    return {
-        name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None
-    }
+    """The bootstrap of each split; {} without replicates."""
+    draws_by_split = {inputs.id_split.name: inputs.id_draws}
+    for split in inputs.tested:
+        draws_by_split[split.name] = split.draws
+
+    bootstrap_by_split = {}
+    for name, draws in draws_by_split.items():
+        if draws is not None:
+            bootstrap_by_split[name] = DrawnImages(**draws.facts())
+    return bootstrap_by_split
 
 
 def _with_comparisons(
-    each: dict[str, EvaluatedMethod], inputs: RunInputs
+    evaluated: Mapping[str, EvaluatedMethod], inputs: RunInputs
 ) -> dict[str, MethodResults]:
     """The results of all methods, each compared with the best one of each split."""
-    results = {name: part.results for name, part in each.items()}
+    results = {name: method.results for name, method in evaluated.items()}
     settings = inputs.settings
-    for split in [tested.name for tested in inputs.tested] if settings.replicates else ():
-        of_split = {name: found.splits[split] for name, found in results.items()}
-        replicates = {name: part.replicates[split] for name, part in each.items()}
-        for name, compared in intervals.against_best(
-            of_split, replicates, settings.comparisons
-        ).items():
-            of_split[name].against_best = compared
+    if not settings.replicates:
+        return results
+
+    for split in inputs.tested:
+        split_results = {name: method.splits[split.name] for name, method in results.items()}
+        replicates = {name: method.replicates[split.name] for name, method in evaluated.items()}
+        compared = intervals.against_best(split_results, replicates, settings.comparisons)
+        for name, differences in compared.items():
+            split_results[name].against_best = differences
     return results

@@ -46,26 +46,33 @@ class PairedSplit:
         matching: MatchingRules,
     ):
         self.base = base
-        names = _names(images, params["by"]), _names(base, params["by"])
-        self._base_of = image_pairs.base_images(*names, name=params["name"])
+        names = _names(images, params["by"])
+        base_names = _names(base, params["by"])
+        self._base_of = image_pairs.base_images(names, base_names, name=params["name"])
         if not self._base_of:
-            problem = f"no image of split {images.name!r} has a partner in split {base.name!r} by the pattern "
-            raise DataError(
-                f"{problem}{params['name']!r}: change 'name' of the split's 'pairs'",
-                file=images.source,
+            problem = (
+                f"no image of split {images.name!r} has a partner in split {base.name!r} "
+                f"by the pattern {params['name']!r}: change 'name' of the split's 'pairs'"
             )
-        paired = list(self._base_of)
-        objects = images.objects[np.isin(images.objects.image_id, paired)]
-        self._rows = np.isin(regions.image_id, paired)
-        self._above = base.regions().score >= threshold
-        copies, self._copied = image_pairs.of_partners(base.regions(threshold), self._base_of)
-        settings = replace(matching, protocol="paper")
-        self._with = OpenSetSplit.of(objects, regions[self._rows], settings)
-        self._without = OpenSetSplit.of(objects, copies, settings)
-        self._scene = np.array([self._base_of[image] for image in objects.image_id], dtype=object)
+            raise DataError(problem, file=images.source)
+
+        paired_images = list(self._base_of)
+        objects = images.objects[np.isin(images.objects.image_id, paired_images)]
+        self._scene_of_object = np.array(
+            [self._base_of[image] for image in objects.image_id], dtype=object
+        )
+
+        self._is_paired = np.isin(regions.image_id, paired_images)
+        self._base_above_threshold = base.regions().score >= threshold
+        base_regions = base.regions(threshold)
+        copies, self._copied_row = image_pairs.of_partners(base_regions, self._base_of)
+
+        rules = replace(matching, protocol="paper")
+        self._with_objects = OpenSetSplit.of(objects, regions[self._is_paired], rules)
+        self._without_objects = OpenSetSplit.of(objects, copies, rules)
         self.counts = {
             "images": len(self._base_of),
-            "without_partner": len(names[0]) - len(self._base_of),
+            "without_partner": len(names) - len(self._base_of),
             "scenes": len(set(self._base_of.values())),
         }
 
@@ -75,17 +82,27 @@ class PairedSplit:
         Args:
             is_unknown: Regions of the images with unknown objects, at or above t*, that are
                 flagged.
-            base_is_unknown: The same of all stored regions of the images without them.
+            base_is_unknown: All stored regions of the images without them that are flagged.
         """
-        flagged = base_is_unknown[self._above][self._copied]
-        return self._with.match(is_unknown[self._rows]), self._without.match(flagged)
+        with_objects = self._with_objects.match(is_unknown[self._is_paired])
+        copies_are_unknown = base_is_unknown[self._base_above_threshold][self._copied_row]
+        without_objects = self._without_objects.match(copies_are_unknown)
+        return with_objects, without_objects
 
     def weights(self, settings: EvaluationSettings, seed: int) -> ImageWeights | None:
-        """Weights of the objects: scenes are drawn, each with all its images; None without replicates."""
+        """Weights of the objects, from draws of scenes with all their images.
+
+        Returns:
+            Shape (B, M) for M objects; None without replicates.
+        """
         draws = settings.draws(self._base_of.values(), seed)
-        return None if draws is None else draws.of(self._scene)
+        if draws is None:
+            return None
+        return draws.of(self._scene_of_object)
 
 
 def _names(split: RunSplit, by: str) -> dict[str, str]:
     """Name by which each image of a split is compared."""
-    return split.files if by == "file" else {image: image for image in split.images}
+    if by == "file":
+        return split.files
+    return {image: image for image in split.images}

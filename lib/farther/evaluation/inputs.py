@@ -1,4 +1,7 @@
-"""Inputs that all methods of a run share: the regions of each split, their overlaps, and the draws of images."""
+"""Inputs that all methods of a run share.
+
+They are the regions of each split, their overlaps with objects, and the bootstrap draws of images.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,30 @@ from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
 
-#: Regions of a split, whose scores take much memory while they are read.
+#: Number of regions from which on reading their scores takes much memory.
 LARGE = 1_000_000
+
+#: Number of categories or classes that an error message names.
+LISTED = 5
 
 
 class RunInputs:
-    """The splits of a run at its operating threshold; what is computed is computed when it is first needed.
+    """The splits of a run at its operating threshold t*.
+
+    Each property is computed when it is first needed.
 
     Args:
         files: Paths of the run's files.
-        roles: What the benchmark's splits are for.
+        roles: Roles of the benchmark's splits.
         settings: How the run is evaluated.
 
     Attributes:
-        user_defined: The user-defined metrics that are asked for, by name.
+        threshold: The operating threshold t*.
+        id_split: The ID split that OOD splits are compared with.
+        tested: The OOD splits.
+        shifted: The splits of shifted ID images.
+        base_splits: The splits that images of OOD splits were made from, by name.
+        user_defined: The user-defined metrics of the settings, by name.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
@@ -63,10 +76,22 @@ class RunInputs:
         self.id_split = RunSplit(files, settings.id_split, logits=self.needs_logits)
         self.tested = [TestSplit(self, name) for name in roles.test]
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
-        read = {split.name: split for split in (self.id_split, *self.tested)}
-        names = dict.fromkeys(params["of"] for params in roles.pairs.values())
-        self.bases = {name: read.get(name) or RunSplit(files, name) for name in names}
+        self.base_splits = self._read_base_splits()
         _refuse_other_classes(self.id_split)
+
+    def _read_base_splits(self) -> dict[str, RunSplit]:
+        """The splits that images of OOD splits were made from; none is read twice."""
+        base_splits: dict[str, RunSplit] = {}
+        split_by_name: dict[str, RunSplit] = {self.id_split.name: self.id_split}
+        for split in self.tested:
+            split_by_name[split.name] = split
+
+        for params in self.roles.pairs.values():
+            name = params["of"]
+            if name not in split_by_name:
+                split_by_name[name] = RunSplit(self.files, name)
+            base_splits[name] = split_by_name[name]
+        return base_splits
 
     @property
     def needs_logits(self) -> bool:
@@ -84,8 +109,8 @@ class RunInputs:
         return self.id_split.regions(self.threshold)
 
     @cached_property
-    def id_above(self) -> np.ndarray:
-        """Stored regions of the ID split at or above t*, bool."""
+    def id_above_threshold(self) -> np.ndarray:
+        """Whether each stored region of the ID split is at or above t*, bool."""
         return self.id_split.regions().score >= self.threshold
 
     @cached_property
@@ -101,9 +126,9 @@ class RunInputs:
     @cached_property
     def id_mixed(self) -> MixedImages:
         """The ID split, as one part of mixed images."""
-        return self.mixed_with(self.id_split)
+        return self.mixed_part(self.id_split)
 
-    def mixed_with(self, split: RunSplit) -> MixedImages:
+    def mixed_part(self, split: RunSplit) -> MixedImages:
         """A split, as one part of mixed images."""
         return MixedImages.of(
             split.objects, split.regions(), self.id_split.known_classes, self.settings.iou
@@ -111,7 +136,7 @@ class RunInputs:
 
     @cached_property
     def is_correct(self) -> np.ndarray:
-        """Regions of the ID split at or above t* whose class is right, bool."""
+        """Whether the class of each region of the ID split at or above t* is right, bool."""
         return is_correct(self.id_split.objects, self.id_regions, self.settings.iou)
 
     @cached_property
@@ -119,45 +144,49 @@ class RunInputs:
         """Labelled images of the ID split, and a classifier's predictions for them."""
         return Classified.of(self.id_split.objects, self.id_split.regions())
 
-    @cached_property
-    def spectrum(self) -> np.ndarray:
-        """Image of each region at or above t* in the ID split and, after them, in the shifted splits.
+    @property
+    def _full_spectrum(self) -> list[RunSplit]:
+        """The ID split and, after it, the shifted splits."""
+        return [self.id_split, *self.shifted]
 
-        A shifted image is drawn together with the one that it was made from, which has the same
-        name.
+    @cached_property
+    def full_spectrum_image_id(self) -> np.ndarray:
+        """Image of each region at or above t* in the ID split and, after them, in shifted splits.
+
+        A shifted image is drawn together with its original, which has the same name.
         """
-        images = [
-            split.regions(self.threshold).image_id for split in (self.id_split, *self.shifted)
-        ]
-        return np.concatenate(images)
+        image_ids = [split.regions(self.threshold).image_id for split in self._full_spectrum]
+        return np.concatenate(image_ids)
 
     @cached_property
-    def spectrum_draws(self) -> ImageDraws | None:
+    def full_spectrum_draws(self) -> ImageDraws | None:
         """Draws of the images of the ID split and the shifted splits; None without replicates."""
-        return self.settings.draws(
-            frozenset().union(*(split.images for split in (self.id_split, *self.shifted)))
-        )
+        images: frozenset[str] = frozenset()
+        for split in self._full_spectrum:
+            images |= split.images
+        return self.settings.draws(images)
 
-    def spectrum_scores(self, method: str) -> np.ndarray:
-        """A method's scores of the regions of `spectrum`."""
-        each = [
-            self.scores(method, s)[s.regions().score >= self.threshold]
-            for s in (self.id_split, *self.shifted)
-        ]
-        return np.concatenate(each)
+    def full_spectrum_scores(self, method: str) -> np.ndarray:
+        """A method's scores of the regions of `full_spectrum_image_id`."""
+        scores_by_split = []
+        for split in self._full_spectrum:
+            above_threshold = split.regions().score >= self.threshold
+            scores_by_split.append(self.scores(method, split)[above_threshold])
+        return np.concatenate(scores_by_split)
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""
-        found = aligned_scores(
-            split.regions(), self.files.scores(method, split.name), len(split.folder)
-        )
-        if len(found) > LARGE:  # the table's other columns took more
+        file = self.files.scores(method, split.name)
+        scores = aligned_scores(split.regions(), file, len(split.folder))
+        if len(scores) > LARGE:  # the table's other columns took more
             give_back_memory()
-        return found
+        return scores
 
 
 class TestSplit(RunSplit):
-    """An OOD split, also at the operating threshold, and at each value of the sweep over t*.
+    """An OOD split at the operating threshold t*, and at each value of the sweep over t*.
+
+    A *detection* is a region at or above t*.
 
     Args:
         inputs: The run's other inputs.
@@ -170,10 +199,11 @@ class TestSplit(RunSplit):
         super().__init__(inputs.files, name, logits=inputs.needs_logits)
         self.inputs = inputs
         self._seed = inputs.settings.seed + 1
+        self._mixed: MixedImages | None = None
 
     @cached_property
-    def above(self) -> np.ndarray:
-        """Stored regions at or above t*, bool."""
+    def above_threshold(self) -> np.ndarray:
+        """Whether each stored region is at or above t*, bool."""
         return self.regions().score >= self.inputs.threshold
 
     @cached_property
@@ -183,78 +213,110 @@ class TestSplit(RunSplit):
 
     @cached_property
     def categories(self) -> np.ndarray:
-        """Category of the object that each region at or above t* overlaps most, "" where there is none."""
-        category: np.ndarray = true_classes(
-            self.objects, self.detections, self.inputs.settings.iou
-        ).category
+        """Category of the object that each detection overlaps most, "" where there is none."""
+        truth = true_classes(self.objects, self.detections, self.inputs.settings.iou)
+        category: np.ndarray = truth.category
         return category.astype(str)
 
     @cached_property
-    def matching(self) -> MatchingRules:
+    def matching_rules(self) -> MatchingRules:
         """Rules by which regions are matched to objects."""
         settings = self.inputs.settings
         return MatchingRules(settings.iou, settings.protocol, self.known_classes)
 
     @cached_property
-    def split(self) -> OpenSetSplit:
-        """Regions at or above t*, with their overlaps, which are those of `stored_split`."""
-        return self.stored_split.keeping(self.above)
+    def open_set(self) -> OpenSetSplit:
+        """Detections and objects with their overlaps, which are those of `stored_open_set`."""
+        return self.stored_open_set.keeping(self.above_threshold)
+
+    @cached_property
+    def stored_open_set(self) -> OpenSetSplit:
+        """All stored regions and objects, with their overlaps."""
+        return OpenSetSplit.of(self.objects, self.regions(), self.matching_rules)
 
     @cached_property
     def touching(self) -> OverlapPairs:
-        """Regions at or above t* and objects that overlap enough for an error in localisation."""
-        settings = replace(self.matching, iou=TOUCH)
-        return OpenSetSplit.of(self.objects, self.detections, settings).candidates
+        """Detections and objects that overlap enough for an error in localisation."""
+        rules = replace(self.matching_rules, iou=TOUCH)
+        return OpenSetSplit.of(self.objects, self.detections, rules).candidates
 
     @cached_property
     def is_ood(self) -> np.ndarray:
-        """Regions at or above t* that are out of distribution: all but those of known objects."""
-        return self._stored_is_ood[self.above]
+        """Whether each detection is out of distribution: it is not of a known object, bool."""
+        return self._stored_is_ood[self.above_threshold]
 
     @cached_property
     def on_unknown(self) -> np.ndarray:
-        """Detections of `is_ood` that lie on a labelled unknown object, bool."""
-        return self._near(self.split.is_counted) & self.is_ood
+        """Whether each detection is OOD and lies on a labelled unknown object, bool."""
+        is_unknown_object = self.open_set.is_counted
+        return self._lies_on(is_unknown_object) & self.is_ood
 
     @cached_property
     def on_nothing(self) -> np.ndarray:
-        """Detections of `is_ood` that lie on no labelled object, bool."""
-        return ~self._near(np.ones_like(self.split.is_counted)) & self.is_ood
+        """Whether each detection is OOD and lies on no labelled object, bool."""
+        is_object = np.ones_like(self.open_set.is_counted)
+        return ~self._lies_on(is_object) & self.is_ood
 
-    def _near(self, objects: np.ndarray) -> np.ndarray:
-        """Regions at or above t* that lie on one of some objects, bool."""
-        near, found = self.split.candidates, np.zeros(len(self.detections), dtype=bool)
-        found[near.region[objects[near.target]]] = True
-        return found
+    def _lies_on(self, objects: np.ndarray) -> np.ndarray:
+        """Whether each of N detections lies on an object that the mask `objects` selects, bool."""
+        overlaps = self.open_set.candidates
+        lies_on = np.zeros(len(self.detections), dtype=bool)
+        lies_on[overlaps.region[objects[overlaps.target]]] = True
+        return lies_on
 
-    @cached_property
+    def prepare(self) -> None:
+        """Computes `mixed` before anything else is in memory, as that takes the most of it."""
+        if self._mixed is None:
+            self._mixed = self._mix()
+            give_back_memory()
+
+    @property
     def mixed(self) -> MixedImages:
-        """The ID split and this one as one set of images; those of this one have its name in front."""
+        """The ID split and this one as one set of images; this one's have its name in front."""
+        if self._mixed is None:
+            self._mixed = self._mix()
+        return self._mixed
+
+    def _mix(self) -> MixedImages:
         inputs = self.inputs
-        alone = len(inputs.tested) == 1  # then the ID images need not be kept
-        return (inputs.mixed_with(inputs.id_split) if alone else inputs.id_mixed).joined(
-            inputs.mixed_with(self), self.name
-        )
+        if len(inputs.tested) == 1:  # then the ID images need not stay in memory
+            id_part = inputs.mixed_part(inputs.id_split)
+        else:
+            id_part = inputs.id_mixed
+        return id_part.joined(inputs.mixed_part(self), self.name)
 
     @cached_property
     def weights(self) -> Weights | None:
-        """How often images are drawn; None without replicates."""
-        inputs, settings = self.inputs, self.inputs.settings
+        """Weights of the images in each replicate; None without replicates."""
+        inputs = self.inputs
         if inputs.id_draws is None or self.draws is None:
             return None
+
+        full_spectrum = None
+        if inputs.shifted:
+            full_spectrum = inputs.full_spectrum_draws
+        mixed = None
+        if not inputs.whole_images:
+            mixed = self._mixed_weights(inputs.id_draws, self.draws)
+        scenes = None
+        if self.pairs is not None:
+            scenes = self.pairs.weights(inputs.settings, self._seed)
+
         return Weights(
             id_images=inputs.id_draws,
             images=self.draws,
-            spectrum=inputs.spectrum_draws if inputs.shifted else None,
-            mixed=None if inputs.whole_images else self._mixed_weights(inputs.id_draws, self.draws),
-            scenes=None if self.pairs is None else self.pairs.weights(settings, self._seed),
+            full_spectrum=full_spectrum,
+            mixed=mixed,
+            scenes=scenes,
         )
 
     def _mixed_weights(self, id_draws: ImageDraws, draws: ImageDraws) -> ImageWeights:
-        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in draws.names]])
+        """Weights of the images of `mixed`, shape (B, I)."""
+        names_in_mixed = [f"{self.name}/{name}" for name in draws.names]
+        names = np.concatenate([id_draws.names, names_in_mixed])
         order = np.argsort(names)
-        place = order[np.searchsorted(names[order], self.mixed.split.images)]
-        return joined(id_draws.weights, draws.weights)[:, place]
+        column = order[np.searchsorted(names[order], self.mixed.split.images)]
+        return joined(id_draws.weights, draws.weights)[:, column]
 
     @cached_property
     def draws(self) -> ImageDraws | None:
@@ -263,42 +325,46 @@ class TestSplit(RunSplit):
 
     @cached_property
     def pairs(self) -> PairedSplit | None:
-        """The split's images beside those that they were made from; None where they were not made from others."""
-        params, inputs = self.inputs.roles.pairs.get(self.name), self.inputs
+        """The images beside those that they were made from; None where they were not made so."""
+        params = self.inputs.roles.pairs.get(self.name)
         if params is None:
             return None
-        base = inputs.bases[params["of"]]
         return PairedSplit(
-            self, self.detections, base, params, threshold=inputs.threshold, matching=self.matching
+            self,
+            self.detections,
+            self.inputs.base_splits[params["of"]],
+            params,
+            threshold=self.inputs.threshold,
+            matching=self.matching_rules,
         )
 
     def steps(self) -> Iterator[ConfidenceStep]:
-        """The split at each value of t* from which on regions are stored, one at a time in memory."""
-        id_split = self.inputs.id_split
-        stored = max(split.folder.header.score_threshold for split in (self, id_split))
-        return (
-            self._step(confidence)
-            for confidence in self.inputs.settings.confidences
-            if confidence >= stored
+        """The split at each value of t* for which all regions are stored, one at a time."""
+        stored_from = max(
+            self.folder.header.score_threshold,
+            self.inputs.id_split.folder.header.score_threshold,
         )
+        for confidence in self.inputs.settings.confidences:
+            if confidence >= stored_from:
+                yield self._step(confidence)
 
     def _step(self, confidence: float) -> ConfidenceStep:
         rows = self.regions().score >= confidence
-        seen = np.count_nonzero(np.bincount(self.stored_split.detections.image[rows]))
         images = len(self.images)
+        no_detection = None
+        if images:
+            image_of_rows = self.stored_open_set.detections.image[rows]
+            images_with_detections = np.count_nonzero(np.bincount(image_of_rows))
+            no_detection = 1 - images_with_detections / images
+
         return ConfidenceStep(
             confidence=confidence,
             rows=rows,
             is_ood=self._stored_is_ood[rows],
             id_rows=self.inputs.id_split.regions().score >= confidence,
-            split=self.stored_split.keeping(rows),
-            no_detection=1 - seen / images if images else None,
+            split=self.stored_open_set.keeping(rows),
+            no_detection=no_detection,
         )
-
-    @cached_property
-    def stored_split(self) -> OpenSetSplit:
-        """All stored regions, with their overlaps."""
-        return OpenSetSplit.of(self.objects, self.regions(), self.matching)
 
     @cached_property
     def _stored_is_ood(self) -> np.ndarray:
@@ -307,27 +373,39 @@ class TestSplit(RunSplit):
 
 
 def _refuse_other_classes(split: RunSplit) -> None:
+    """Refuses a split none of whose objects is of a class of the detector."""
+    if not len(split.objects):
+        return
     known = split.known_classes
-    if len(split.objects) and not np.isin(split.objects.category.astype(str), known).any():
-        problem = (
-            f"none of the categories ({', '.join(sorted(set(split.objects.category))[:5])}, …) of split '{split.name}' "
-            f"is a class of the detector ({', '.join(known[:5])}, …): names must agree"
-        )
-        raise DataError(problem, file=split.source, field="category")
+    if np.isin(split.objects.category.astype(str), known).any():
+        return
+
+    categories = ", ".join(sorted(set(split.objects.category))[:LISTED])
+    classes = ", ".join(known[:LISTED])
+    problem = (
+        f"none of the categories ({categories}, …) of split '{split.name}' "
+        f"is a class of the detector ({classes}, …): names must agree"
+    )
+    raise DataError(problem, file=split.source, field="category")
 
 
 def named_together(splits: Sequence[RunSplit], like: RunSplit) -> tuple[Objects, Regions]:
-    """Objects and regions of splits with the splits' names in front of their images' names, as two may share names.
+    """Objects and regions of several splits as one table each.
 
-    Without splits they are tables without rows, of the classes of `like`.
+    The names of images get the name of their split in front, as two splits may share names.
+
+    Args:
+        splits: The splits.
+        like: A split of the same detector, whose classes the tables have where there are no splits.
     """
+    objects = [like.objects[:0]]
+    regions = [like.regions()[:0]]
+    for split in splits:
+        objects.append(_with_split_name(split.objects, split))
+        regions.append(_with_split_name(split.regions(), split))
+    return Objects.concatenate(objects), Regions.concatenate(regions)
 
-    def named(table: T, split: RunSplit) -> T:
-        return table.with_frame(
-            table.frame.with_columns(image_id=pl.lit(f"{split.name}/") + pl.col("image_id"))
-        )
 
-    objects = Objects.concatenate([like.objects[:0], *(named(one.objects, one) for one in splits)])
-    return objects, Regions.concatenate(
-        [like.regions()[:0], *(named(one.regions(), one) for one in splits)]
-    )
+def _with_split_name(table: T, split: RunSplit) -> T:
+    image_id = pl.lit(f"{split.name}/") + pl.col("image_id")
+    return table.with_frame(table.frame.with_columns(image_id=image_id))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from farther.evaluation.results import FromBest, Interval, SplitResults
-from farther.metrics.catalogue import METRICS
+from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import bootstrap
 
 
@@ -32,21 +32,30 @@ def against_best(
         {method: {metric: difference}}; metrics that no method has are left out, and so are methods
         without the metric.
     """
-    differences: dict[str, dict[str, FromBest]] = {name: {} for name in replicates}
+    differences: dict[str, dict[str, FromBest]] = {method: {} for method in replicates}
     for name, metric in METRICS.items():
         if not metric.ranked:
             continue
-        values = {
-            method: value
-            for method in replicates
-            if (value := results[method].value(metric)) is not None
-        }
-        if not values:
+
+        value_by_method = {}
+        replicates_by_method = {}
+        for method in replicates:
+            value = results[method].value(metric)
+            if value is not None:
+                value_by_method[method] = value
+                replicates_by_method[method] = replicates[method][name]
+        if not value_by_method:
             continue
-        best = (min if metric.higher_is_better is False else max)(
-            values, key=lambda method: values[method]
-        )
-        drawn = {method: replicates[method][name] for method in values}
-        for method, difference in bootstrap.compare_with(best, values, drawn, comparisons).items():
+
+        best = _best_method(metric, value_by_method)
+        compared = bootstrap.compare_with(best, value_by_method, replicates_by_method, comparisons)
+        for method, difference in compared.items():
             differences[method][name] = FromBest(best=best, **difference)
     return differences
+
+
+def _best_method(metric: Metric, value_by_method: Mapping[str, float]) -> str:
+    """The method with the best value; of equal ones the first."""
+    if metric.higher_is_better is False:
+        return min(value_by_method, key=value_by_method.__getitem__)
+    return max(value_by_method, key=value_by_method.__getitem__)

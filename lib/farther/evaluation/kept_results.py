@@ -1,15 +1,18 @@
-"""Results that are kept from run to run: of the detector, of each method, and of each user-defined metric."""
+"""Stored results of the detector, of each method, and of each user-defined metric.
+
+They are kept from one run of the stage `evaluate` to the next, and computed again only where their
+cache key changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
 from farther.cores import count_cores, give_back_memory
-from farther.evaluation.case import MethodScores, SplitCase
-from farther.evaluation.groups.user_defined import UserDefined, case_of
+from farther.evaluation.groups.user_defined import UserDefined, user_defined_case
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import EvaluatedMethod, FittedRun, evaluate_method
 from farther.evaluation.results import (
@@ -19,33 +22,34 @@ from farther.evaluation.results import (
     read_results,
     write_results,
 )
+from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.tau import Calibration
 from farther.keyed import Keyed, key_of
 from farther.scoring.inputs import TauSettings
 
-#: The kept results of the detector.
+#: The stored results of the detector.
 DETECTOR = "detector.json"
 
 
 def method_item(method: str) -> str:
-    """The kept results of a method, and its τ."""
+    """The stored results of a method, and its τ."""
     return f"methods/{method}"
 
 
 def user_defined_item(metric: str, method: str) -> str:
-    """The kept values of a user-defined metric of a method."""
+    """The stored values of a user-defined metric of a method."""
     return f"user_defined/{metric}/{method}.json"
 
 
 class KeptResults:
-    """The kept results of a run; what was made from other inputs, parameters or code is computed again.
+    """The stored results of a run; those of other inputs, parameters or code are computed again.
 
     Args:
         inputs: The run's inputs.
         fitted: The methods that apply to the run.
-        tau: How τ is taken.
-        code: Digest of the code of metrics.
-        user_defined: Digest of the code of each user-defined metric.
+        tau: How τ is chosen.
+        code: Hash of the code of metrics.
+        user_defined: Hash of the code of each user-defined metric.
 
     Attributes:
         computed: Names of what was computed: "the detector", and methods.
@@ -68,70 +72,79 @@ class KeptResults:
         self.computed: list[str] = []
 
     def update(self) -> tuple[DetectorResults, dict[str, EvaluatedMethod]]:
-        """Computes what is outdated, on one thread per core, and reads the rest; deletes what is of no method.
+        """Computes outdated results, on one thread per core, and reads the others.
 
-        What all methods share is computed with the first of them. Methods of very large splits are
-        computed one after the other, as each takes much memory.
+        The results of methods that no longer apply are deleted. The inputs that all methods share
+        are computed with the first method. Methods of very large splits are computed one after the
+        other, as each takes much memory.
 
         Returns:
             The results of the detector, and those of each method.
         """
         methods = self._fitted.applicable
-        outdated = set(self._results.outdated(self._keys))
-        outcome_keys = {name: self._keys[method_item(name)] for name in methods}
-        outdated_outcomes = self._outcomes.outdated(outcome_keys)
-        outdated |= {method_item(name) for name in outdated_outcomes}
-
+        outdated = self._outdated_items()
         outdated_methods = [name for name in methods if method_item(name) in outdated]
-        if self._is_large:  # before what methods share is in memory
+
+        evaluated: dict[str, EvaluatedMethod] = {}
+        if self._is_large:  # the detector first, before the inputs of methods are in memory
             detector = self._detector(is_outdated=DETECTOR in outdated)
             give_back_memory()
-            evaluated = {name: self._evaluate_method(name) for name in outdated_methods}
+            for name in outdated_methods:
+                evaluated[name] = self._evaluate_method(name)
         else:
-            evaluated = {name: self._evaluate_method(name) for name in outdated_methods[:1]}
+            for name in outdated_methods[:1]:
+                evaluated[name] = self._evaluate_method(name)
             with ThreadPoolExecutor(count_cores()) as pool:
-                detecting = pool.submit(self._detector, is_outdated=DETECTOR in outdated)
-                others = pool.map(self._evaluate_method, outdated_methods[1:])
-                evaluated.update(zip(outdated_methods[1:], others, strict=True))
-                detector = detecting.result()
+                future_detector = pool.submit(self._detector, is_outdated=DETECTOR in outdated)
+                further = pool.map(self._evaluate_method, outdated_methods[1:])
+                evaluated.update(zip(outdated_methods[1:], further, strict=True))
+                detector = future_detector.result()
         self.computed += outdated_methods
 
         for name in methods:
             if name not in evaluated:
-                folder = self._results.path(method_item(name))
-                evaluated[name] = EvaluatedMethod.read(
-                    folder, [split.name for split in self._inputs.tested]
-                )
-        for name in methods:
+                evaluated[name] = self._read_method(name)
             self._add_user_defined(name, evaluated[name], outdated)
         return detector, {name: evaluated[name] for name in methods}
+
+    def _outdated_items(self) -> set[str]:
+        """Items to compute: the results of a method are outdated where its outcomes are."""
+        outdated = set(self._results.outdated(self._keys))
+        outcome_keys = {name: self._keys[method_item(name)] for name in self._fitted.applicable}
+        for name in self._outcomes.outdated(outcome_keys):
+            outdated.add(method_item(name))
+        return outdated
 
     @property
     def _is_large(self) -> bool:
         """Whether a split has more images than are drawn one by one."""
-        splits = (
-            self._inputs.id_split,
-            *self._inputs.tested,
-            *self._inputs.shifted,
-            *self._inputs.bases.values(),
-        )
-        return max(len(split.images) for split in splits) > self._inputs.settings.drawn_images
+        inputs = self._inputs
+        splits = [inputs.id_split, *inputs.tested, *inputs.shifted, *inputs.base_splits.values()]
+        return max(len(split.images) for split in splits) > inputs.settings.drawn_images
 
     def _evaluate_method(self, name: str) -> EvaluatedMethod:
+        """Evaluates a method, and stores its results and outcomes."""
         key = self._keys[method_item(name)]
         fitted = self._fitted.applicable[name]
         tau = self._calibration.tau_of(name, fitted)
         evaluated = evaluate_method(name, fitted, tau, self._inputs)
+
         with self._outcomes.make(name, key) as folder:
             folder.mkdir()  # a benchmark may have no OOD split
             for split in self._inputs.tested:
-                of_regions, of_objects = evaluated.outcomes[split.name].tables(split.detections)
-                of_regions.write(folder / f"{split.name}.parquet")
-                of_objects.write(folder / f"{split.name}.objects.parquet")
+                outcome = evaluated.outcomes[split.name]
+                region_outcomes, object_outcomes = outcome.tables(split.detections)
+                region_outcomes.write(folder / f"{split.name}.parquet")
+                object_outcomes.write(folder / f"{split.name}.objects.parquet")
         with self._results.make(method_item(name), key) as folder:
             evaluated.write(folder)
+
         give_back_memory()
         return replace(evaluated, outcomes={})
+
+    def _read_method(self, name: str) -> EvaluatedMethod:
+        folder = self._results.path(method_item(name))
+        return EvaluatedMethod.read(folder, [split.name for split in self._inputs.tested])
 
     def _detector(self, *, is_outdated: bool) -> DetectorResults:
         """The results of the detector; see `farther.evaluation.detector`."""
@@ -146,28 +159,50 @@ class KeptResults:
         self.computed.append("the detector")
         return detector
 
-    def _add_user_defined(self, name: str, evaluated: EvaluatedMethod, outdated: set[str]) -> None:
-        """Adds the values of user-defined metrics to the results of a method; computes those that are outdated."""
+    def _add_user_defined(
+        self, name: str, evaluated: EvaluatedMethod, outdated: Collection[str]
+    ) -> None:
+        """Adds the values of user-defined metrics to the results of a method.
+
+        Args:
+            name: The method's name.
+            evaluated: Its results.
+            outdated: The items to compute.
+        """
         metrics = self._inputs.user_defined
         missing = [metric for metric in metrics if user_defined_item(metric, name) in outdated]
         if missing:
-            scores = MethodScores(self._inputs, name, evaluated.results.tau)
-            values: dict[str, dict[str, Number]] = {metric: {} for metric in missing}
-            for split in self._inputs.tested:
-                case = case_of(SplitCase(scores, split))
-                for metric in missing:
-                    values[metric][split.name] = metrics[metric].compute(case)
-            for metric in missing:
-                item = user_defined_item(metric, name)
-                with self._results.make(item, self._keys[item]) as path:
-                    write_results(path, UserDefinedValues(splits=values[metric]))
+            self._compute_user_defined(name, evaluated.results.tau, missing)
             if name not in self.computed:
                 self.computed.append(name)
+
         for metric in metrics:
             file = self._results.path(user_defined_item(metric, name))
             stored = read_results(UserDefinedValues, file, f"delete {file}")
             for split_name, value in stored.splits.items():
-                evaluated.results.splits[split_name].groups[UserDefined.name].values[metric] = value
+                groups = evaluated.results.splits[split_name].groups
+                groups[UserDefined.name].values[metric] = value
+
+    def _compute_user_defined(self, name: str, tau: float, metrics: Collection[str]) -> None:
+        """Computes and stores user-defined metrics of a method.
+
+        Args:
+            name: The method's name.
+            tau: Its threshold τ.
+            metrics: Names of the metrics.
+        """
+        scores = MethodScores(self._inputs, name, tau)
+        values_by_metric: dict[str, dict[str, Number]] = {metric: {} for metric in metrics}
+        for split in self._inputs.tested:
+            case = user_defined_case(ScoredSplit(scores, split))
+            for metric in metrics:
+                value = self._inputs.user_defined[metric].compute(case)
+                values_by_metric[metric][split.name] = value
+
+        for metric, values in values_by_metric.items():
+            item = user_defined_item(metric, name)
+            with self._results.make(item, self._keys[item]) as path:
+                write_results(path, UserDefinedValues(splits=values))
 
 
 def _keys(
@@ -177,26 +212,28 @@ def _keys(
     code: str,
     user_defined: Mapping[str, str],
 ) -> dict[str, str]:
-    """The key of each item: of whole folders, all settings that the item is computed with, and all of its code.
+    """The cache key of each item.
 
-    User-defined metrics are computed apart: the settings that all other items are computed with
-    have none.
+    It covers whole folders, all settings that the item is computed with, and all of its code.
+    User-defined metrics are computed apart: the settings of all other items are without them.
     """
     files = inputs.files
     settings: dict[str, Any] = asdict(replace(inputs.settings, user_defined={}))
     paths = [files.splits, files.all_regions, files.threshold]
-    shared = key_of(paths, {"settings": settings, "code": code})
-    keys = {DETECTOR: shared}
+    shared_key = key_of(paths, {"settings": settings, "code": code})
+
+    keys = {DETECTOR: shared_key}
     for name in fitted.applicable:
-        params = {"shared": shared, "method": name, "tau": asdict(tau)}
-        method_key = key_of([files.fitted(name), files.all_scores(name)], params)
+        method_paths = [files.fitted(name), files.all_scores(name)]
+        method_params = {"shared": shared_key, "method": name, "tau": asdict(tau)}
+        method_key = key_of(method_paths, method_params)
         keys[method_item(name)] = method_key
         for metric in inputs.user_defined:
-            params = {
+            metric_params = {
                 "method": method_key,
                 "metric": metric,
                 "params": inputs.settings.user_defined[metric],
                 "code": user_defined.get(metric, ""),
             }
-            keys[user_defined_item(metric, name)] = key_of([], params)
+            keys[user_defined_item(metric, name)] = key_of([], metric_params)
     return keys

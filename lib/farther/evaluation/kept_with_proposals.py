@@ -1,4 +1,4 @@
-"""Results of methods with the proposals called unknown, kept from run to run: the work of `with_proposals`."""
+"""Stored results of methods with the proposals called unknown: the stage `with_proposals`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from farther.keyed import Keyed, key_of
 
 
 def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:
-    """Measures the methods whose scores, threshold τ or proposals changed; deletes what is of no method.
+    """Measures the methods whose scores, threshold τ or proposals changed.
+
+    The results of methods that no longer apply are deleted.
 
     Args:
         inputs: The run's inputs.
-        code: Digest of the code that measures.
+        code: Hash of the code that measures.
 
     Returns:
         Names of the methods that were measured. Without proposals there are none, and the folder
@@ -28,13 +30,17 @@ def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:
     """
     files = inputs.files
     sources = called_sources(files)
-    keys = _keys(inputs, code) if sources else {}
+    keys: dict[str, str] = {}
+    if sources:
+        keys = _keys(inputs, code)
+
     results = Keyed(files.all_with_proposals)
     files.all_with_proposals.mkdir(parents=True, exist_ok=True)
     outdated = [item.removesuffix(".json") for item in results.outdated(keys)]
-    taus = {name: stored_tau(files.tau(name)).threshold for name in outdated}
-    if not taus:
+    if not outdated:
         return []
+
+    taus = {name: stored_tau(files.tau(name)).threshold for name in outdated}
     for name, measured in measure_methods(inputs, sources, taus).items():
         item = f"{name}.json"
         with results.make(item, keys[item]) as path:
@@ -43,11 +49,12 @@ def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:
 
 
 def _keys(inputs: RunInputs, code: str) -> dict[str, str]:
-    """The key of the results of each method that applies to the run."""
+    """The cache key of the results of each method that applies to the run."""
     files = inputs.files
     settings = asdict(replace(inputs.settings, user_defined={}))
-    paths = [files.splits, files.all_regions, files.threshold, files.recovered.parent]
-    shared = key_of(paths, {"settings": settings, "code": code})
+    shared_paths = [files.splits, files.all_regions, files.threshold, files.recovered.parent]
+    shared = key_of(shared_paths, {"settings": settings, "code": code})
+
     keys = {}
     for name in FittedRun.read(files).applicable:
         paths = [files.fitted(name), files.all_scores(name), files.tau(name)]

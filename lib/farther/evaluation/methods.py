@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.cores import give_back_memory
 from farther.evaluation import across, intervals, plots, sweeps
-from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.inputs import RunInputs
+from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.results import (
     FittedMethod,
     GroupResults,
@@ -24,6 +22,7 @@ from farther.evaluation.results import (
     read_results,
     write_results,
 )
+from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.threshold import StoredTau, stored_tau
 from farther.evaluation.weights import ONCE
 from farther.metrics import open_set
@@ -33,7 +32,7 @@ from farther.tables.documents import read_json, write_json
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import check
 
-#: Most categories that a remark names.
+#: Number of categories that a remark names.
 LISTED = 10
 
 
@@ -42,8 +41,8 @@ class FittedRun:
     """The fitted methods of a run, in the order of params.yaml.
 
     Args:
-        applicable: Content of `method.json` of those that apply.
-        refused: Why each of the others does not apply.
+        applicable: Content of `method.json` of the methods that apply.
+        refused: Why each of the other methods does not apply.
     """
 
     applicable: dict[str, FittedMethod]
@@ -51,12 +50,13 @@ class FittedRun:
 
     @classmethod
     def read(cls, files: RunFiles) -> FittedRun:
-        """Those that the stage `fit` made.
+        """The methods that the stage `fit` fitted.
 
         Raises:
             DataError: a file is absent or damaged.
         """
-        applicable, refused = {}, {}
+        applicable = {}
+        refused = {}
         for name in read_entries(files.all_fitted).names:
             file = files.fitted(name) / "method.json"
             fitted = check(FittedMethod, read_json(file), file)
@@ -67,7 +67,7 @@ class FittedRun:
         return cls(applicable, refused)
 
     def only(self, names: Sequence[str] | None) -> FittedRun:
-        """The methods of some names, in their order; all when None."""
+        """The methods with these names, in the order of the names; all when None."""
         if names is None:
             return self
         applicable = {name: self.applicable[name] for name in names if name in self.applicable}
@@ -77,7 +77,7 @@ class FittedRun:
 
 @dataclass(frozen=True)
 class EvaluatedMethod:
-    """All that is computed for one method.
+    """The results of one method.
 
     Args:
         results: All results, without the comparisons with other methods.
@@ -105,7 +105,7 @@ class EvaluatedMethod:
 
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> EvaluatedMethod:
-        """What `write` wrote.
+        """Reads what `write` wrote.
 
         Raises:
             DataError: a file is damaged.
@@ -129,91 +129,157 @@ def evaluate_method(
 
     Args:
         name: Its name in the section `methods`.
-        fitted: What was fitted.
+        fitted: The fitted method.
         tau: Its threshold τ.
         inputs: The run's inputs.
     """
-    for split in () if inputs.whole_images else inputs.tested:
-        if "mixed" not in vars(split):  # made before all else, as that takes the most memory
-            _ = split.mixed
-            give_back_memory()
+    if not inputs.whole_images:
+        for split in inputs.tested:
+            split.prepare()
+
     scores = MethodScores(inputs, name, tau.threshold)
-    id_scores = scores.of_id.scores
-    share = float(np.mean(id_scores >= tau.threshold)) if len(id_scores) else None
-    splits: dict[str, SplitResults] = {}
-    rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
-    replicates, outcomes = {}, {}
-    map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
+    id_scores = scores.detections.scores
+    map50_by_share = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
+
+    results_by_split: dict[str, SplitResults] = {}
+    replicates_by_split: dict[str, dict[str, np.ndarray]] = {}
+    outcome_by_split: dict[str, Outcome] = {}
+    rows_by_plot: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     for split in inputs.tested:
-        case = SplitCase(scores, split)
-        splits[split.name], replicates[split.name] = _measured(case)
-        outcome, stored, of_split, of_ood = (
-            case.outcome,
-            case.stored,
-            case.regions.scores,
-            case.of_ood.scores,
-        )
-        del case  # and all that is cached in it
-        outcomes[split.name] = outcome
-        swept = sweeps.over_tau(split.split, of_split, id_scores, inputs.settings.kept)
-        drawn = {
-            "roc": plots.roc(id_scores, of_ood),
-            "pr": plots.precision_recall(open_set.curve(outcome, -of_split)),
-            "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
-            "confidence": sweeps.over_confidence(
-                split.steps(), stored, scores.stored, tau.threshold, inputs.settings.aupr
-            ),
-        }
-        for kind, of_kind in drawn.items():
-            rows[kind] += [{"split": split.name, "method": name, **row} for row in of_kind]
+        measured = _measure_split(scores, split, map50_by_share)
+        results_by_split[split.name] = measured.results
+        replicates_by_split[split.name] = measured.replicates
+        outcome_by_split[split.name] = measured.outcome
+        for kind, rows in measured.rows_by_plot.items():
+            for row in rows:
+                rows_by_plot[kind].append({"split": split.name, "method": name, **row})
+
+    id_regions_kept = None
+    if len(id_scores):
+        id_regions_kept = float(np.mean(id_scores >= tau.threshold))
+    remarks = [*fitted.remarks, *_leaks(fitted, inputs)]
     results = MethodResults(
-        fitted=fitted.model_copy(update={"remarks": [*fitted.remarks, *_leaks(fitted, inputs)]}),
+        fitted=fitted.model_copy(update={"remarks": remarks}),
         tau=tau.threshold,
         id_regions=len(id_scores),
-        id_regions_kept=share,
-        splits=splits,
-        means=across.means(splits, replicates, inputs.roles.distance),
+        id_regions_kept=id_regions_kept,
+        splits=results_by_split,
+        means=across.means(results_by_split, replicates_by_split, inputs.roles.distance),
         misclassification=across.errors(inputs, id_scores),
         costs=across.costs(inputs, id_scores, tau.threshold),
     )
-    frames = {kind: plots.frame(kind, points) for kind, points in rows.items()}
-    return EvaluatedMethod(results, frames, tau, replicates, outcomes)
+    frames = {kind: plots.frame(kind, rows) for kind, rows in rows_by_plot.items()}
+    return EvaluatedMethod(results, frames, tau, replicates_by_split, outcome_by_split)
 
 
-def _measured(case: SplitCase) -> tuple[SplitResults, dict[str, np.ndarray]]:
-    """The results of all groups of metrics that apply; and replicates by the metrics' names."""
+@dataclass(frozen=True)
+class _MeasuredSplit:
+    """The results of a method on one OOD split.
+
+    Args:
+        results: Results of all groups of metrics that apply.
+        replicates: {metric: ndarray of shape (B,)}.
+        outcome: Outcome of the regions and the objects.
+        rows_by_plot: Rows of each kind of plot, without the names of split and method.
+    """
+
+    results: SplitResults
+    replicates: dict[str, np.ndarray]
+    outcome: Outcome
+    rows_by_plot: dict[str, list[dict[str, Any]]]
+
+
+def _measure_split(
+    method: MethodScores, split: TestSplit, map50_by_share: Mapping[float, float | None]
+) -> _MeasuredSplit:
+    """Measures a method on one OOD split.
+
+    Args:
+        method: The method.
+        split: The split.
+        map50_by_share: mAP50 of the ID split by the share of ID regions that τ keeps.
+    """
+    scored = ScoredSplit(method, split)
+    results, replicates = _group_results(scored)
+    outcome = scored.outcome
+    stored_scores = scored.stored_scores
+    scores = scored.detections.scores
+    ood_scores = scored.ood_detections.scores
+    del scored  # and all that it caches, before the sweeps
+
+    settings = split.inputs.settings
+    id_scores = method.detections.scores
+    swept = sweeps.over_tau(split.open_set, scores, id_scores, settings.kept)
+    tau_rows = [{**row, "map50": map50_by_share.get(row["kept"])} for row in swept]
+    confidence_rows = sweeps.over_confidence(
+        split.steps(), stored_scores, method.stored_scores, method.tau, settings.aupr
+    )
+    rows_by_plot = {
+        "roc": plots.roc(id_scores, ood_scores),
+        "pr": plots.precision_recall(open_set.curve(outcome, -scores)),
+        "tau": tau_rows,
+        "confidence": confidence_rows,
+    }
+    return _MeasuredSplit(results, replicates, outcome, rows_by_plot)
+
+
+def _group_results(scored: ScoredSplit) -> tuple[SplitResults, dict[str, np.ndarray]]:
+    """Results of all groups of metrics that apply, and replicates by the metrics' names."""
     groups: dict[str, GroupResults] = {}
     details: dict[str, Any] = {}
     replicates: dict[str, np.ndarray] = {}
-    weights = case.split.weights
+    weights = scored.split.weights
     for group in GROUPS.values():
-        if group.applies(case):
-            found = {**group.counts(case), **group.values(case, ONCE)}
-            drawn = {} if weights is None else group.values(case, weights)
-            groups[group.name] = GroupResults(
-                values={key: of for key, of in found.items() if not isinstance(of, dict | str)},
-                intervals=intervals.within(drawn),
-                parts={key: of for key, of in found.items() if isinstance(of, dict)},
-                labels={key: of for key, of in found.items() if isinstance(of, str)},
-            )
-            details |= group.details(case)
-            replicates |= {f"{group.prefix}{key}": of for key, of in drawn.items()}
+        if not group.applies(scored):
+            continue
+
+        group_replicates = {}
+        if weights is not None:
+            group_replicates = group.values(scored, weights)
+        for key, values in group_replicates.items():
+            replicates[f"{group.prefix}{key}"] = values
+
+        results = GroupResults(intervals=intervals.within(group_replicates))
+        for key, value in {**group.counts(scored), **group.values(scored, ONCE)}.items():
+            if isinstance(value, dict):
+                results.parts[key] = value
+            elif isinstance(value, str):
+                results.labels[key] = value
+            else:
+                results.values[key] = value
+        groups[group.name] = results
+        details |= group.details(scored)
     return SplitResults(groups=groups, **details), replicates
 
 
 def _leaks(fitted: FittedMethod, inputs: RunInputs) -> list[str]:
-    """A remark on negative prompts that name a category of an OOD test split: those that the method or labels use."""
+    """A remark on negative prompts that name a category of an OOD test split.
+
+    These are the prompts that the method was fitted with or that the detector's labels use.
+    """
     header = inputs.id_split.folder.header
     prompts = {header.classes[column] for column in header.unknown_columns}
     if fitted.name == "neg_label":
-        fitted_on = fitted.state["fitted_on_"]
-        prompts |= {fitted_on["classes"][column] for column in fitted_on["unknown_columns"]}
-    categories = {str(name) for split in inputs.tested for name in set(split.objects.category)}
-    folded = {name.replace("_", " ").casefold() for name in prompts}
-    named = sorted(name for name in categories if name.replace("_", " ").casefold() in folded)
-    if not named:
+        fitted_header = fitted.state["fitted_on_"]
+        prompts |= {fitted_header["classes"][column] for column in fitted_header["unknown_columns"]}
+    folded_prompts = {_folded(prompt) for prompt in prompts}
+
+    categories: set[str] = set()
+    for split in inputs.tested:
+        categories |= {str(category) for category in set(split.objects.category)}
+    leaked = sorted(category for category in categories if _folded(category) in folded_prompts)
+    if not leaked:
         return []
-    listed = ", ".join(named[:LISTED]) + (" and more" if len(named) > LISTED else "")
+
+    listed = ", ".join(leaked[:LISTED])
+    if len(leaked) > LISTED:
+        listed += " and more"
     return [
-        f"negative prompts name {len(named)} of the {len(categories)} categories of the test splits: {listed}"
+        f"negative prompts name {len(leaked)} of the {len(categories)} categories "
+        f"of the test splits: {listed}"
     ]
+
+
+def _folded(name: str) -> str:
+    """A name without differences of case, and of underscores and spaces."""
+    return name.replace("_", " ").casefold()

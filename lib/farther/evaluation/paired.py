@@ -1,4 +1,4 @@
-"""Differences between two evaluations on the same images, beyond chance, from the replicates that they stored.
+"""Differences between two evaluations on the same images, from their stored replicates.
 
 Two methods of one run, one method of two detectors, or the same at two commits: replicates of the
 same draws of images are paired, so that image difficulty cancels out of their difference.
@@ -25,8 +25,8 @@ class Replicates:
     """Replicates of the metrics of one method in one OOD split of one run.
 
     Args:
-        draws: All that the draws of images depend on, by name; replicates of equal draws are
-            paired.
+        draws: Everything that the draws of images depend on, by name; replicates of equal draws
+            are paired.
         metrics: {metric: ndarray of shape (B,)}.
     """
 
@@ -62,38 +62,40 @@ class StoredEvaluation:
         settings = self.report.settings
         file = self._files.replicates(method, split)
         if not settings.replicates:
-            raise DataError(
-                "evaluated without replicates: set evaluate.replicates in params.yaml",
-                file=self._file,
-            )
+            problem = "evaluated without replicates: set evaluate.replicates in params.yaml"
+            raise DataError(problem, file=self._file)
+
         try:
-            id_images, images = (
-                self.report.splits[name].inputs["readable"] for name in (settings.id_split, split)
-            )
+            draws = {
+                "ID images": self.report.splits[settings.id_split].inputs["readable"],
+                "OOD images": self.report.splits[split].inputs["readable"],
+                "number of replicates": settings.replicates,
+                "seed": settings.seed,
+            }
             frame = read_parquet(file)
         except (KeyError, DataError):
             advice = f"run `farther repro evaluate@{self.report.run}`"
             raise DataError(f"no replicates of {method}: {advice}", file=file) from None
-        draws = {
-            "ID images": id_images,
-            "OOD images": images,
-            "number of replicates": settings.replicates,
-        }
-        metrics = {column.name: column.to_numpy() for column in frame}
-        return Replicates({**draws, "seed": settings.seed}, metrics)
+        return Replicates(draws, {column.name: column.to_numpy() for column in frame})
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:
-    """For each metric the 95% interval of second − first, and p; see `farther.metrics.statistics.bootstrap.compare`.
+    """The 95% interval and p of the difference second − first in each metric that both have.
+
+    See `farther.metrics.statistics.bootstrap.compare`.
 
     Raises:
         DataError: the two are of different draws of images, so they are not paired.
     """
-    other = [name for name, drawn in first.draws.items() if second.draws.get(name) != drawn]
-    if other:
-        raise DataError(f"the two differ in {' and '.join(other)}, so they are not paired")
-    return {
-        name: bootstrap.compare(second.metrics[name], first.metrics[name])
-        for name in first.metrics
-        if name in second.metrics
-    }
+    different = []
+    for name, value in first.draws.items():
+        if second.draws.get(name) != value:
+            different.append(name)
+    if different:
+        raise DataError(f"the two differ in {' and '.join(different)}, so they are not paired")
+
+    differences = {}
+    for name in first.metrics:
+        if name in second.metrics:
+            differences[name] = bootstrap.compare(second.metrics[name], first.metrics[name])
+    return differences

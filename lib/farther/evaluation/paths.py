@@ -2,21 +2,37 @@
 
 Below the artifacts folder:
 
-    splits/<benchmark>/roles.json            which splits are tested, shifted or pseudo-OOD
-    splits/<benchmark>/<split>/images.parquet, objects.parquet regions/<run>/<split>/
-    detections thresholds/<run>.json                    operating threshold t* truth/<run>.parquet
-    true classes of the detections it was chosen from fitted/<run>/methods.json                the
-    methods; see `farther.scoring.fitted` fitted/<run>/<method>/method.json        a method's
-    parameters, or why it does not apply scores/<run>/<method>/<split>.parquet    its scores
-    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see
-    `farther.tables.annotations` metrics/<run>/, plots/<run>/, evaluation/<run>.json,
-    evaluation/<run>/    see `farther.evaluation.evaluate`
-    evaluation/<run>/methods/<method>/threshold.json     a method's threshold τ choices/<run>.json
-    what to deploy; see `farther.evaluation.deploy.results` proposals/<run>/<source>/<split>/
-    class-agnostic boxes with an objectness recovered/<run>/results.json             what they find;
-    see `farther.evaluation.proposals` with_proposals/<run>/<method>.json       metrics of the
-    method's detections and them together recovered/<run>/called/<source>/<split>.parquet    those
-    called unknown (`farther.tables.called.CalledProposals`)
+    splits/<benchmark>/roles.json
+        the splits that are tested, shifted or pseudo-OOD
+    splits/<benchmark>/<split>/images.parquet, objects.parquet
+    regions/<run>/<split>/
+        detections
+    thresholds/<run>.json
+        operating threshold t*
+    truth/<run>.parquet
+        true classes of the detections it was chosen from
+    fitted/<run>/methods.json
+        the methods; see `farther.scoring.fitted`
+    fitted/<run>/<method>/method.json
+        a method's parameters, or why it does not apply
+    scores/<run>/<method>/<split>.parquet
+        its scores
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
+        see `farther.tables.annotations`
+    metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/
+        see `farther.evaluation.evaluate`
+    evaluation/<run>/methods/<method>/threshold.json
+        a method's threshold τ
+    choices/<run>.json
+        the setting to deploy; see `farther.evaluation.deploy.results`
+    proposals/<run>/<source>/<split>/
+        class-agnostic boxes with an objectness
+    recovered/<run>/results.json
+        unknown objects that they recover; see `farther.evaluation.proposals`
+    recovered/<run>/called/<source>/<split>.parquet
+        those called unknown (`farther.tables.called.CalledProposals`)
+    with_proposals/<run>/<method>.json
+        metrics of the method's detections and the proposals together
 """
 
 from __future__ import annotations
@@ -31,11 +47,11 @@ from farther.tables.schema import read_typed
 
 @dataclass(frozen=True)
 class Roles:
-    """What the splits of a benchmark besides the ID splits are for.
+    """The roles of the splits of a benchmark besides the ID splits.
 
     Args:
         test: The OOD splits that results are reported on, in the order of params.yaml.
-        distance: "near", "far" or "farther" of each of them.
+        distance: "near", "far" or "farther" of each OOD split.
         similar: Groups of ID classes that are easily confused.
         shifted: Severity of each shifted split.
         shifted_val: Severity of each split of shifted validation images.
@@ -82,7 +98,7 @@ class RunFiles:
 
     @property
     def roles(self) -> Roles:
-        """What the benchmark's splits are for.
+        """The roles of the benchmark's splits.
 
         Raises:
             DataError: `curate` did not write it.
@@ -155,13 +171,19 @@ class RunFiles:
         return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
 
     def replicates(self, method: str, split: str) -> Path:
-        """The table of the bootstrap replicates of a method's metrics in a split: one column per metric."""
+        """The table of bootstrap replicates of a method's metrics in a split, one column each."""
         return inside(self.results, f"methods/{method}/{split}.replicates.parquet")
 
     def region_outcomes(self, method: str, split: str) -> Path:
-        """The table of the outcomes of the split's detections under a method (`farther.tables.RegionOutcomes`)."""
+        """The table of the outcomes of the split's detections under a method.
+
+        See `farther.tables.RegionOutcomes`.
+        """
         return inside(self.outcomes, f"{method}/{split}.parquet")
 
     def object_outcomes(self, method: str, split: str) -> Path:
-        """The table of the outcomes of the split's objects under a method (`farther.tables.ObjectOutcomes`)."""
+        """The table of the outcomes of the split's objects under a method.
+
+        See `farther.tables.ObjectOutcomes`.
+        """
         return inside(self.outcomes, f"{method}/{split}.objects.parquet")

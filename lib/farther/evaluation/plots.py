@@ -13,17 +13,23 @@ import polars.selectors as cs
 from farther.metrics import ood
 from farther.metrics.precision_recall import PrecisionRecallCurve
 
-#: Columns of each plot file.
 _CURVE = {"split": pl.String, "method": pl.String, "x": pl.Float64, "y": pl.Float64}
+
+#: Columns of each plot file.
 SCHEMAS: dict[str, dict[str, Any]] = {
     "roc": _CURVE,
     "pr": _CURVE,
     "tau": {
         "split": pl.String,
         "method": pl.String,
-        **dict.fromkeys(
-            ("kept", "tau", "nose", "p_u", "r_u", "fn_missed", "ap_u", "ap_u_11"), pl.Float64
-        ),
+        "kept": pl.Float64,
+        "tau": pl.Float64,
+        "nose": pl.Float64,
+        "p_u": pl.Float64,
+        "r_u": pl.Float64,
+        "fn_missed": pl.Float64,
+        "ap_u": pl.Float64,
+        "ap_u_11": pl.Float64,
         "aose": pl.Int64,
         "map50": pl.Float64,
     },
@@ -31,22 +37,21 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "split": pl.String,
         "t": pl.Float64,
         "method": pl.String,
-        **dict.fromkeys(
-            (
-                "no_detection",
-                "auroc",
-                "fpr95",
-                "nose",
-                "ap_u",
-                "p_u",
-                "r_u",
-                "fn_missed",
-                "ap_u_11",
-            ),
-            pl.Float64,
-        ),
+        "no_detection": pl.Float64,
+        "auroc": pl.Float64,
+        "fpr95": pl.Float64,
+        "nose": pl.Float64,
+        "ap_u": pl.Float64,
+        "p_u": pl.Float64,
+        "r_u": pl.Float64,
+        "fn_missed": pl.Float64,
+        "ap_u_11": pl.Float64,
         "aose": pl.Int64,
-        **dict.fromkeys(("aupr_in", "aupr_out", "detection_error", "map50", "map"), pl.Float64),
+        "aupr_in": pl.Float64,
+        "aupr_out": pl.Float64,
+        "detection_error": pl.Float64,
+        "map50": pl.Float64,
+        "map": pl.Float64,
     },
     "wilderness": {"recall": pl.String, "ratio": pl.Float64, "impact": pl.Float64},
     "reliability": {"confidence": pl.Float64, "performance": pl.Float64, "detections": pl.Int64},
@@ -72,13 +77,18 @@ def write_csv(folder: Path, frames: Mapping[str, pl.DataFrame]) -> None:
 
 
 def roc(id_scores: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
-    """Points of the ROC curve; none where a side is empty."""
-    return _points(*ood.roc(id_scores, scores)) if len(id_scores) and len(scores) else []
+    """Points of the ROC curve; an empty list where a side is empty."""
+    if not len(id_scores) or not len(scores):
+        return []
+    false_positive_rate, true_positive_rate = ood.roc(id_scores, scores)
+    return _points(false_positive_rate, true_positive_rate)
 
 
 def precision_recall(curve: PrecisionRecallCurve | None) -> list[dict[str, float]]:
-    """Points of a precision–recall curve; none where there is no curve."""
-    return [] if curve is None or not len(curve.recall) else _points(curve.recall, curve.precision)
+    """Points of a precision–recall curve; an empty list where there is no curve."""
+    if curve is None or not len(curve.recall):
+        return []
+    return _points(curve.recall, curve.precision)
 
 
 def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -86,12 +96,15 @@ def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.n
     if len(x) <= points:
         return x, y
     length = np.cumsum(np.abs(np.diff(x, prepend=x[0])) + np.abs(np.diff(y, prepend=y[0])))
-    chosen = np.searchsorted(length, np.linspace(0, length[-1], points - 1))
-    chosen = np.unique(np.append(chosen, len(x) - 1))
-    return x[chosen], y[chosen]
+    rows = np.searchsorted(length, np.linspace(0, length[-1], points - 1))
+    rows = np.unique(np.append(rows, len(x) - 1))
+    return x[rows], y[rows]
 
 
 def _points(x: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
-    return [
-        {"x": a, "y": b} for a, b in zip(*(values.tolist() for values in thin(x, y)), strict=True)
-    ]
+    """A thinned curve as rows."""
+    thin_x, thin_y = thin(x, y)
+    rows = []
+    for point_x, point_y in zip(thin_x.tolist(), thin_y.tolist(), strict=True):
+        rows.append({"x": point_x, "y": point_y})
+    return rows

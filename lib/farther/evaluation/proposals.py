@@ -1,4 +1,4 @@
-"""What the proposals of a run find of the unknown objects that its detections miss."""
+"""Unknown objects that a run's detections miss and its proposals recover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from farther.evaluation.reviewed_images import (
     with_unlabelled,
 )
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, ResultsWithProposals
+from farther.evaluation.with_proposals import (
+    MethodWithProposals,
+    ResultsWithProposals,
+    UnknownProposals,
+)
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import (
@@ -34,6 +38,7 @@ from farther.metrics.open_set.proposals import (
     best_of_each_image,
     thresholds,
 )
+from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
 from farther.tables import Regions, RegionsFolder
@@ -44,7 +49,13 @@ POINTS = 60
 
 
 class FrocPoint(Stored):
-    """A FROC curve at a rate of false alarms: shares of unknown objects that are recovered, and still missed."""
+    """A point of a FROC curve.
+
+    Args:
+        alarms: False alarms per ID image.
+        recovered, still_missed: Shares of the unknown objects.
+        interval: 95% interval of `still_missed`.
+    """
 
     alarms: float
     recovered: float | None
@@ -59,10 +70,10 @@ class RecoveredObjects(MetricValues):
     `ar@100`, by size).
 
     Args:
-        froc: At each rate asked for.
-        curve: Alarms per ID image and share still missed, for drawing.
-        by_size: {size: objects, missed and still missed, as shares}.
-        by_category: The same of each category.
+        froc: The FROC curve at each rate of the settings.
+        curve: False alarms per ID image and share still missed, for drawing.
+        by_size: Size → number of objects, and the shares missed and still missed.
+        by_category: Category → number of objects, and the shares missed and still missed.
     """
 
     froc: list[FrocPoint] = Field(default_factory=list)
@@ -75,18 +86,19 @@ class SourceResults(Stored):
     """A source of proposals, which are called unknown by their objectness alone.
 
     Args:
-        kind: Of the source.
+        kind: Kind of the source.
         rule: "objectness": in all ID images; "reviewed": without those in which reviewers saw
             unlabelled objects.
-        threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for;
-            None: all proposals.
+        threshold: τ_o, chosen on the calibration split for the rate of false alarms of the
+            settings; None where all proposals are called unknown.
         alarms: False alarms per image of the ID test split at τ_o.
         alarms_interval: Its 95% interval.
         proposals: Proposals per image of the ID test split that lie on no detection.
-        splits: By OOD split.
-        distances: By distance: near, far, farther.
+        splits: Recovered objects by OOD split.
+        distances: Recovered objects by distance: near, far, farther.
         methods: Method → OOD split → metrics of detections and proposals together, which are stored
-            apart (`farther.evaluation.with_proposals.KeptMethod`); {} where the rule is "reviewed".
+            apart (`farther.evaluation.with_proposals.ResultsWithProposals`); {} where the rule is
+            "reviewed".
     """
 
     kind: str
@@ -101,10 +113,13 @@ class SourceResults(Stored):
 
 
 class RecoveredRun(Stored):
-    """The content of `recovered/<run>/results.json`: the rate that τ_o is chosen for, a match's IoU, and each source.
+    """The content of `recovered/<run>/results.json`.
 
-    A source that is also measured without ID images that show unlabelled objects has a second
-    entry, "<source>, reviewed".
+    Args:
+        asked_alarms: The rate of false alarms that τ_o is chosen for.
+        iou: Smallest IoU of a match.
+        sources: Results by source. A source that is also measured without ID images that show
+            unlabelled objects has a second entry, "<source>, reviewed".
     """
 
     asked_alarms: float
@@ -113,7 +128,7 @@ class RecoveredRun(Stored):
 
 
 def read_recovered(files: RunFiles) -> RecoveredRun | None:
-    """What a run's proposals find, by themselves and with each method; None where it has none.
+    """Results of a run's proposals, by themselves and with each method; None without proposals.
 
     Args:
         files: Paths of the run's files.
@@ -135,8 +150,8 @@ def read_recovered(files: RunFiles) -> RecoveredRun | None:
 
 
 @dataclass(frozen=True)
-class Proposed:
-    """A split with the proposals of one source that lie on no detection.
+class SourceOnSplit:
+    """A split with the proposals of one source.
 
     Args:
         split: Images and objects of the split.
@@ -154,23 +169,31 @@ class Proposed:
 
     @property
     def images(self) -> frozenset[str]:
-        """The images that count."""
+        """The images that count for false alarms."""
         return self.split.images.difference(self.left_out)
 
     @cached_property
     def alarms(self) -> Regions:
-        """The proposals that lie on no detection."""
+        """The proposals that lie on no detection, in the images that count."""
         alarms = self.proposals[beside(self.proposals, self.detections, self.iou)]
-        return alarms[~is_among(alarms.image_id, self.left_out)] if self.left_out else alarms
+        if not self.left_out:
+            return alarms
+        return alarms[~is_among(alarms.image_id, self.left_out)]
 
     def recovery(self) -> Recovery:
-        """Its unknown objects; see `Recovery`."""
+        """The unknown objects, and the proposals that find them; see `Recovery`."""
         rules = MatchingRules(self.iou, known_classes=self.split.known_classes)
         return Recovery.of(self.split.objects, self.detections, self.proposals, rules)
 
-    def called(self, tau: float) -> CalledIn:
-        """The proposals on no detection that are above τ_o."""
-        return CalledIn.of(self.split, self.detections, self.proposals, tau, self.iou)
+    def average_recall(self) -> dict[str, float | None]:
+        """AR@k of the proposals; see `farther.metrics.open_set.proposals.average_recall`."""
+        return average_recall(
+            self.split.objects, self.proposals, known_classes=self.split.known_classes
+        )
+
+    def called_unknown(self, tau: float) -> UnknownProposals:
+        """The proposals above τ_o that lie on no detection."""
+        return UnknownProposals.of(self.split, self.detections, self.proposals, tau, self.iou)
 
 
 def evaluate_proposals(
@@ -194,41 +217,35 @@ def evaluate_proposals(
         DataError: an input is absent or wrong.
     """
     inputs = RunInputs(files, files.roles, settings)
-    splits: dict[str, RunSplit] = {
-        settings.calibration_split: RunSplit(files, settings.calibration_split)
-    }
-    splits |= {split.name: split for split in (inputs.id_split, *inputs.tested)}
-    detections = {name: split.regions(inputs.threshold) for name, split in splits.items()}
-
-    id_splits = (settings.calibration_split, settings.id_split)
-    decisions = reviewed_file(files.benchmark, files.root.parent)
-    check_reviewed(
-        decisions, {name: splits[name].table.image_id for name in id_splits if name in splits}
-    )
-    unlabelled = with_unlabelled(decisions, id_splits)
+    calibration_split = RunSplit(files, settings.calibration_split)
+    splits: dict[str, RunSplit] = {calibration_split.name: calibration_split}
+    for split in (inputs.id_split, *inputs.tested):
+        splits[split.name] = split
+    detections_by_split = {name: split.regions(inputs.threshold) for name, split in splits.items()}
+    unlabelled_images = _unlabelled_images(files, splits, settings)
 
     results_by_source = {}
     for name, source in sources.items():
-        proposed_by_split = {}
+        on_splits = {}
         for split_name, split in splits.items():
             proposals = read_proposals(files, name, source, split_name, others)
-            proposed = Proposed(split, detections[split_name], proposals, settings.iou)
-            proposed_by_split[split_name] = proposed
+            detections = detections_by_split[split_name]
+            on_splits[split_name] = SourceOnSplit(split, detections, proposals, settings.iou)
 
-        results = _source(source.name, proposed_by_split, files, settings)
+        results = _evaluate_source(source.name, on_splits, files, settings)
         results_by_source[name] = results
 
         if tables is not None:
-            called_splits = (inputs.id_split, *inputs.tested)
-            with_boxes = [split.name for split in called_splits if split.has_boxes]
-            _write_called(tables / name, proposed_by_split, with_boxes, results.threshold)
+            stored_splits = [inputs.id_split, *inputs.tested]
+            with_boxes = [split.name for split in stored_splits if split.has_boxes]
+            _write_called(tables / name, on_splits, with_boxes, results.threshold)
 
-        if unlabelled is not None:
-            reviewed_by_split = {}
-            for split_name, proposed in proposed_by_split.items():
-                left_out = unlabelled.get(split_name, ())
-                reviewed_by_split[split_name] = replace(proposed, left_out=left_out)
-            reviewed = _source(source.name, reviewed_by_split, files, settings)
+        if unlabelled_images is not None:
+            reviewed_splits = {}
+            for split_name, on_split in on_splits.items():
+                left_out = unlabelled_images.get(split_name, ())
+                reviewed_splits[split_name] = replace(on_split, left_out=left_out)
+            reviewed = _evaluate_source(source.name, reviewed_splits, files, settings)
             reviewed.rule = REVIEWED
             results_by_source[f"{name}, {REVIEWED}"] = reviewed
 
@@ -239,24 +256,38 @@ def evaluate_proposals(
     )
 
 
+def _unlabelled_images(
+    files: RunFiles, splits: Mapping[str, RunSplit], settings: EvaluationSettings
+) -> dict[str, set[str]] | None:
+    """ID images in which reviewers saw unlabelled objects, by split; None without such images.
+
+    Raises:
+        DataError: decisions are about images that a split does not have, or are damaged.
+    """
+    decisions = reviewed_file(files.benchmark, files.root.parent)
+    id_splits = (settings.calibration_split, settings.id_split)
+    check_reviewed(decisions, {name: splits[name].table.image_id for name in id_splits})
+    return with_unlabelled(decisions, id_splits)
+
+
 def _write_called(
     folder: Path,
-    proposed_by_split: Mapping[str, Proposed],
+    on_splits: Mapping[str, SourceOnSplit],
     splits: Sequence[str],
     threshold: float | None,
 ) -> None:
     """Writes the proposals that are called unknown, `<split>.parquet`, of some splits.
 
     Args:
-        folder: Of the source.
-        proposed_by_split: The splits with the source's proposals.
+        folder: Folder of the source.
+        on_splits: The splits with the source's proposals.
         splits: Names of the splits to write.
         threshold: τ_o; None where all proposals are called unknown.
     """
     tau = -np.inf if threshold is None else threshold
     for split_name in splits:
-        proposed = proposed_by_split[split_name]
-        table = proposed.called(tau).table(proposed.split)
+        on_split = on_splits[split_name]
+        table = on_split.called_unknown(tau).table(on_split.split)
         table.write(folder / f"{split_name}.parquet")
 
 
@@ -267,11 +298,11 @@ def read_proposals(
     split: str,
     others: Callable[[str], RunFiles] | None = None,
 ) -> Regions:
-    """The proposals of a source in a split: those stored, or what another run detects there.
+    """The proposals of a source in a split: those stored, or another run's detections.
 
     Args:
         files: Paths of the run's files.
-        name: Of the source.
+        name: Name of the source.
         source: The source.
         split: Name of the split.
         others: Files of another run, by its name; needed for `second_detector`.
@@ -291,17 +322,17 @@ def read_proposals(
 def _read(path: Path) -> Regions:
     """Regions of a folder without logits and further columns."""
     folder = RegionsFolder(path)
-    parts = []
+    batches = []
     for batch in folder.batches([]):
         without_logits = batch.frame.drop("logits", strict=False)
-        parts.append(batch.with_frame(without_logits))
-    if not parts:
+        batches.append(batch.with_frame(without_logits))
+    if not batches:
         return Regions.empty(folder.header)
-    return Regions.concatenate(parts)
+    return Regions.concatenate(batches)
 
 
 def suppressed(regions: Regions, source: Source) -> Regions:
-    """Detections as proposals: the better one of two that overlap, whatever their classes, the best of each image.
+    """Detections as proposals: the best of each image after NMS across classes.
 
     Args:
         regions: Detections.
@@ -313,120 +344,203 @@ def suppressed(regions: Regions, source: Source) -> Regions:
     sides = regions.box[:, 2:] - regions.box[:, :2]
     large = regions[sides.min(axis=1) >= source.smallest]
     _, (image,) = image_numbers(large.image_id)
-    box, score = (
-        torch.from_numpy(large.box.astype(np.float64)),
-        torch.from_numpy(large.score.astype(np.float64)),
-    )
-    kept = large[np.sort(batched_nms(box, score, torch.from_numpy(image), source.iou).numpy())]
-    return kept[best_of_each_image(kept, source.most)]
+    boxes = torch.from_numpy(large.box.astype(np.float64))
+    scores = torch.from_numpy(large.score.astype(np.float64))
+    rows = batched_nms(boxes, scores, torch.from_numpy(image), source.iou).numpy()
+    proposals = large[np.sort(rows)]
+    return proposals[best_of_each_image(proposals, source.most)]
 
 
-def _source(
-    kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings: EvaluationSettings
+@dataclass(frozen=True)
+class _FalseAlarms:
+    """Proposals of a source in the images of the ID test split that lie on no detection.
+
+    Args:
+        objectness: ndarray of shape (F,).
+        image_id: Their images, object array of shape (F,).
+        images: Number of the ID images that count.
+        draws: Draws of the ID images; None without replicates.
+        tau: τ_o, above which a proposal is called unknown.
+    """
+
+    objectness: np.ndarray
+    image_id: np.ndarray
+    images: int
+    draws: ImageDraws | None
+    tau: float
+
+    @property
+    def per_image(self) -> float:
+        """False alarms per image at τ_o."""
+        return float((self.objectness > self.tau).sum()) / self.images
+
+    def per_image_interval(self) -> Interval:
+        """95% interval of `per_image`; None without replicates."""
+        if self.draws is None:
+            return None
+        alarms = self.draws.rows(self.image_id[self.objectness > self.tau])
+        return bootstrap.interval(alarms.total() / self.images)
+
+    def thresholds(self, rates: Sequence[float]) -> np.ndarray:
+        """τ_o at each rate of false alarms per image, ndarray of shape (rates,)."""
+        return thresholds(self.objectness, rates, self.images)[:, 0]
+
+    def drawn_thresholds(self, rates: Sequence[float], draws: ImageDraws) -> np.ndarray:
+        """τ_o at each rate in each replicate, ndarray of shape (rates, B)."""
+        columns = draws.places(self.image_id)
+        return thresholds(self.objectness, rates, self.images, draws.weights, columns)
+
+
+def _evaluate_source(
+    kind: str,
+    on_splits: Mapping[str, SourceOnSplit],
+    files: RunFiles,
+    settings: EvaluationSettings,
 ) -> SourceResults:
     """Results of a source whose proposals are read."""
-    asked, roles = settings.proposals, files.roles
-    calibration, id_split = tables[settings.calibration_split], tables[settings.id_split]
-    tau = float(thresholds(calibration.alarms.score, [asked.alarms], len(calibration.images))[0, 0])
-    alarms, images = id_split.alarms, len(id_split.images)
-    id_draws = settings.draws(id_split.images)
-    above = alarms.score > tau
-    counted = [name for name in roles.test if name in tables and tables[name].split.has_boxes]
-    recoveries = {name: tables[name].recovery() for name in counted}
-    found = {}
-    for name in counted:
-        one = tables[name]
-        results = _objects(
-            recoveries[name], one.split.images, alarms, id_draws, images, tau, settings
-        )
-        recall = average_recall(
-            one.split.objects, one.proposals, known_classes=one.split.known_classes
-        )
-        found[name] = results.model_copy(update={"values": {**results.values, **recall}})
-    by_distance = {}
-    for distance in dict.fromkeys(roles.distance[name] for name in counted):
-        members = [name for name in counted if roles.distance[name] == distance]
-        every = [f"{name}/{image}" for name in members for image in tables[name].split.images]
+    roles = files.roles
+    false_alarms = _false_alarms(on_splits, settings)
+    with_boxes = {}
+    for name in roles.test:
+        if name in on_splits and on_splits[name].split.has_boxes:
+            with_boxes[name] = on_splits[name]
+    recoveries = {name: on_split.recovery() for name, on_split in with_boxes.items()}
+
+    results_by_split = {}
+    for name, on_split in with_boxes.items():
+        images = on_split.split.images
+        results = _recovered_objects(recoveries[name], images, false_alarms, settings)
+        values = {**results.values, **on_split.average_recall()}
+        results_by_split[name] = results.model_copy(update={"values": values})
+
+    results_by_distance = {}
+    for distance in dict.fromkeys(roles.distance[name] for name in with_boxes):
+        members = [name for name in with_boxes if roles.distance[name] == distance]
+        names_of_images: list[str] = []
+        for name in members:
+            images = with_boxes[name].split.images
+            names_of_images.extend(f"{name}/{image}" for image in images)
         joined = Recovery.joined([(name, recoveries[name]) for name in members])
-        by_distance[distance] = _objects(joined, every, alarms, id_draws, images, tau, settings)
-    drawn = None if id_draws is None else id_draws.rows(alarms.image_id[above]).total() / images
+        results_by_distance[distance] = _recovered_objects(
+            joined, names_of_images, false_alarms, settings
+        )
+
     return SourceResults(
         kind=kind,
-        threshold=None if np.isinf(tau) else tau,
-        alarms=float(above.sum()) / images,
-        alarms_interval=None if drawn is None else intervals.within({"alarms": drawn})["alarms"],
-        proposals=len(alarms) / images,
-        splits=found,
-        distances=by_distance,
+        threshold=None if np.isinf(false_alarms.tau) else false_alarms.tau,
+        alarms=false_alarms.per_image,
+        alarms_interval=false_alarms.per_image_interval(),
+        proposals=len(false_alarms.objectness) / false_alarms.images,
+        splits=results_by_split,
+        distances=results_by_distance,
     )
 
 
-def _objects(
-    objects: Recovery,
-    names: Sequence[str] | frozenset[str],
-    alarms: Regions,
-    id_draws: ImageDraws | None,
-    images: int,
-    tau: float,
+def _false_alarms(
+    on_splits: Mapping[str, SourceOnSplit], settings: EvaluationSettings
+) -> _FalseAlarms:
+    """False alarms on the ID test split, with τ_o chosen on the calibration split."""
+    calibration = on_splits[settings.calibration_split]
+    rates = [settings.proposals.alarms]
+    tau = thresholds(calibration.alarms.score, rates, len(calibration.images))[0, 0]
+
+    id_split = on_splits[settings.id_split]
+    return _FalseAlarms(
+        objectness=id_split.alarms.score,
+        image_id=id_split.alarms.image_id,
+        images=len(id_split.images),
+        draws=settings.draws(id_split.images),
+        tau=float(tau),
+    )
+
+
+def _recovered_objects(
+    recovery: Recovery,
+    images: Collection[str],
+    false_alarms: _FalseAlarms,
     settings: EvaluationSettings,
 ) -> RecoveredObjects:
-    """What is recovered of some objects, in images of these names."""
+    """Results on the unknown objects of some images.
+
+    Args:
+        recovery: The objects.
+        images: Names of the images.
+        false_alarms: False alarms on the ID test split.
+        settings: How runs are evaluated.
+    """
+    tau = false_alarms.tau
     rates = settings.proposals.rates
-    at_rates = thresholds(alarms.score, rates, images)[:, 0]
-    values = plain(objects.found(np.array([tau])))
-    froc = [plain(objects.found(np.array([one]))) for one in at_rates]
-    within: dict[str, Interval] = {}
-    of_rates: list[Interval] = [None] * len(rates)
-    if id_draws is not None:
-        draws = settings.draws(names, settings.seed + 1)
-        assert draws is not None
-        place = draws.places(objects.image_id)
-        drawn = objects.found(np.full(settings.replicates, tau), draws.weights, place)
-        within = intervals.within(drawn)
-        each = thresholds(
-            alarms.score, rates, images, id_draws.weights, id_draws.places(alarms.image_id)
-        )
-        for k, of_rate in enumerate(each):
-            still = objects.found(of_rate, draws.weights, place)["still_missed"]
-            of_rates[k] = intervals.within({"still_missed": still})["still_missed"]
-    points = [
-        FrocPoint(
+    value_intervals: dict[str, Interval] = {}
+    rate_intervals: list[Interval] = [None] * len(rates)
+    draws = settings.draws(images, settings.seed + 1)
+    if draws is not None and false_alarms.draws is not None:
+        columns = draws.places(recovery.image_id)
+        replicates = recovery.found(np.full(settings.replicates, tau), draws.weights, columns)
+        value_intervals = intervals.within(replicates)
+        drawn_thresholds = false_alarms.drawn_thresholds(rates, false_alarms.draws)
+        for number, rate_thresholds in enumerate(drawn_thresholds):
+            replicates = recovery.found(rate_thresholds, draws.weights, columns)
+            rate_intervals[number] = bootstrap.interval(replicates["still_missed"])
+
+    froc = []
+    rate_taus = false_alarms.thresholds(rates)
+    for rate, rate_tau, interval in zip(rates, rate_taus, rate_intervals, strict=True):
+        shares = _shares(recovery, rate_tau)
+        point = FrocPoint(
             alarms=rate,
-            recovered=one["recovered"],
-            still_missed=one["still_missed"],
+            recovered=shares["recovered"],
+            still_missed=shares["still_missed"],
             interval=interval,
         )
-        for rate, one, interval in zip(rates, froc, of_rates, strict=True)
-    ]
+        froc.append(point)
+
+    by_size = {}
+    for size in AREA_RANGES:
+        by_size[size] = _group_shares(recovery[recovery.size == size], tau)
+    by_category = {}
+    for category in np.unique(recovery.category.astype(str)):
+        of_category = recovery[recovery.category == category]
+        by_category[str(category)] = _group_shares(of_category, tau)
+
     return RecoveredObjects(
-        values={"objects": len(objects.missed), **values},
-        intervals=within,
-        froc=points,
-        curve=_curve(objects, alarms.score, images, max(rates)),
-        by_size={name: _part(objects[objects.size == name], tau) for name in AREA_RANGES},
-        by_category={
-            str(name): _part(objects[objects.category == name], tau)
-            for name in np.unique(objects.category.astype(str))
-        },
+        values={"objects": len(recovery.missed), **_shares(recovery, tau)},
+        intervals=value_intervals,
+        froc=froc,
+        curve=_curve(recovery, false_alarms, max(rates)),
+        by_size=by_size,
+        by_category=by_category,
     )
 
 
-def _part(objects: Recovery, tau: float) -> dict[str, float | None]:
-    found = plain(objects.found(np.array([tau])))
+def _shares(recovery: Recovery, tau: float) -> dict[str, float | None]:
+    """Shares of objects that are missed, still missed and recovered at τ_o."""
+    return plain(recovery.found(np.array([tau])))
+
+
+def _group_shares(recovery: Recovery, tau: float) -> dict[str, float | None]:
+    """Number of a group of objects, and the shares missed without and with proposals."""
+    shares = _shares(recovery, tau)
     return {
-        "objects": len(objects.missed),
-        "missed": found["missed"],
-        "still_missed": found["still_missed"],
+        "objects": len(recovery.missed),
+        "missed": shares["missed"],
+        "still_missed": shares["still_missed"],
     }
 
 
 def _curve(
-    objects: Recovery, alarms: np.ndarray, images: int, most: float
+    recovery: Recovery, false_alarms: _FalseAlarms, largest_rate: float
 ) -> list[tuple[float, float]]:
-    """Alarms per image and share still missed, from none to the largest rate."""
-    if not len(objects.missed):
+    """Alarms per image and share still missed, from no alarms to the largest rate."""
+    if not len(recovery.missed):
         return []
-    asked = [0.0, *(np.geomspace(min(0.01, most / 10), most, POINTS - 1).tolist() if most else ())]
-    at = thresholds(alarms, asked, images)[:, 0]
-    still = [plain(objects.found(np.array([one])))["still_missed"] for one in at]
-    return [(round(rate, 5), round(share, 6)) for rate, share in zip(asked, still, strict=True)]
+    rates = [0.0]
+    if largest_rate:
+        smallest_rate = min(0.01, largest_rate / 10)
+        rates.extend(np.geomspace(smallest_rate, largest_rate, POINTS - 1).tolist())
+
+    points = []
+    for rate, tau in zip(rates, false_alarms.thresholds(rates), strict=True):
+        still_missed = _shares(recovery, tau)["still_missed"]
+        assert still_missed is not None  # there are objects
+        points.append((round(rate, 5), round(still_missed, 6)))
+    return points

@@ -1,7 +1,7 @@
-"""The content of `evaluation/<run>.json`, typed: written by the stage `evaluate`, read by reports and commands.
+"""The typed content of `evaluation/<run>.json`.
 
-Values are fractions, None where they are not defined. Maps have names as keys: of metrics, methods,
-splits, classes.
+The stage `evaluate` writes it, reports and commands read it. Values are fractions, None where they
+are not defined. The keys of maps are names of metrics, methods, splits or classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Interval = tuple[float, float] | None
 
 
 class Stored(Schema):
-    """Base of what is stored: no further fields, and lists of JSON for tuples."""
+    """Base of stored content: no further fields, and lists of JSON for tuples."""
 
     model_config = ConfigDict(strict=False, extra="forbid")
 
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=Stored)
 
 
 class MetricValues(Stored):
-    """Some metrics, with their counts.
+    """Values of metrics, and the counts that they are computed from.
 
     Args:
         values: Values and counts by key.
@@ -53,14 +53,14 @@ class ClosedSetResults(MetricValues):
     """Metrics of known classes on the ID split; see `farther.metrics.closed_set`.
 
     Args:
-        per_class: ap, ap50, ar and objects of each class.
+        per_class: Class → ap, ap50, ar and objects.
     """
 
     per_class: dict[str, dict[str, Number]] = Field(default_factory=dict)
 
 
 class KindOfError(Stored):
-    """Errors of a kind on known objects: their number, and what correcting them adds to AP."""
+    """Errors of one kind on known objects: their number, and the AP gained by correcting them."""
 
     count: int
     gain: float | None
@@ -68,7 +68,12 @@ class KindOfError(Stored):
 
 
 class ErrorBudget(Stored):
-    """Errors of a detector on the known objects of the ID split: AP at the IoU of the evaluation, and each kind."""
+    """Errors of a detector on the known objects of the ID split.
+
+    Args:
+        ap: AP at the IoU of the evaluation.
+        kinds: Kind of error → its errors.
+    """
 
     ap: float | None
     kinds: dict[str, KindOfError]
@@ -81,7 +86,13 @@ class ClassifierResults(MetricValues):
 
 
 class Impact(Stored):
-    """Wilderness impact at one recall: over the wilderness ratios, their means, and the classes that reach it."""
+    """Wilderness impact at one recall.
+
+    Args:
+        impact, impact_by_precision: At each wilderness ratio.
+        average_impact, average_impact_by_precision: Means over the ratios.
+        classes: Number of classes that reach the recall.
+    """
 
     impact: list[float | None]
     impact_by_precision: list[float | None]
@@ -103,7 +114,10 @@ class ErrorCauses(Stored):
 
 
 class BestThresholds(Stored):
-    """Thresholds with the largest F_β: lists over wilderness ratios by part, of classes and as means."""
+    """Thresholds with the largest F_β, as means and of each class.
+
+    Each maps a part of the measure to a list over wilderness ratios.
+    """
 
     mean: dict[str, list[float]] | None
     classes: dict[str, dict[str, list[float]]]
@@ -117,21 +131,26 @@ class OperatingPoints(Stored):
 
 
 class Margins(Stored):
-    """Class minus background probability of detections: shares in bins, and mean, sd, rejected, detections by class."""
+    """Class minus background probability of detections.
+
+    Args:
+        histogram: Share of the detections in each bin.
+        classes: Class → mean, sd, rejected and detections.
+    """
 
     histogram: list[float]
     classes: dict[str, dict[str, Number]]
 
 
 class BackgroundResults(MetricValues):
-    """Correct detections of known objects against detections of unknown objects, by their margins."""
+    """Margins of correct detections of known objects, and of detections of unknown objects."""
 
     known: Margins
     unknown: Margins
 
 
 class WildernessResults(Stored):
-    """Effect of images without known objects on a detector; see `farther.evaluation.wilderness`."""
+    """Effect of images without known objects; see `farther.evaluation.wilderness`."""
 
     ratio: float
     map_closed: float | None
@@ -147,7 +166,10 @@ class WildernessResults(Stored):
 
 
 class Reliability(Stored):
-    """A reliability diagram: one entry per confidence bin; see `farther.metrics.self_awareness.reliability`."""
+    """A reliability diagram with one entry per confidence bin.
+
+    See `farther.metrics.self_awareness.reliability`.
+    """
 
     lower: list[float]
     confidence: list[float | None]
@@ -177,12 +199,12 @@ class AcceptedImages(Stored):
     """The images of a split under an image threshold.
 
     Args:
-        images, rejected_images: Their number, and that of those below the threshold.
+        images, rejected_images: Number of images, and of rejected ones.
         histogram: Share of the images in each bin of uncertainty.
-        severity: Of the shift; None for OOD images.
-        auroc: Against all OOD images; None for these.
-        metrics: Of the detections in accepted images; {} for OOD images.
-        examples: An accepted image and a rejected one, where there are such images.
+        severity: Severity of the shift; None for OOD images.
+        auroc: AUROC against all OOD images; None for OOD images.
+        metrics: Metrics of the detections in accepted images; {} for OOD images.
+        examples: One accepted and one rejected image, where there are such images.
     """
 
     images: int
@@ -195,7 +217,7 @@ class AcceptedImages(Stored):
 
 
 class Ablation(Stored):
-    """Self-awareness with some of its parts (SAOD, Table 7): what they are, and the metrics."""
+    """A row of the ablation of self-awareness (SAOD, Table 7): its parts, and their metrics."""
 
     confidence_threshold: str
     calibrator: str | None
@@ -204,7 +226,7 @@ class Ablation(Stored):
 
 
 class SelfAwarenessResults(MetricValues):
-    """Self-awareness of a run; see `farther.evaluation.self_awareness.evaluate_self_awareness`."""
+    """Self-awareness of a run; see `farther.evaluation.self_awareness`."""
 
     settings: SelfAwarenessSettings
     detector: SelfAwareDetector
@@ -229,7 +251,14 @@ class SelfAwarenessResults(MetricValues):
 
 
 class SplitCounts(Stored):
-    """Counts of a split, the share of its images without a detection at or above t*, and digests of what was read."""
+    """Counts of a split.
+
+    Args:
+        images, failed_images: Images, and those that the detector could not read.
+        objects, regions: Annotated objects, and regions at or above t*.
+        no_detection: Share of the images without a region at or above t*.
+        inputs: Hashes of the tables that were read; see `farther.evaluation.files.RunSplit`.
+    """
 
     images: int
     failed_images: int
@@ -240,14 +269,14 @@ class SplitCounts(Stored):
 
 
 class DetectorResults(Stored):
-    """What is measured of a detector, whatever the methods; see `farther.evaluation.detector`.
+    """Results of a detector that depend on no method; see `farther.evaluation.detector`.
 
     Args:
         closed_set, error_budget, classifier: On the ID split; `error_budget` is None for a
             classifier, `classifier` for a detector of objects.
         wilderness, self_awareness: On all splits.
         splits: Counts of the ID split and of each OOD split.
-        map_at: t* → map50 and map of the detections from it on.
+        map_at: t* → map50 and map of the detections at or above it.
     """
 
     closed_set: ClosedSetResults
@@ -260,7 +289,13 @@ class DetectorResults(Stored):
 
 
 class FittedMethod(Described):
-    """The content of a method's `method.json`: what it reads, its remarks, and how its parameters were chosen."""
+    """The content of a method's `method.json`.
+
+    Args:
+        needs: Columns of regions that it reads.
+        remarks: Remarks on the fitted method.
+        choice: How its parameters were chosen; None where they were not searched.
+    """
 
     model_config = ConfigDict(strict=False)
 
@@ -279,7 +314,7 @@ class GroupResults(MetricValues):
 
     Args:
         parts: Values of parts of the objects or images.
-        labels: What else the group says, in words.
+        labels: Further results in words.
     """
 
     parts: dict[str, dict[str, Number]] = Field(default_factory=dict)
@@ -287,13 +322,19 @@ class GroupResults(MetricValues):
 
 
 class UserDefinedValues(Stored):
-    """The kept values of a user-defined metric of a method, by split."""
+    """The stored values of a user-defined metric of a method, by split."""
 
     splits: dict[str, Number]
 
 
 class FromBest(Stored):
-    """The difference from the best method of a split in one metric: the best one, the interval, and p."""
+    """The difference from the best method of a split in one metric.
+
+    Args:
+        best: Name of the best method.
+        interval: 95% interval of the difference.
+        p: p-value of the difference.
+    """
 
     best: str
     interval: Interval
@@ -304,13 +345,13 @@ class SplitResults(Stored):
     """A method on an OOD split.
 
     Args:
-        groups: Each group of metrics that applies.
+        groups: Results of each group of metrics that applies.
         against_best: Difference from the best method, by metric; {} without replicates.
-        ap_u_by_confidence: AP_U where the detector's confidence ranks.
+        ap_u_by_confidence: AP_U of detections ranked by the detector's confidence.
         by_category, by_size, by_supercategory: Outcomes of parts of the unknown objects.
         over_iou: Means over IoU thresholds; None where the setting `iou` is above all of them.
-        error_budget: Kind of error on unknown objects → its number, and gains; None for a
-            classifier.
+        error_budget: Kind of error on unknown objects → the number of errors, and gains; None for
+            a classifier.
     """
 
     groups: dict[str, GroupResults] = Field(default_factory=dict)
@@ -324,19 +365,19 @@ class SplitResults(Stored):
 
     def of_group(self, group: str) -> Mapping[str, Number]:
         """Values and counts of a group; {} where it does not apply."""
-        return self.groups[group].values if group in self.groups else {}
+        if group not in self.groups:
+            return {}
+        return self.groups[group].values
 
     def value(self, metric: Metric) -> Number:
-        """The value of a metric; None where there is none."""
+        """The value of a metric; None where it has no value."""
         return self.of_group(metric.group).get(metric.key)
 
     def interval(self, metric: Metric) -> Interval:
-        """The interval of a metric; None where there is none."""
-        return (
-            self.groups[metric.group].intervals.get(metric.key)
-            if metric.group in self.groups
-            else None
-        )
+        """The interval of a metric; None where it has no interval."""
+        if metric.group not in self.groups:
+            return None
+        return self.groups[metric.group].intervals.get(metric.key)
 
 
 class MeanOverSplits(MetricValues):
@@ -355,7 +396,7 @@ class MethodResults(Stored):
             keeps.
         splits: Results on each OOD split.
         means: Distance → means over its splits.
-        misclassification: How scores tell wrong detections on the ID split from right ones.
+        misclassification: How well scores separate wrong from right detections on the ID split.
         costs: Detections on the ID split that are flagged as unknown.
     """
 
@@ -370,7 +411,13 @@ class MethodResults(Stored):
 
 
 class DrawnImages(Stored):
-    """What replicates of a split draw: images, or groups of them; their number, and that of replicates."""
+    """The bootstrap of a split.
+
+    Args:
+        drawn: The units that are drawn: images, or groups of images.
+        units: Number of units.
+        replicates: Number of replicates.
+    """
 
     drawn: str
     units: int
@@ -378,7 +425,7 @@ class DrawnImages(Stored):
 
 
 class ClassEdge(Stored):
-    """A class that is not known, an ID class that its objects are taken for, and the number of these objects."""
+    """An unknown class, an ID class that its objects are taken for, and the number of objects."""
 
     category: str
     id_class: str
@@ -386,7 +433,13 @@ class ClassEdge(Stored):
 
 
 class SimilarClass(Stored):
-    """Mean similarity of a class and its predictions, or of a prediction and its classes, over objects."""
+    """A class, or a predicted class, and its mean similarity to the other of the two.
+
+    Args:
+        name: The class.
+        similarity: Mean over objects.
+        objects: Number of objects.
+    """
 
     name: str
     similarity: float | None
@@ -394,7 +447,7 @@ class SimilarClass(Stored):
 
 
 class ClassesResults(Stored):
-    """Results by how far out classes are; see `farther.evaluation.classes.evaluate_classes`."""
+    """Results by the OODness of classes; see `farther.evaluation.classes.evaluate_classes`."""
 
     by_oodness: dict[str, dict[str, dict[str, Number]]]
     id_up_to: dict[str, dict[str, dict[str, float | None]]]
@@ -404,7 +457,12 @@ class ClassesResults(Stored):
 
 
 class Gain(Stored):
-    """A metric of a method as a mean over OOD splits, and its difference from the baseline's where there is one."""
+    """A metric of a method as a mean over OOD splits, and its gain over the baseline.
+
+    Args:
+        value, interval: The mean and its 95% interval.
+        gain, gain_interval, p: Difference from the baseline's; None without a baseline.
+    """
 
     value: float
     interval: Interval = None
@@ -414,7 +472,12 @@ class Gain(Stored):
 
 
 class Gains(Stored):
-    """What methods gain over the baseline: its name, None without one, and method → metric → gain."""
+    """Gains of methods over the baseline.
+
+    Args:
+        baseline: Name of the baseline; None without one.
+        methods: Method → metric → gain.
+    """
 
     baseline: str | None
     methods: dict[str, dict[str, Gain]]
@@ -427,14 +490,14 @@ class Evaluation(DetectorResults):
         run, benchmark: Names.
         settings: How it was evaluated.
         threshold, threshold_rule: t*, and the rule that chose it.
-        detector: Origin of its regions: name, parameters, digest of the checkpoint.
+        detector: Origin of its regions: name, parameters, hash of the checkpoint.
         classifier_type: See `farther.evaluation.classifier_types`; "" where it is not known.
-        bootstrap: What the replicates of each split draw; {} without replicates.
+        bootstrap: The bootstrap of each split; {} without replicates.
         methods: Results of each method that applies.
         not_applicable: Method → why it does not apply to the detector.
-        classes: Results by how far out classes are; None where no split's images were chosen by
+        classes: Results by the OODness of classes; None where no split's images were chosen by
             rules.
-        gains: What methods gain over the detector's own confidence.
+        gains: Gains of methods over the detector's own confidence.
     """
 
     run: str
@@ -452,17 +515,17 @@ class Evaluation(DetectorResults):
 
 
 def write_results(file: Path, results: Stored) -> None:
-    """Writes what is stored, with a digest of its content."""
+    """Writes results, with a hash of their content."""
     write_sealed(file, results.model_dump(mode="json"))
 
 
 def read_results(kind: type[T], file: Path, advice: str) -> T:
-    """What `write_results` wrote.
+    """Reads a file that `write_results` wrote.
 
     Args:
-        kind: The type.
+        kind: The type of the content.
         file: The file.
-        advice: What to do where it is damaged, or of another version.
+        advice: The remedy that the error message names.
 
     Raises:
         DataError: the file is absent, damaged, edited, or has other fields.
@@ -471,10 +534,10 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise DataError(
-            f"written by another version: {advice}", file=file, field=where or None
-        ) from None
+        location = error.errors(include_url=False)[0]["loc"]
+        field = ".".join(str(part) for part in location) or None
+        problem = f"written by another version: {advice}"
+        raise DataError(problem, file=file, field=field) from None
 
 
 def read_evaluation(file: Path) -> Evaluation:

@@ -30,8 +30,8 @@ def check_reviewed(file: Path, images_by_split: Mapping[str, Collection[str]]) -
 
     Args:
         file: See `reviewed_file`; may be absent.
-        images_by_split: Names of the images of some splits; decisions about other splits are not
-            looked at.
+        images_by_split: Names of the images of some splits; decisions about other splits are
+            ignored.
 
     Raises:
         DataError: there is such a decision, or the file is damaged; names row and field.

@@ -1,8 +1,8 @@
-"""Self-awareness of a run (Oksuz et al., CVPR 2023, arXiv:2307.00934, Section 6): which images it accepts, and how
-accurate and calibrated its detections are on clean and on shifted images.
+"""Self-awareness of a run (Oksuz et al., CVPR 2023, arXiv:2307.00934, Section 6).
 
-Everything that is chosen is chosen on the calibration split and its pseudo-OOD images: confidence
-thresholds, calibrators, and the image threshold.
+A self-aware run accepts or rejects images, and its detections are accurate and calibrated on clean
+and on shifted images. Its confidence thresholds, calibrators and image threshold are chosen on the
+calibration split and its pseudo-OOD images.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import self_awareness
+from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import (
     ConfidenceThreshold,
@@ -33,50 +34,80 @@ MAY_REJECT = 5
 
 
 def images_of(split: RunSplit, severity: int = 0) -> DetectedImages:
-    """The images of one split."""
+    """The images of one split.
+
+    Args:
+        split: The split.
+        severity: Severity of its shift; 0 for clean images.
+    """
     names = tuple(sorted(split.images))
-    return DetectedImages(
-        split.objects,
-        split.regions(),
-        names,
-        names,
-        frozenset(names if severity >= MAY_REJECT else ()),
-    )
+    may_reject: frozenset[str] = frozenset()
+    if severity >= MAY_REJECT:
+        may_reject = frozenset(names)
+    return DetectedImages(split.objects, split.regions(), names, names, may_reject)
 
 
 def rejected(detector: SelfAwareDetector, images: DetectedImages) -> np.ndarray:
-    """DetectedImages that a detector does not accept, ndarray of shape (I,), bool."""
-    level = np.inf if detector.image_threshold is None else detector.image_threshold
-    return images.uncertainty(detector.aggregate) > level
+    """Whether a detector rejects each of I images, ndarray of shape (I,), bool."""
+    if detector.image_threshold is None:
+        return np.zeros(len(images.names), dtype=bool)
+    return images.uncertainty(detector.aggregate) > detector.image_threshold
 
 
 class SelfAwareRun:
-    """The splits of a run as self-awareness sees them, and what several of its metrics share."""
+    """The splits of a run in the roles that self-awareness gives them.
+
+    Args:
+        inputs: The run's inputs.
+
+    Attributes:
+        held_out: Images of the calibration split.
+        clean: Images of the ID test split.
+        ood: Images of each OOD split without known objects.
+        shifted, shifted_val: Images of each shifted split of ID test and of ID validation images.
+        severities: Severity of each shifted split.
+        pooled: All shifted test images together; None without shifted splits.
+        pseudo_ood: Pseudo-OOD images; None without them.
+        image_threshold: How the image threshold is chosen.
+    """
 
     def __init__(self, inputs: RunInputs):
         self.settings = inputs.settings
-        self.asked = inputs.settings.self_awareness
+        self.awareness = inputs.settings.self_awareness
         roles = inputs.roles
-        self.held_out = images_of(RunSplit(inputs.files, self.settings.calibration_split))
+
+        def read(name: str, severity: int = 0) -> DetectedImages:
+            return images_of(RunSplit(inputs.files, name), severity)
+
+        self.held_out = read(self.settings.calibration_split)
         self.clean = images_of(inputs.id_split)
         # An image with an object of a known class is to be accepted, whatever else it shows.
         self.ood = {
             split.name: images_of(split) for split in inputs.tested if not split.shows_known
         }
         self.severities = dict(roles.shifted)
-        self.shifted = {
-            name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()
-        }
-        self.pseudo = (
-            images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
-        )
-        self.shifted_val = {
-            name: images_of(RunSplit(inputs.files, name)) for name in roles.shifted_val
-        }
+        self.shifted = {name: read(name, level) for name, level in self.severities.items()}
+        self.shifted_val = {name: read(name) for name in roles.shifted_val}
         self.pooled = DetectedImages.pooled(self.shifted) if self.shifted else None
-        self.image_threshold: ImageThreshold = self.asked.image_threshold or (
-            "pseudo_ood" if self.pseudo else "keep_95"
-        )
+        self.pseudo_ood = read(roles.pseudo_ood) if roles.pseudo_ood else None
+        self.image_threshold: ImageThreshold = self._image_threshold()
+
+    def _image_threshold(self) -> ImageThreshold:
+        if self.awareness.image_threshold is not None:
+            return self.awareness.image_threshold
+        if self.pseudo_ood is not None:
+            return "pseudo_ood"
+        return "keep_95"
+
+    @property
+    def iou(self) -> float:
+        """Smallest IoU of a true positive."""
+        return self.awareness.iou
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of the evaluation."""
+        return self.settings.protocol
 
     def fit(
         self,
@@ -87,20 +118,21 @@ class SelfAwareRun:
         """The run made self-aware (Algorithm A.1)."""
         return SelfAwareDetector.fit(
             self.held_out,
-            self.pseudo,
+            self.pseudo_ood,
             calibrator=calibrator,
             image_threshold=image_threshold,
             confidence_threshold=confidence_threshold,
-            aggregate=self.asked.aggregate,
-            iou=self.asked.iou,
+            aggregate=self.awareness.aggregate,
+            iou=self.iou,
         )
 
     @property
     def calibration_images(self) -> DetectedImages:
-        """ID validation images that calibrators are compared after learning from (Table 5): those with objects, or all
-        under the published protocol.
+        """ID validation images that calibrators are fitted to where they are compared (Table 5).
+
+        They are those with objects, or all under the published protocol.
         """
-        if self.settings.protocol == "published-code":
+        if self.protocol == "published-code":
             return self.held_out
         return self.held_out.with_objects
 
@@ -110,51 +142,62 @@ class SelfAwareRun:
             self.calibration_images,
             calibrator=calibrator,
             image_threshold="keep_95",
-            aggregate=self.asked.aggregate,
-            iou=self.asked.iou,
+            aggregate=self.awareness.aggregate,
+            iou=self.iou,
             learnt_from="all",
         )
 
     @cached_property
     def detector(self) -> SelfAwareDetector:
-        """The run made self-aware as asked for."""
-        return self.fit(self.asked.calibrator, self.image_threshold)
+        """The run made self-aware by its settings."""
+        return self.fit(self.awareness.calibrator, self.image_threshold)
+
+    def uncertainty(self, images: DetectedImages) -> np.ndarray:
+        """Uncertainty of each of I images, ndarray of shape (I,)."""
+        return images.uncertainty(self.detector.aggregate)
 
     @cached_property
     def draws(self) -> dict[str, ImageDraws]:
-        """Draws of the images: `clean`, `shifted` (of the originals, so that severities stay together), OOD splits."""
+        """Draws of the images `clean`, `shifted`, and of each OOD split; {} without replicates.
+
+        Of shifted images the originals are drawn, so that all severities stay together.
+        """
         settings = self.settings
         if not settings.replicates:
             return {}
-        names = {
-            "clean": self.clean.names,
-            **{name: images.names for name, images in self.ood.items()},
-        }
-        if self.pooled:
-            names["shifted"] = self.pooled.original
-        return {
-            name: ImageDraws(images, settings.replicates, settings.seed, settings.drawn_images)
-            for name, images in names.items()
-        }
 
-    def match(
-        self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None
-    ) -> MatchesByClass:
+        names_by_side = {"clean": self.clean.names}
+        for name, images in self.ood.items():
+            names_by_side[name] = images.names
+        if self.pooled is not None:
+            names_by_side["shifted"] = self.pooled.original
+
+        draws = {}
+        for side, names in names_by_side.items():
+            draws[side] = ImageDraws(
+                names, settings.replicates, settings.seed, settings.drawn_images
+            )
+        return draws
+
+    def match(self, detector: SelfAwareDetector, images: DetectedImages) -> MatchesByClass:
         """Matched detections in accepted images."""
-        kept, score = detector.confidences(images.regions)
-        return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
+        is_kept, confidence = detector.confidences(images.regions)
+        return images.match(self.iou, is_kept, confidence, rejected(detector, images))
 
     def measure(
         self, detector: SelfAwareDetector, images: DetectedImages, draws: ImageDraws | None = None
     ) -> dict[str, np.ndarray]:
-        """Metrics of the detections in accepted images, ndarrays of shape (B,), or (1,) without draws."""
+        """Metrics of the detections in accepted images.
+
+        Returns:
+            ndarrays of shape (B,), or (1,) without draws; see `means`.
+        """
         matched = self.match(detector, images)
         if draws is None:
             return self.means(matched, None)
-        original = dict(zip(images.names, images.original, strict=True))
-        return self.means(
-            matched, draws.of(np.array([original[name] for name in matched.images], dtype=object))
-        )
+        original_by_image = dict(zip(images.names, images.original, strict=True))
+        originals = np.array([original_by_image[name] for name in matched.images], dtype=object)
+        return self.means(matched, draws.of(originals))
 
     def means(
         self, matched: MatchesByClass, weights: ImageWeights | None, iou: float | None = None
@@ -163,64 +206,80 @@ class SelfAwareRun:
 
         Args:
             matched: Detections that were matched at `iou`.
-            weights: Of the images; each counts once when None.
+            weights: Weights of the images; each counts once when None.
             iou: Smallest IoU of a true positive; that of the settings when None.
         """
-        of_classes = self_awareness.by_class(
-            matched, iou or self.asked.iou, self.settings.protocol, weights
-        )
-        return self_awareness.means(of_classes)
+        metrics_by_class = self_awareness.by_class(matched, iou or self.iou, self.protocol, weights)
+        return self_awareness.means(metrics_by_class)
 
     def balanced(self, detector: SelfAwareDetector, *, replicates: bool = False) -> dict[str, Any]:
-        """Balanced accuracy of accepting ID test images and rejecting those of all OOD splits together."""
-        sides = {}
-        for side, parts in (("tpr", {"clean": self.clean}), ("tnr", self.ood)):
-            correct, total = np.zeros(1), np.zeros(1)
-            for name, images in parts.items():
-                refused = rejected(detector, images)
-                right = refused if side == "tnr" else ~refused
-                weights = (
-                    self.draws[name].of(np.array(images.names, dtype=object))
-                    if replicates
-                    else None
-                )
-                correct = correct + (right.sum() if weights is None else weights @ right)
-                total = total + (
-                    len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64)
-                )
-            sides[side] = ratio(correct, total)
-        return {
-            **sides,
-            "balanced_accuracy": self_awareness.harmonic_mean(sides["tpr"], sides["tnr"]),
-        }
+        """Balanced accuracy of accepting ID test images and rejecting OOD images of all splits.
+
+        Returns:
+            tpr, the share of ID images accepted, tnr, the share of OOD images rejected, and their
+            harmonic mean balanced_accuracy: ndarrays of shape (1,), or (B,) with replicates.
+        """
+        is_accepted = {"clean": ~rejected(detector, self.clean)}
+        is_rejected = {name: rejected(detector, images) for name, images in self.ood.items()}
+        tpr = self._share(is_accepted, replicates=replicates)
+        tnr = self._share(is_rejected, replicates=replicates)
+        balanced_accuracy = self_awareness.harmonic_mean(tpr, tnr)
+        return {"tpr": tpr, "tnr": tnr, "balanced_accuracy": balanced_accuracy}
+
+    def _share(self, is_correct_by_side: Mapping[str, np.ndarray], *, replicates: bool) -> Any:
+        """Share of correct images on several sides together.
+
+        Args:
+            is_correct_by_side: Whether each image of a side of `draws` is correct, bool.
+            replicates: Whether images are drawn.
+        """
+        correct = np.zeros(1)
+        total = np.zeros(1)
+        for side, is_correct in is_correct_by_side.items():
+            if replicates:
+                names = self.clean.names if side == "clean" else self.ood[side].names
+                weights = self.draws[side].of(np.array(names, dtype=object))
+                correct = correct + weights @ is_correct
+                total = total + weights @ np.ones(len(is_correct), dtype=np.int64)
+            else:
+                correct = correct + is_correct.sum()
+                total = total + len(is_correct)
+        return ratio(correct, total)
 
     def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
-        """DAQ and its parts (Table 6), `_t` for shifted images; without those, and without OOD images, no DAQ."""
-        clean = plain(self.measure(detector, self.clean))
-        shifted = plain(self.measure(detector, self.pooled)) if self.pooled else {}
-        found = {**plain(self.balanced(detector)), **_named(clean, ""), **_named(shifted, "_t")}
-        parts = [found.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
-        known = [part for part in parts if part is not None]
-        return {
-            **found,
-            "daq": float(self_awareness.harmonic_mean(*known))
-            if len(known) == len(parts)
-            else None,
-        }
+        """DAQ and its parts (Table 6), with the suffix `_t` for shifted images.
+
+        Without shifted images, and without OOD images, DAQ is None.
+        """
+        quality = plain(self.balanced(detector))
+        quality |= _with_suffix(plain(self.measure(detector, self.clean)), "")
+        if self.pooled is not None:
+            quality |= _with_suffix(plain(self.measure(detector, self.pooled)), "_t")
+
+        parts = [quality.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
+        quality["daq"] = None
+        if None not in parts:
+            quality["daq"] = float(self_awareness.harmonic_mean(*parts))
+        return quality
 
     def replicates(self) -> dict[str, np.ndarray]:
-        """Replicates of what `quality` gives for the run made self-aware as asked for."""
+        """Replicates of `quality` for the run made self-aware by its settings."""
+        quality = self.balanced(self.detector, replicates=True)
         clean = self.measure(self.detector, self.clean, self.draws["clean"])
-        found = {**self.balanced(self.detector, replicates=True), **_named(clean, "")}
-        if self.pooled:
+        quality |= _with_suffix(clean, "")
+        if self.pooled is not None:
             shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])
-            found |= _named(shifted, "_t")
-            parts = (found["balanced_accuracy"], found["idq"], found["idq_t"])
-            found["daq"] = self_awareness.harmonic_mean(*parts)
-        return found
+            quality |= _with_suffix(shifted, "_t")
+            quality["daq"] = self_awareness.harmonic_mean(
+                quality["balanced_accuracy"], quality["idq"], quality["idq_t"]
+            )
+        return quality
 
 
-def _named(values: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    return {
-        f"{name}{suffix}": values[name] for name in (*self_awareness.PARTS, "idq") if name in values
-    }
+def _with_suffix(values: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """The parts of LRP, LaECE and IDQ, with a suffix to their names."""
+    renamed = {}
+    for name in (*self_awareness.PARTS, "idq"):
+        if name in values:
+            renamed[f"{name}{suffix}"] = values[name]
+    return renamed

@@ -68,11 +68,11 @@ class ProposalSettings:
     @classmethod
     def _refuse_removed_keys(cls, values: Any) -> Any:
         """Refuses the keys of rules that earlier versions measured beside the objectness."""
-        given = values.kwargs if isinstance(values, ArgsKwargs) else values
-        if not isinstance(given, Mapping):
+        params = values.kwargs if isinstance(values, ArgsKwargs) else values
+        if not isinstance(params, Mapping):
             return values
 
-        removed = [key for key in REMOVED_PROPOSAL_KEYS if key in given]
+        removed = [key for key in REMOVED_PROPOSAL_KEYS if key in params]
         if removed:
             keys = " and ".join(f"`{key}`" for key in removed)
             verb = "were" if len(removed) > 1 else "was"
@@ -95,27 +95,28 @@ class EvaluationSettings:
         iou, protocol: see `farther.metrics.open_set.evaluate`, and
             `farther.metrics.self_awareness.evaluate`.
         aupr: see `farther.metrics.ood.evaluate`.
-        separation: Sides that are separated too: "gtu", the ID detections from the OOD detections
-            on labelled unknown objects; "uu", from those on no object; "correct_id", only the ID
-            detections of the right class from all OOD detections.
+        separation: Further comparisons: "gtu", of ID detections with the OOD detections on
+            labelled unknown objects; "uu", with those on no object; "correct_id", of the ID
+            detections of the right class with all OOD detections.
         replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for
-            none.
-        recomputed_replicates: The same for the metrics of wilderness, which are computed anew in
-            each replicate: about 0.1 s each on 20,000 regions; 0 for none.
-        drawn_images: Most images of a split that the bootstrap draws one by one; those of a larger
-            one are drawn in 1,024 random groups, see `farther.metrics.statistics.bootstrap`.
+            no intervals.
+        recomputed_replicates: Number of replicates of the metrics of wilderness, which are
+            computed anew in each: about 0.1 s per replicate on 20,000 regions; 0 for no intervals.
+        drawn_images: Largest number of images of a split that the bootstrap draws one by one; those
+            of a larger split are drawn in 1,024 random groups, see
+            `farther.metrics.statistics.bootstrap`.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
-        comparisons: "all_pairs" allows for the number of methods in comparisons with the best one;
-            "single" compares each with the best as if there were no other. See
+        comparisons: "all_pairs" corrects comparisons with the best method for the number of
+            methods; "single" compares each with the best as if there were no other method. See
             `farther.metrics.statistics.bootstrap.compare_with`.
         kept: Shares of ID regions that τ keeps, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
-        supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
+        supercategories: {category: supercategory}, for metrics by supercategory; may be empty.
         self_awareness: see `SelfAwarenessSettings`.
         proposals: see `ProposalSettings`.
         engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a
             cluster, see docs/cluster.md.
-        memory: GiB that a run reserves there.
+        memory: GiB that a run reserves on the cluster.
         user_defined: User-defined metrics, and the parameters of each; see
             `farther.metrics.user_defined`.
     """
@@ -141,12 +142,17 @@ class EvaluationSettings:
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def draws(self, images: Collection[str], seed: int | None = None) -> ImageDraws | None:
-        """Draws of some images, with the seed of the settings or another one; None without replicates."""
+        """Bootstrap draws of images; None without replicates.
+
+        Args:
+            images: Names of the images.
+            seed: Seed of the draws; that of the settings when None.
+        """
         if not self.replicates:
             return None
-        return ImageDraws(
-            images, self.replicates, self.seed if seed is None else seed, self.drawn_images
-        )
+        if seed is None:
+            seed = self.seed
+        return ImageDraws(images, self.replicates, seed, self.drawn_images)
 
     @property
     def ious(self) -> list[float]:
@@ -155,10 +161,10 @@ class EvaluationSettings:
 
 
 def read_settings(values: Mapping[str, Any]) -> EvaluationSettings:
-    """The section `evaluate` of params.yaml, without what changes no result.
+    """The section `evaluate` of params.yaml, without the settings that change no result.
 
     Raises:
         ParameterError: a key is unknown, or a value does not fit.
     """
-    checked = build(EvaluationSettings, "params.yaml: evaluate", dict(values))
-    return replace(checked, engine=EvaluationSettings.engine, memory=EvaluationSettings.memory)
+    settings = build(EvaluationSettings, "params.yaml: evaluate", dict(values))
+    return replace(settings, engine=EvaluationSettings.engine, memory=EvaluationSettings.memory)

@@ -1,4 +1,4 @@
-"""Metrics as functions of the two thresholds: τ of the OOD score, and t* of the detector's confidence.
+"""Metrics as functions of the two thresholds: τ of the OOD score, and t* of the confidence.
 
 Regions are stored at a low confidence once, so any threshold can be tried without running the
 detector again.
@@ -26,6 +26,9 @@ KEPT = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.999)
 #: Values of t*.
 CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
+#: Metrics of unknown objects in each row of a sweep, besides `fn_missed`.
+OPEN_SET_METRICS = ("nose", "p_u", "r_u", "ap_u", "ap_u_11", "aose")
+
 
 def over_tau(
     split: OpenSetSplit, scores: np.ndarray, id_scores: np.ndarray, kept: Sequence[float] = KEPT
@@ -36,31 +39,32 @@ def over_tau(
         split: The split's objects and its N regions.
         scores: ndarray of shape (N,), higher means more in-distribution.
         id_scores: Scores of ID regions, ndarray of shape (M,).
-        kept: Smallest shares that τ keeps of those that the detector labels as known; it flags the
-            others always.
+        kept: Smallest shares that τ keeps of the ID regions that the detector labels as known; it
+            always flags those labelled as unknown.
 
     Returns:
-        One row per share: kept, tau, and nose, p_u, r_u, fn_missed (share of the unknown objects),
-            ap_u, ap_u_11,
-        aose; an empty list where there is no ID region.
+        One row per share: kept, tau, nose, p_u, r_u, fn_missed (share of the unknown objects),
+        ap_u, ap_u_11 and aose; an empty list where there is no ID region.
 
     Raises:
         DataError: `scores` is not one number per region.
         ValueError: a share is not above 0 and at most 1.
     """
+    scores = np.asarray(scores)
     rows = []
     for share in kept:
-        tau = _keeping(id_scores, share)
-        if tau is not None:
-            found = open_set.metrics(split.match(np.asarray(scores) < tau), -np.asarray(scores))
-            rows.append({"kept": share, "tau": tau, **_of_objects(found)})
+        tau = _tau_keeping(id_scores, share)
+        if tau is None:
+            continue
+        metrics = open_set.metrics(split.match(scores < tau), -scores)
+        rows.append({"kept": share, "tau": tau, **_open_set_row(metrics)})
     return rows
 
 
 def closed_set_over_tau(
     closed: ClosedSet, id_scores: np.ndarray, kept: Sequence[float] = KEPT
 ) -> dict[float, float | None]:
-    """mAP50 of the ID regions that thresholds τ keep: what flagging costs the detector.
+    """mAP50 of the ID regions that thresholds τ keep: the cost of flagging for the detector.
 
     Args:
         closed: Objects and the M regions of the ID split.
@@ -73,20 +77,21 @@ def closed_set_over_tau(
     Raises:
         ValueError: a share is not above 0 and at most 1.
     """
-    taus = {share: _keeping(id_scores, share) for share in kept}
-    return {
-        share: mean_average_precision(closed.keeping(id_scores >= tau).match(COCO_IOUS[:1]))[
-            "map50"
-        ]
-        for share, tau in taus.items()
-        if tau is not None
-    }
+    map50_by_share = {}
+    for share in kept:
+        tau = _tau_keeping(id_scores, share)
+        if tau is None:
+            continue
+        matched = closed.keeping(id_scores >= tau).match(COCO_IOUS[:1])
+        map50_by_share[share] = mean_average_precision(matched)["map50"]
+    return map50_by_share
 
 
-def _keeping(id_scores: np.ndarray, share: float) -> float | None:
-    """The largest τ that keeps this share of the ID regions that the detector labels as known."""
+def _tau_keeping(id_scores: np.ndarray, share: float) -> float | None:
+    """The largest τ that keeps a share of the ID regions that the detector labels as known."""
     id_scores = np.asarray(id_scores)
-    return ood.threshold_at(id_scores[id_scores > -LABELLED_UNKNOWN], share)
+    labelled_known = id_scores > -LABELLED_UNKNOWN
+    return ood.threshold_at(id_scores[labelled_known], share)
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,11 @@ class ConfidenceStep:
     """A split at one value of t*.
 
     Args:
-        confidence: The value.
-        rows: Regions of the split at or above it, ndarray of shape (N,), bool.
-        is_ood: Those of them that are out of distribution, one bool per row.
-        id_rows: Regions of the ID split at or above it, ndarray of shape (M,), bool.
-        split: The split with these regions.
+        confidence: The value of t*.
+        rows: Whether each region of the split is at or above it, ndarray of shape (N,), bool.
+        is_ood: Whether each region that `rows` selects is out of distribution, bool.
+        id_rows: Whether each region of the ID split is at or above it, ndarray of shape (M,), bool.
+        split: The split with the regions that `rows` selects.
         no_detection: Share of the split's images without one of these regions.
     """
 
@@ -128,53 +133,51 @@ def over_confidence(
 
     Returns:
         One row per value: t, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_missed (share of
-            the unknown
-        objects), ap_u_11, aose, aupr_in, aupr_out, detection_error.
+        the unknown objects), ap_u_11, aose, aupr_in, aupr_out, detection_error.
 
     Raises:
         DataError: there are not as many scores as regions.
     """
     rows = []
     for step in steps:
-        for of_side, mask, field in (
-            (scores, step.rows, "scores"),
-            (id_scores, step.id_rows, "id_scores"),
-        ):
-            if len(of_side) != len(mask):
-                raise DataError(f"{len(of_side)} scores, but {len(mask)} regions", field=field)
-        here = scores[step.rows]
-        found = open_set.metrics(step.split.match(here < tau), -here)
-        separated = ood.evaluate(id_scores[step.id_rows], here[step.is_ood], aupr=aupr)
-        rows.append(
-            {
-                "t": step.confidence,
-                "no_detection": step.no_detection,
-                **separated,
-                **_of_objects(found),
-            }
-        )
+        _check_length(scores, step.rows, "scores")
+        _check_length(id_scores, step.id_rows, "id_scores")
+
+        step_scores = scores[step.rows]
+        metrics = open_set.metrics(step.split.match(step_scores < tau), -step_scores)
+        separation = ood.evaluate(id_scores[step.id_rows], step_scores[step.is_ood], aupr=aupr)
+        row = {"t": step.confidence, "no_detection": step.no_detection}
+        rows.append({**row, **separation, **_open_set_row(metrics)})
     return rows
+
+
+def _check_length(scores: np.ndarray, rows: np.ndarray, field: str) -> None:
+    if len(scores) != len(rows):
+        raise DataError(f"{len(scores)} scores, but {len(rows)} regions", field=field)
 
 
 def mean_average_precision(
     matched: MatchedDetections, confidence: float = 0.0
 ) -> dict[str, float | None]:
-    """map50 and map of the detections whose confidence is at least that; None where there are no objects.
+    """map50 and map of the detections at or above a confidence; None where there are no objects.
 
     Nothing is matched again: the object of a detection does not depend on less confident ones.
 
     Args:
         matched: All detections at some IoU thresholds, 0.5 the first.
+        confidence: The smallest confidence that counts.
     """
-    each = matched.above(confidence).average_precision()
+    average_precision = matched.above(confidence).average_precision()
     return {
-        "map50": value(mean_of_defined(each[0])[0]),
-        "map": value(mean_of_defined(each, axis=(0, 1))[0]),
+        "map50": value(mean_of_defined(average_precision[0])[0]),
+        "map": value(mean_of_defined(average_precision, axis=(0, 1))[0]),
     }
 
 
-def _of_objects(found: Mapping[str, Any]) -> dict[str, Any]:
+def _open_set_row(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Open-set metrics of a row; missed objects as a share."""
-    share = found["fn_missed"] / found["unknown_objects"] if found["unknown_objects"] else None
-    chosen = {name: found[name] for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11", "aose")}
-    return {**chosen, "fn_missed": share}
+    row = {name: metrics[name] for name in OPEN_SET_METRICS}
+    row["fn_missed"] = None
+    if metrics["unknown_objects"]:
+        row["fn_missed"] = metrics["fn_missed"] / metrics["unknown_objects"]
+    return row

@@ -1,4 +1,4 @@
-"""The threshold τ of each method, taken from the stored scores of the ID validation split."""
+"""The threshold τ of each method, chosen from its stored scores of the ID validation split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from farther.scoring.inputs import TauSettings
 
 
 class Calibration:
-    """The detections that τ is taken from: those at or above t* of a split, without those labelled unknown.
+    """The detections that τ is chosen from.
+
+    They are those of a split at or above t*, without those labelled unknown.
 
     Args:
         inputs: The run's inputs.
@@ -32,7 +34,7 @@ class Calibration:
 
     @cached_property
     def _is_used(self) -> np.ndarray:
-        """Which stored regions of the split τ is taken from, bool."""
+        """Whether τ is chosen from each stored region of the split, bool."""
         regions = self._split.regions()
         return (regions.score >= self._inputs.threshold) & ~regions.is_labelled_unknown
 
@@ -41,7 +43,7 @@ class Calibration:
 
         Args:
             name: The method's name in params.yaml.
-            fitted: What was fitted.
+            fitted: The fitted method.
 
         Raises:
             DataError: the split's scores are absent, or of other regions.
@@ -49,7 +51,8 @@ class Calibration:
         """
         if fitted.fixed_threshold is not None:
             return StoredTau(threshold=fitted.fixed_threshold, rule="fixed", keep=None, regions=0)
+
         scores = self._inputs.scores(name, self._split)[self._is_used]
-        tau = threshold(scores, self.settings.keep, self.settings.threshold_rule)
         rule = self.settings.threshold_rule
+        tau = threshold(scores, self.settings.keep, rule)
         return StoredTau(threshold=tau, rule=rule, keep=self.settings.keep, regions=len(scores))

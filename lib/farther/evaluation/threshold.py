@@ -34,7 +34,9 @@ class ThresholdSettings:
 
 
 def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
-    """Chooses the operating threshold t* of a run; writes `thresholds/<run>.json` and `truth/<run>.parquet`.
+    """Chooses the operating threshold t* of a run.
+
+    Writes `thresholds/<run>.json` and `truth/<run>.parquet`.
 
     Raises:
         DataError: an input is absent or wrong, or has too little to choose from.
@@ -48,13 +50,21 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
         )
     except DataError as error:
         raise DataError(error.problem, file=split.source) from None
+
     true_classes(split.objects, regions).write(files.truth)
-    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.digests()})
+    content = {**chosen, "settings": asdict(settings), "inputs": split.digests()}
+    write_json(files.threshold, content)
     return read_threshold(files.threshold)
 
 
 class StoredThreshold(Schema):
-    """The content of `thresholds/<run>.json`: t*, its rule, and the settings of `choose_threshold`."""
+    """The content of `thresholds/<run>.json`.
+
+    Args:
+        threshold: t*.
+        rule: The rule that chose it.
+        settings: The settings of `choose_threshold`.
+    """
 
     threshold: float
     rule: str | float | None = None
@@ -66,9 +76,9 @@ class StoredTau(Schema):
 
     Args:
         threshold: τ.
-        rule: How it was taken.
+        rule: The rule that chose it.
         keep: The fraction of the scores that it keeps; None for a fixed τ.
-        regions: Number of scores that it was taken from.
+        regions: Number of scores that it was chosen from.
     """
 
     threshold: float
@@ -87,10 +97,10 @@ def read_threshold(file: Path) -> float:
 
 
 def stored_threshold(file: Path) -> StoredThreshold:
-    """All that the file of an operating threshold holds; errors as in `read_threshold`."""
+    """The content of the file of an operating threshold; errors as in `read_threshold`."""
     return check(StoredThreshold, read_json(file), file)
 
 
 def stored_tau(file: Path) -> StoredTau:
-    """All that the file of a method's threshold holds; errors as in `read_threshold`."""
+    """The content of the file of a method's threshold; errors as in `read_threshold`."""
     return check(StoredTau, read_json(file), file)

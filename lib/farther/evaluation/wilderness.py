@@ -1,8 +1,13 @@
-"""Effect of images without known objects on a run's detector: impact, errors, operating points, background."""
+"""Effect of images without known objects on a run's detector.
+
+It has four parts: wilderness impact, causes of errors, operating points, and the background class.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,13 +25,15 @@ from farther.evaluation.results import (
 )
 from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.matching import true_classes
 from farther.metrics.matching.boxes import is_among, places_among, sorted_together
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.bootstrap import ImageDraws
-from farther.metrics.weighting import joined, value
+from farther.metrics.weighting import ImageWeights, joined, value
 from farther.metrics.wilderness import background_probability
+from farther.tables import Objects, Regions
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3
 #: and 4).
@@ -38,6 +45,29 @@ DIAGNOSIS_RATIO = 1.0
 CORRECT = error_diagnosis.CAUSES.index("correct")
 
 
+@dataclass(frozen=True)
+class ImageTables:
+    """Objects and regions of the same images."""
+
+    objects: Objects
+    regions: Regions
+
+
+@dataclass(frozen=True)
+class DiagnosedDetections:
+    """Matched detections of ID images and wild images together, and the cause of each.
+
+    Args:
+        matched: The detections.
+        cause: Index in `error_diagnosis.CAUSES` of the cause of each, ndarray of shape (N,).
+        weights: Weights of the images, shape (B, I); None without replicates.
+    """
+
+    matched: MatchedDetections
+    cause: np.ndarray
+    weights: ImageWeights | None
+
+
 class WildImages:
     """The ID split of a run, and the images of its OOD splits without known objects as wild images.
 
@@ -46,25 +76,30 @@ class WildImages:
     """
 
     def __init__(self, inputs: RunInputs):
-        self._settings, self._similar = inputs.settings, inputs.roles.similar
-        self._closed, self._draws = inputs.id_split, inputs.id_draws
-        self._known = inputs.id_split.regions()
-        self._wild = wild = [split for split in inputs.tested if not split.shows_known]
-        self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
-        objects, self._regions = named_together(wild, self._closed)
-        #: In images that nobody annotated nothing is labelled, and a detection there is wrong
-        #: nevertheless.
-        self._objects = objects[~objects.is_unlabelled]
-        self._has_boxes = any(split.has_boxes for split in wild)
-        #: Objects and regions of the ID images, and of the wild ones: nothing that is measured here
-        #: of an image depends on another, and one part after the other takes less memory.
-        self._parts = (self._closed.objects, self._known), (self._objects, self._regions)
+        self._settings = inputs.settings
+        self._similar = inputs.roles.similar
+        self._id_split = inputs.id_split
+        self._id_draws = inputs.id_draws
+        self._wild_splits = [split for split in inputs.tested if not split.shows_known]
+        self._wild_names = []
+        for split in self._wild_splits:
+            self._wild_names.extend(f"{split.name}/{name}" for name in sorted(split.images))
+        self._has_boxes = any(split.has_boxes for split in self._wild_splits)
+
+        # The tables stay apart: no measure of an image depends on another image, and one table
+        # after the other takes less memory.
+        self._known = ImageTables(self._id_split.objects, self._id_split.regions())
+        objects, regions = named_together(self._wild_splits, self._id_split)
+        # In images that were not annotated no object is labelled, and a detection is wrong
+        # nevertheless.
+        self._wild = ImageTables(objects[~objects.is_unlabelled], regions)
+
         self._impact = wilderness.Wilderness(
-            self._closed.objects,
-            self._known,
-            self._closed.images,
-            self._regions,
-            self._names,
+            self._known.objects,
+            self._known.regions,
+            self._id_split.images,
+            self._wild.regions,
+            self._wild_names,
             iou=self._settings.iou,
             protocol=self._settings.protocol,
             seed=self._settings.seed,
@@ -78,160 +113,211 @@ class WildImages:
         `diagnosis_recall`; `operating_points` are the best thresholds of
         `farther.metrics.wilderness.Wilderness`.
         """
-        points = dict(
-            zip(self._impact.classes, self._impact.operating_points(DIAGNOSIS_RECALL), strict=True)
-        )
-        replicates = self._settings.recomputed_replicates
+        thresholds = self._impact.operating_points(DIAGNOSIS_RECALL)
+        threshold_by_class = dict(zip(self._impact.classes, thresholds, strict=True))
+        impact_intervals: dict[str, Interval] = {}
+        if self._settings.recomputed_replicates:
+            impact_intervals = self._impact_intervals(self._settings.recomputed_replicates)
         return WildernessResults(
             **self._impact.metrics(),
-            intervals=self._impact_intervals(replicates) if replicates else {},
+            intervals=impact_intervals,
             diagnosis_recall=DIAGNOSIS_RECALL,
-            confusion=self._confusion(points),
+            confusion=self._confusion(threshold_by_class),
             errors=self.errors(),
             operating_points=OperatingPoints(**self._impact.best_thresholds()),
             background=self.background(),
         )
 
     def errors(self) -> ErrorCauses:
-        """Causes of detections over recall, in the ID images and as many wild ones, or in all where there are fewer."""
-        wild = self._impact.wild_images(DIAGNOSIS_RATIO)
-        rows = is_among(self._regions.image_id, wild)
-        tables = (
-            self._parts[0],
-            (self._objects[is_among(self._objects.image_id, wild)], self._regions[rows]),
-        )
-        parts = [
-            ClosedSet.of(*of, self._impact.classes, max_detections=len(of[1]) + 1) for of in tables
-        ]
-        of_known, of_wild = (part.images for part in parts)
-        images, places = sorted_together(of_known, of_wild)
-        known = parts[0].joined(
-            parts[1], images, places, len(self._known), len(self._closed.objects)
-        )
-        del parts  # copies of all detections
-        cause = np.concatenate(
-            [self._cause[: len(self._known)], self._cause[len(self._known) :][rows]]
-        )
-        matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
+        """Causes of detections over recall, in the ID images and the same number of wild images.
+
+        Where there are fewer wild images, all of them count.
+        """
         recalls = error_diagnosis.RECALLS
-        counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
-        within = {}
-        if self._draws is not None:
-            both = joined(self._draws.of(of_known), self._wild_draws(wild).of(of_wild))
-            drawn, _ = error_diagnosis.counts_at_recalls(
-                matched, cause, recalls, both[:, np.argsort(places)]
+        wild_names = self._impact.wild_images(DIAGNOSIS_RATIO)
+        diagnosed = self._diagnose(wild_names)
+        counts, classes = error_diagnosis.counts_at_recalls(
+            diagnosed.matched, diagnosed.cause, recalls
+        )
+        shares = {}
+        for cause, share_at_recalls in error_diagnosis.shares(counts).items():
+            shares[cause] = [value(share) for share in share_at_recalls[:, 0]]
+
+        share_intervals: dict[str, list[Interval]] = {}
+        if diagnosed.weights is not None:
+            replicates, _ = error_diagnosis.counts_at_recalls(
+                diagnosed.matched, diagnosed.cause, recalls, diagnosed.weights
             )
-            within = {
-                name: [bootstrap.interval(at) for at in of]
-                for name, of in error_diagnosis.shares(drawn).items()
-            }
-        shares = {
-            name: [value(one) for one in of[:, 0]]
-            for name, of in error_diagnosis.shares(counts).items()
-        }
-        if not self._has_boxes and wild:
+            for cause, share_at_recalls in error_diagnosis.shares(replicates).items():
+                share_intervals[cause] = [bootstrap.interval(share) for share in share_at_recalls]
+
+        if not self._has_boxes and wild_names:
             shares["unknown_unknown"] = [None] * len(recalls)
-            within |= {"unknown_unknown": [None] * len(recalls)} if within else {}
+            if share_intervals:
+                share_intervals["unknown_unknown"] = [None] * len(recalls)
+
         return ErrorCauses(
-            ratio=len(wild) / len(self._closed.images),
+            ratio=len(wild_names) / len(self._id_split.images),
             similar=[list(group) for group in self._similar],
             recalls=list(recalls),
             classes=classes[:, 0].tolist(),
             detections=counts[:, :, 0].sum(axis=0).astype(int).tolist(),
             shares=shares,
-            intervals=within,
+            intervals=share_intervals,
+        )
+
+    def _diagnose(self, wild_names: list[str]) -> DiagnosedDetections:
+        """The detections in the ID images and in some wild images, and their causes.
+
+        Args:
+            wild_names: Names of the wild images.
+        """
+        is_counted = is_among(self._wild.regions.image_id, wild_names)
+        is_counted_object = is_among(self._wild.objects.image_id, wild_names)
+        counted = ImageTables(self._wild.objects[is_counted_object], self._wild.regions[is_counted])
+        known = self._all_detections(self._known)
+        wild = self._all_detections(counted)
+        known_images = known.images
+        wild_images = wild.images
+        images, column = sorted_together(known_images, wild_images)
+        together = known.joined(
+            wild, images, column, len(self._known.regions), len(self._known.objects)
+        )
+        del known, wild  # copies of all detections
+
+        weights = None
+        if self._id_draws is not None:
+            known_weights = self._id_draws.of(known_images)
+            wild_weights = self._wild_draws(wild_names).of(wild_images)
+            weights = joined(known_weights, wild_weights)[:, np.argsort(column)]
+
+        causes = np.concatenate([self._known_cause, self._wild_cause[is_counted]])
+        matched = together.match([self._settings.iou])
+        return DiagnosedDetections(matched, causes[together.detections.row], weights)
+
+    def _all_detections(self, tables: ImageTables) -> ClosedSet:
+        """Objects and detections of the known classes, without a limit of detections per image."""
+        return ClosedSet.of(
+            tables.objects,
+            tables.regions,
+            self._impact.classes,
+            max_detections=len(tables.regions) + 1,
         )
 
     def background(self) -> BackgroundResults | None:
-        """Class against background probability, of correct ID detections and of detections of unknown objects.
+        """Class against background probability, of correct and of unknown detections.
 
-        See `farther.metrics.wilderness.background_probability`; classes are those predicted. None
-        where the detector has no column for the background.
+        They are correct ID detections and detections of unknown objects, by predicted class; see
+        `farther.metrics.wilderness.background_probability`. None where the detector has no column
+        for the background.
         """
-        of_known = self._closed.read_margins()
-        if of_known is None:
+        id_margins = self._id_split.read_margins()
+        if id_margins is None:
             return None
-        of_unknown = true_classes(self._objects, self._regions, self._settings.iou).category != ""
-        sides = {
-            "known": self._known[self._cause[: len(self._known)] == CORRECT],
-            "unknown": self._regions[of_unknown.astype(bool)],
-        }
-        stored = [each for split in self._wild if (each := split.read_margins()) is not None]
-        margins = {
-            "known": of_known[self._cause[: len(self._known)] == CORRECT],
-            "unknown": np.concatenate([np.zeros(0), *stored])[of_unknown.astype(bool)],
-        }
-        both = margins["known"], margins["unknown"]
-        within = {}
-        if self._draws is not None:
-            weights = (
-                self._draws.rows(sides["known"].image_id),
-                self._wild_draws(self._names).rows(sides["unknown"].image_id),
+
+        is_correct = self._known_cause == CORRECT
+        known = self._known.regions[is_correct]
+        known_margins = id_margins[is_correct]
+
+        truth = true_classes(self._wild.objects, self._wild.regions, self._settings.iou)
+        on_unknown = (truth.category != "").astype(bool)
+        unknown = self._wild.regions[on_unknown]
+        unknown_margins = self._read_wild_margins()[on_unknown]
+
+        replicates = {}
+        if self._id_draws is not None:
+            replicates = background_probability.metrics(
+                known_margins,
+                unknown_margins,
+                self._id_draws.rows(known.image_id),
+                self._wild_draws(self._wild_names).rows(unknown.image_id),
             )
-            within = intervals.within(background_probability.metrics(*both, *weights))
-        classes = np.array(self._known.classes, dtype=object)
-        found = {
-            name: Margins(
-                histogram=background_probability.histogram(margins[name]),
-                classes=background_probability.by_class(margins[name], classes[regions.label]),
-            )
-            for name, regions in sides.items()
-        }
         return BackgroundResults(
-            values=background_probability.metrics(*both), intervals=within, **found
+            values=background_probability.metrics(known_margins, unknown_margins),
+            intervals=intervals.within(replicates),
+            known=self._margins(known_margins, known),
+            unknown=self._margins(unknown_margins, unknown),
+        )
+
+    def _read_wild_margins(self) -> np.ndarray:
+        """Margins of all wild regions, ndarray of shape (N,)."""
+        margins = [np.zeros(0)]
+        for split in self._wild_splits:
+            split_margins = split.read_margins()
+            if split_margins is not None:
+                margins.append(split_margins)
+        return np.concatenate(margins)
+
+    def _margins(self, margins: np.ndarray, regions: Regions) -> Margins:
+        """Histogram of the margins of regions, and their summary by predicted class."""
+        classes = np.array(self._known.regions.classes, dtype=object)
+        return Margins(
+            histogram=background_probability.histogram(margins),
+            classes=background_probability.by_class(margins, classes[regions.label]),
         )
 
     @cached_property
-    def _cause(self) -> np.ndarray:
-        """Place in `error_diagnosis.CAUSES` of the cause of each detection of both parts, whatever its confidence."""
-        settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
-        points = dict.fromkeys(self._impact.classes, -np.inf)
-        causes = error_diagnosis.CAUSES
-        each = [
-            places_among(error_diagnosis.diagnose(*part, points, settings), causes)
-            for part in self._parts
-        ]
-        return np.concatenate([of_part.astype(np.int8) for of_part in each])
+    def _known_cause(self) -> np.ndarray:
+        """Cause of each ID detection; see `_cause`."""
+        return self._cause(self._known)
 
-    def _confusion(self, points: dict[str, float | None]) -> dict[str, dict[str, int]]:
-        """`farther.metrics.errors.error_diagnosis.confusion` of both parts."""
-        found = [error_diagnosis.confusion(*part, points) for part in self._parts]
-        counts = sum(
-            (Counter({(k, c): n for k, of in one.items() for c, n in of.items()}) for one in found),
-            Counter(),
-        )
+    @cached_property
+    def _wild_cause(self) -> np.ndarray:
+        """Cause of each wild detection; see `_cause`."""
+        return self._cause(self._wild)
+
+    def _cause(self, tables: ImageTables) -> np.ndarray:
+        """Index in `error_diagnosis.CAUSES` of the cause of each detection of any confidence."""
+        settings = error_diagnosis.Diagnosis(self._similar, self._wild_names, self._settings.iou)
+        any_confidence = dict.fromkeys(self._impact.classes, -np.inf)
+        causes = error_diagnosis.diagnose(tables.objects, tables.regions, any_confidence, settings)
+        return places_among(causes, error_diagnosis.CAUSES).astype(np.int8)
+
+    def _confusion(
+        self, threshold_by_class: Mapping[str, float | None]
+    ) -> dict[str, dict[str, int]]:
+        """`farther.metrics.errors.error_diagnosis.confusion` of ID images and wild images."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for tables in (self._known, self._wild):
+            confusion = error_diagnosis.confusion(
+                tables.objects, tables.regions, threshold_by_class
+            )
+            for category, count_by_class in confusion.items():
+                for detected_as, count in count_by_class.items():
+                    counts[category, detected_as] += count
+
         table: dict[str, dict[str, int]] = {}
         for (category, detected_as), count in sorted(counts.items()):
             table.setdefault(category, {})[detected_as] = count
         return table
 
-    def _wild_draws(self, names: list[str]) -> ImageDraws:
+    def _wild_draws(self, names: Sequence[str]) -> ImageDraws:
         settings = self._settings
         return ImageDraws(names, settings.replicates, settings.seed + 1, settings.drawn_images)
 
     def _impact_intervals(self, replicates: int) -> dict[str, Interval]:
+        """Intervals of wilderness impact, which is computed anew in each replicate."""
         seed = self._settings.seed
-        closed, drawn = (
-            ImageDraws(self._closed.images, replicates, seed),
-            ImageDraws(self._names, replicates, seed + 1),
-        )
+        id_draws = ImageDraws(self._id_split.images, replicates, seed)
+        wild_draws = ImageDraws(self._wild_names, replicates, seed + 1)
 
         def compute(replicate: int) -> dict[str, Any]:
-            again = wilderness.evaluate(
-                closed.written_out(replicate, self._closed.objects)[0],
-                closed.written_out(replicate, self._known)[0],
-                closed.drawn_names(replicate),
-                drawn.written_out(replicate, self._regions)[0],
-                drawn.drawn_names(replicate),
+            objects, _ = id_draws.written_out(replicate, self._known.objects)
+            regions, _ = id_draws.written_out(replicate, self._known.regions)
+            wild_regions, _ = wild_draws.written_out(replicate, self._wild.regions)
+            metrics = wilderness.evaluate(
+                objects,
+                regions,
+                id_draws.drawn_names(replicate),
+                wild_regions,
+                wild_draws.drawn_names(replicate),
                 protocol=self._settings.protocol,
                 seed=seed,
             )
-            averages = ("average_impact", "average_impact_by_precision")
-            at = {
-                f"{name}@{recall}": of[name]
-                for recall, of in again["at_recall"].items()
-                for name in averages
-            }
-            return {"map_closed": again["map_closed"], "map_open": again["map_open"], **at}
+            values = {"map_closed": metrics["map_closed"], "map_open": metrics["map_open"]}
+            for recall, impact in metrics["at_recall"].items():
+                for name in ("average_impact", "average_impact_by_precision"):
+                    values[f"{name}@{recall}"] = impact[name]
+            return values
 
         return intervals.within(bootstrap.recomputed(replicates, compute))

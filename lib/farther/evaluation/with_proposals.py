@@ -1,4 +1,4 @@
-"""Open-set metrics of a run's methods when the proposals that are called unknown count beside the detections."""
+"""Open-set metrics of a run's methods with the proposals called unknown beside the detections."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from pydantic import Field
 
 from farther.evaluation import intervals
-from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.results import MetricValues, Number, Stored
+from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 from farther.metrics.errors import error_budget
 from farther.metrics.open_set.open_world import MAX_DETECTIONS
-from farther.metrics.open_set.outcomes import MatchingRules
+from farther.metrics.open_set.outcomes import MatchingRules, Outcome
 from farther.metrics.open_set.proposals import beside, finders
 from farther.metrics.open_set.with_proposals import WithProposals, any_class, u_recall
 from farther.metrics.weighting import plain
@@ -30,20 +30,21 @@ from farther.tables.folders import listed
 #: Metrics that proposals change.
 CHANGED = ("nose", "r_u", "p_u", "ap_u", "u_recall")
 
-#: The kind of the error budget that missed objects are of which proposals find.
+#: The kind of error, in the error budget, of missed objects that proposals find.
 FOUND_BY_PROPOSALS = "found by proposals"
 
 
 class MethodWithProposals(MetricValues):
-    """A method on an OOD split: the detections at or above t*, and the proposals above τ_o as further unknown ones.
+    """A method on an OOD split, with proposals as further regions that are called unknown.
 
-    `values` has `CHANGED`, and the counts of `farther.metrics.open_set.metrics`.
+    Counted are the detections at or above t* and the proposals above τ_o. `values` has `CHANGED`,
+    and the counts of `farther.metrics.open_set.metrics`.
 
     Args:
         without: `CHANGED` of the detections alone.
         by_size, by_category: See `farther.metrics.open_set.by_group`.
-        error_budget: Number and gains of the missed objects, those that proposals find apart from
-            the others.
+        error_budget: Number and gains of the missed objects: those that proposals find, and the
+            others.
     """
 
     without: dict[str, Number]
@@ -59,22 +60,23 @@ class ResultsWithProposals(Stored):
 
 
 @dataclass(frozen=True)
-class CalledIn:
+class UnknownProposals:
     """The proposals of a split that are called unknown.
 
     Args:
-        proposals: P of them, on no detection.
-        finds: The row of the missed object that each finds, −1 for none, ndarray of shape (P,).
+        proposals: P proposals on no detection.
+        matched_object: The row of the missed object that each finds, −1 for none, ndarray of shape
+            (P,).
     """
 
     proposals: Regions
-    finds: np.ndarray
+    matched_object: np.ndarray
 
     @classmethod
     def of(
         cls, split: RunSplit, detections: Regions, proposals: Regions, tau: float, iou: float
-    ) -> CalledIn:
-        """Those above τ_o that lie on no detection.
+    ) -> UnknownProposals:
+        """The proposals above τ_o that lie on no detection.
 
         Args:
             split: Images and objects.
@@ -84,22 +86,24 @@ class CalledIn:
             iou: Smallest IoU of a match.
         """
         rules = MatchingRules(iou, known_classes=split.known_classes)
-        finder = finders(split.objects, detections, proposals, rules)[1]
-        finds = np.full(len(proposals), -1)
-        finds[finder[finder >= 0]] = np.flatnonzero(finder >= 0)
-        rows = beside(proposals, detections, iou) & (proposals.score > tau)
-        return cls(proposals[rows], finds[rows])
+        _, finder = finders(split.objects, detections, proposals, rules)
+        is_found = finder >= 0
+        matched_object = np.full(len(proposals), -1)
+        matched_object[finder[is_found]] = np.flatnonzero(is_found)
+
+        is_unknown = beside(proposals, detections, iou) & (proposals.score > tau)
+        return cls(proposals[is_unknown], matched_object[is_unknown])
 
     @classmethod
-    def read(cls, split: RunSplit, file: Path) -> CalledIn:
-        """Those that `table` has.
+    def read(cls, split: RunSplit, file: Path) -> UnknownProposals:
+        """The proposals of a stored table; see `table`.
 
         Args:
             split: Their split.
-            file: Where the table is.
+            file: The table.
 
         Raises:
-            DataError: it is damaged.
+            DataError: the table is damaged.
         """
         table = CalledProposals.read(file)
         proposals = Regions(
@@ -110,101 +114,144 @@ class CalledIn:
             score=table.objectness,
             label=np.full(len(table), any_class(split.folder.header), dtype=np.int16),
         )
-        rows = {number: row for row, number in enumerate(split.objects.object_id.tolist())}
-        return cls(
-            proposals,
-            np.array([rows.get(number, -1) for number in table.object_id.tolist()], dtype=np.int64),
-        )
+        row_by_object = {
+            object_id: row for row, object_id in enumerate(split.objects.object_id.tolist())
+        }
+        rows = [row_by_object.get(object_id, -1) for object_id in table.object_id.tolist()]
+        return cls(proposals, np.array(rows, dtype=np.int64))
 
     def table(self, split: RunSplit) -> CalledProposals:
-        """They as a table.
+        """The proposals as a table to store.
 
         Args:
             split: Their split.
         """
+        object_ids = np.append(split.objects.object_id, -1)  # the last one is of row −1
         return CalledProposals(
             image_id=self.proposals.image_id,
             box=self.proposals.box,
             objectness=self.proposals.score,
-            object_id=np.append(split.objects.object_id, -1)[self.finds],
+            object_id=object_ids[self.matched_object],
         )
 
 
-class OfProposals:
-    """Detections and called proposals of a run's ID split and one OOD split, matched for all methods once.
+class SplitWithProposals:
+    """Detections and unknown proposals of the ID split and one OOD split.
+
+    They are matched to objects once, for all methods.
 
     Args:
         inputs: The run's splits.
         split: The OOD split.
-        called: The proposals called unknown there.
-        of_id: The same of the ID split.
+        unknown_proposals: The proposals called unknown in the OOD split.
+        id_proposals: The proposals called unknown in the ID split.
     """
 
-    def __init__(self, inputs: RunInputs, split: TestSplit, called: CalledIn, of_id: Regions):
-        self._inputs, self._split, self._called = inputs, split, called
-        rules = split.matching
-        self._both = WithProposals.of(split.objects, split.detections, called.proposals, rules)
+    def __init__(
+        self,
+        inputs: RunInputs,
+        split: TestSplit,
+        unknown_proposals: UnknownProposals,
+        id_proposals: Regions,
+    ):
+        self._split = split
+        self._unknown_proposals = unknown_proposals
+        proposals = unknown_proposals.proposals
+        rules = split.matching_rules
+        self._regions = WithProposals.of(split.objects, split.detections, proposals, rules)
+
         rules = replace(rules, known_classes=inputs.id_split.known_classes)
-        parts = ((inputs.id_split, of_id), (split, called.proposals))
-        self._stored = [
-            WithProposals.of(part.objects, part.regions(), proposals, rules, MAX_DETECTIONS)
-            for part, proposals in parts
-        ]
+        self._id_stored_regions = WithProposals.of(
+            inputs.id_split.objects,
+            inputs.id_split.regions(),
+            id_proposals,
+            rules,
+            MAX_DETECTIONS,
+        )
+        self._stored_regions = WithProposals.of(
+            split.objects, split.regions(), proposals, rules, MAX_DETECTIONS
+        )
 
     def measure(self, method: MethodScores) -> MethodWithProposals:
-        """Metrics with them, and of the detections alone."""
-        case = SplitCase(method, self._split)
-        outcome, score = (
-            self._both.match(case.is_unknown),
-            self._both.unknown_score(case.unknown_score),
-        )
+        """Metrics with proposals, and of the detections alone."""
+        scored = ScoredSplit(method, self._split)
+        outcome = self._regions.match(scored.is_unknown)
+        unknown_score = self._regions.unknown_score(scored.unknown_score)
         recalled = [
-            both.match(stored < method.tau)
-            for both, stored in zip(self._stored, (method.stored, case.stored), strict=True)
+            self._id_stored_regions.match(method.stored_scores < method.tau),
+            self._stored_regions.match(scored.stored_scores < method.tau),
         ]
 
-        def values(weights: Weights) -> dict[str, Any]:
-            of_images = weights.of(outcome.split.images)
-            found = open_set.metrics(outcome, score, of_images)
-            images = [one.split.images for one in recalled]
-            recall = u_recall(recalled, [weights.of_id(images[0]), weights.of(images[1])])
-            return {**found, "u_recall": recall if weights.are_drawn else plain({"": recall})[""]}
+        replicates: dict[str, Any] = {}
+        if self._split.weights is not None:
+            metrics = _metrics(outcome, unknown_score, recalled, self._split.weights)
+            replicates = {name: metrics[name] for name in CHANGED if name in metrics}
 
-        drawn = {} if self._split.weights is None else values(self._split.weights)
-        groups = {"by_size": outcome.split.sizes(), "by_category": outcome.split.objects.category}
-        alone = open_set.metrics(case.paper_outcome, case.unknown_score)
-        alone["u_recall"] = plain({"": u_recall([case.mixed_outcome], [None])})[""]
         return MethodWithProposals(
-            values=values(ONCE),
-            intervals=intervals.within({name: drawn[name] for name in CHANGED if name in drawn}),
-            without={name: alone[name] for name in CHANGED},
-            error_budget=self._error_budget(case),
-            **{
-                name: {
-                    part: MetricValues(values=of)
-                    for part, of in open_set.by_group(outcome, group).items()
-                }
-                for name, group in groups.items()
-            },
+            values=_metrics(outcome, unknown_score, recalled, ONCE),
+            intervals=intervals.within(replicates),
+            without=_metrics_without_proposals(scored),
+            by_size=_by_group(outcome, outcome.split.sizes()),
+            by_category=_by_group(outcome, outcome.split.objects.category),
+            error_budget=self._error_budget(scored),
         )
 
-    def _error_budget(self, case: SplitCase) -> dict[str, MetricValues]:
-        """What `farther.evaluation.error_budget` counts as missed, in two parts."""
-        errors = error_budget.of_unknown(case.outcome, self._split.touching)
+    def _error_budget(self, scored: ScoredSplit) -> dict[str, MetricValues]:
+        """The missed objects of `farther.evaluation.error_budget`: found by proposals, or not."""
+        errors = error_budget.of_unknown(scored.outcome, self._split.touching)
+        matched_object = self._unknown_proposals.matched_object
         is_found = np.zeros(len(errors.missed), dtype=bool)
-        is_found[self._called.finds[self._called.finds >= 0]] = True
-        found = {}
+        is_found[matched_object[matched_object >= 0]] = True
+
+        budget = {}
         for name, rows in ((FOUND_BY_PROPOSALS, is_found), ("missed", ~is_found)):
-            part = replace(errors, missed=errors.missed & rows)
+            missed = replace(errors, missed=errors.missed & rows)
             gains = error_budget.unknown_gains(
-                case.outcome, part, case.unknown_score, kinds=("missed",)
-            )["missed"]
-            found[name] = MetricValues(values={"count": part.counts["missed"], **plain(gains)})
-        return found
+                scored.outcome, missed, scored.unknown_score, kinds=("missed",)
+            )
+            values = {"count": missed.counts["missed"], **plain(gains["missed"])}
+            budget[name] = MetricValues(values=values)
+        return budget
+
+
+def _metrics(
+    outcome: Outcome, unknown_score: np.ndarray, recalled: Sequence[Outcome], weights: Weights
+) -> dict[str, Any]:
+    """Open-set metrics, and U-Recall.
+
+    Args:
+        outcome: Outcome of detections and proposals.
+        unknown_score: Ranks them; higher means more likely unknown.
+        recalled: Outcomes of all stored regions of the ID split and of the OOD split.
+        weights: Weights of the images.
+    """
+    metrics = open_set.metrics(outcome, unknown_score, weights.of(outcome.split.images))
+    id_outcome, ood_outcome = recalled
+    recall = u_recall(
+        recalled,
+        [weights.of_id(id_outcome.split.images), weights.of(ood_outcome.split.images)],
+    )
+    if weights.are_drawn:
+        metrics["u_recall"] = recall
+    else:
+        metrics |= plain({"u_recall": recall})
+    return metrics
+
+
+def _metrics_without_proposals(scored: ScoredSplit) -> dict[str, Number]:
+    metrics = open_set.metrics(scored.paper_outcome, scored.unknown_score)
+    metrics |= plain({"u_recall": u_recall([scored.mixed_outcome], [None])})
+    return {name: metrics[name] for name in CHANGED}
+
+
+def _by_group(outcome: Outcome, group: np.ndarray) -> dict[str, MetricValues]:
+    """Outcomes of each group of objects."""
+    values_by_group = open_set.by_group(outcome, group)
+    return {name: MetricValues(values=values) for name, values in values_by_group.items()}
 
 
 def called_sources(files: RunFiles) -> list[str]:
-    """The sources of proposals that the stage `proposals` wrote tables of proposals called unknown of."""
+    """The sources whose proposals called unknown the stage `proposals` stored."""
     return [folder.name for folder in listed(files.recovered.parent, "called/*")]
 
 
@@ -215,7 +262,7 @@ def measure_methods(
 
     Args:
         inputs: The run's inputs.
-        sources: Of proposals, whose tables are there.
+        sources: Names of sources of proposals whose tables are stored.
         taus: τ of each method that applies to the run, by its name.
 
     Raises:
@@ -223,15 +270,15 @@ def measure_methods(
     """
     results = {name: ResultsWithProposals(sources={}) for name in taus}
     for source in sources:
-        of_id = CalledIn.read(
-            inputs.id_split, inputs.files.called(source, inputs.id_split.name)
-        ).proposals
+        id_file = inputs.files.called(source, inputs.id_split.name)
+        id_proposals = UnknownProposals.read(inputs.id_split, id_file).proposals
         for split in inputs.tested:
             if not split.has_boxes:
                 continue
-            called = CalledIn.read(split, inputs.files.called(source, split.name))
-            together = OfProposals(inputs, split, called, of_id)
+            file = inputs.files.called(source, split.name)
+            unknown_proposals = UnknownProposals.read(split, file)
+            with_proposals = SplitWithProposals(inputs, split, unknown_proposals, id_proposals)
             for name, tau in taus.items():
-                measured = together.measure(MethodScores(inputs, name, tau))
+                measured = with_proposals.measure(MethodScores(inputs, name, tau))
                 results[name].sources.setdefault(source, {})[split.name] = measured
     return results

@@ -1,1 +1,1 @@
-"""What to deploy of a run: the method and the thresholds t* and τ that fit a budget."""
+"""The setting to deploy of a run: the method and the thresholds t* and τ that fit a budget."""

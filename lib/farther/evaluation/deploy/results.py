@@ -1,4 +1,4 @@
-"""What a detector may cost where it is deployed, and the method and thresholds that were chosen for it."""
+"""The budget of a deployed detector, and the method and thresholds chosen for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class Budget:
-    """What deploying a detector may cost: section `deploy` of params.yaml.
+    """Limits on the costs of a deployed detector: section `deploy` of params.yaml.
 
     Args:
         max_misclassified: Largest share of the unknown objects that are misclassified; None for no
@@ -58,29 +58,37 @@ class Budget:
                 f"a budget limits something: give {', '.join(LIMITS.values())}, or several of them"
             )
         if self.guarantee == "conformal":
-            wrong = [LIMITS[axis] for axis, limit in self.limits.items() if limit == 0]
-            if wrong:
-                raise ParameterError(f"{wrong[0]} is 0: a guarantee needs a limit above 0")
-            if (self.max_false_alarms or 0) > 100:
+            for axis, limit in self.limits.items():
+                if limit == 0:
+                    raise ParameterError(f"{LIMITS[axis]} is 0: a guarantee needs a limit above 0")
+            if self.max_false_alarms is not None and self.max_false_alarms > 100:
                 raise ParameterError(
-                    "max_false_alarms: a guarantee counts images, so the limit is at most 100 per 100"
+                    "max_false_alarms: a guarantee counts images, "
+                    "so the limit is at most 100 per 100"
                 )
 
     @property
     def limits(self) -> dict[str, float]:
-        """The limits that are given, by axis."""
-        given = {axis: getattr(self, name) for axis, name in LIMITS.items()}
-        return {axis: limit for axis, limit in given.items() if limit is not None}
+        """The limits that are set, by axis."""
+        limits = {}
+        for axis, name in LIMITS.items():
+            limit = getattr(self, name)
+            if limit is not None:
+                limits[axis] = limit
+        return limits
 
     def only(self, axis: str) -> Budget:
-        """The budget with the limit of one axis alone."""
-        others = {name: None for other, name in LIMITS.items() if other != axis}
-        return Budget(**{**vars(self), **others})
+        """The budget with only the limit of one axis."""
+        params = dict(vars(self))
+        for name in LIMITS.values():
+            if name != LIMITS[axis]:
+                params[name] = None
+        return Budget(**params)
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class MeasuredCost:
-    """One value with what it was counted from.
+    """One value, and the counts that it was computed from.
 
     Args:
         value: Fraction; `false_alarms` per 100 images. None where it is not defined.
@@ -113,7 +121,7 @@ class DeploySetting:
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class DeployChoice:
-    """A setting that was chosen for a budget, and what was measured of it on other images.
+    """A setting that was chosen for a budget, and its costs measured on other images.
 
     Args:
         method, operating, tau: See `DeploySetting`.
@@ -140,17 +148,25 @@ class DeployChoice:
     folds: tuple[DeploySetting, ...] = ()
 
     def status(self, axis: str, limit: float) -> str:
-        """ "met" or "exceeded" if the whole interval of a measured value is within or beyond a limit, else "open"."""
-        found = self.measured[axis]
-        if found.value is None:
+        """Whether the interval of a measured value is within a limit.
+
+        Returns:
+            "met" or "exceeded" where the whole interval is within or beyond the limit, else "open".
+        """
+        measured = self.measured[axis]
+        if measured.value is None:
             return "open"
-        low, high = found.interval or (found.value, found.value)
-        return "met" if high <= limit else "exceeded" if low > limit else "open"
+        low, high = measured.interval or (measured.value, measured.value)
+        if high <= limit:
+            return "met"
+        if low > limit:
+            return "exceeded"
+        return "open"
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class TradeOff:
-    """The trade-off of a method at the run's t*, over τ, on the images that values are measured on.
+    """The trade-off of a method at the run's t* over τ, on the images that are measured on.
 
     Args:
         false_alarms: Detections flagged as unknown per 100 ID images.
@@ -163,14 +179,16 @@ class TradeOff:
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class DeployChoices:
-    """What to deploy of a run for a budget; `artifacts/choices/<run>.json` for that of params.yaml.
+    """The settings of a run that fit a budget.
+
+    `artifacts/choices/<run>.json` holds those for the budget of params.yaml.
 
     Args:
         run, benchmark: Names.
         budget: The budget.
         id_splits: ID splits that were chosen on, and measured on.
-        choice: The best setting of all methods; None where nothing can be chosen, and `notes` say
-            why.
+        choice: The best setting of all methods; None where nothing can be chosen, for a reason in
+            `notes`.
         methods: The best setting of each method.
         alone: {axis: the best setting for the limit of this axis alone}, where there are several
             limits.
@@ -192,12 +210,17 @@ class DeployChoices:
 
     @property
     def settings(self) -> list[DeploySetting]:
-        """Every different setting that was chosen, of a method the smallest t* first."""
-        chosen = [*filter(None, [self.choice]), *self.methods.values(), *self.alone.values()]
-        each = {
-            DeploySetting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen
-        }
-        return sorted(each, key=lambda one: (one.method, one.operating, one.tau))
+        """Every distinct setting that was chosen, by method, t* and τ."""
+        choices = [*self.methods.values(), *self.alone.values()]
+        if self.choice is not None:
+            choices.append(self.choice)
+
+        settings = set()
+        for choice in choices:
+            settings.add(
+                DeploySetting(method=choice.method, operating=choice.operating, tau=choice.tau)
+            )
+        return sorted(settings, key=_setting_order)
 
     @classmethod
     def read(cls, file: str | Path) -> DeployChoices:
@@ -208,3 +231,7 @@ class DeployChoices:
                 field.
         """
         return read_typed(cls, file)
+
+
+def _setting_order(setting: DeploySetting) -> tuple[str, float, float]:
+    return setting.method, setting.operating, setting.tau

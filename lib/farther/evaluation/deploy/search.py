@@ -16,7 +16,7 @@ from farther.metrics.statistics.conformal import corrected, largest_within
 #: A method and a value of t*.
 Candidate = tuple[str, float]
 
-#: τ that flags nothing but what the detector labels as unknown, whose scores are below it.
+#: τ that flags only what the detector labels as unknown, whose scores are below it.
 NOTHING_FLAGGED = math.nextafter(-LABELLED_UNKNOWN, math.inf)
 
 
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Point:
-    """A setting, whether it is within the limits, and its costs on the images that it was chosen on.
+    """A setting, and its costs on the images that it was chosen on.
 
     Args:
         setting: The setting.
@@ -54,7 +54,10 @@ class Point:
     recall_lost: float
 
     def rank(self, budget: Budget) -> tuple[float, ...]:
-        """Orders settings, the best first: by false alarms where a limit on misclassified objects is met."""
+        """Sort key of settings, the best first.
+
+        Where a limit on misclassified objects is met, false alarms rank first.
+        """
         if budget.max_misclassified is not None and self.reached:
             return (0, self.false_alarms, self.misclassified, self.recall_lost)
         return (1, self.misclassified, self.false_alarms, self.recall_lost)
@@ -78,17 +81,20 @@ def best_setting(
             other images than τ.
     """
 
-    def first(among: Sequence[Candidate], images: Part) -> Point:
-        points = [best_tau(*one, steps_of(*one), images, budget) for one in among]
+    def best_of(candidates: Sequence[Candidate], images: Part) -> Point:
+        points = []
+        for method, operating in candidates:
+            steps = steps_of(method, operating)
+            points.append(best_tau(method, operating, steps, images, budget))
         return min(points, key=lambda point: point.rank(budget))
 
     if budget.guarantee == "none":
-        return first(candidates, part)
+        return best_of(candidates, part)
     if len(candidates) > 1:
-        choosing, part = halved(part)
-        setting = first(candidates, choosing).setting
+        method_part, part = halved(part)
+        setting = best_of(candidates, method_part).setting
         candidates = [(setting.method, setting.operating)]
-    return first(candidates, replace(part, guaranteed=True))
+    return best_of(candidates, replace(part, guaranteed=True))
 
 
 def best_tau(
@@ -105,16 +111,19 @@ def best_tau(
         part: Images to choose on.
         budget: The limits.
     """
-    of_id, of_ood = steps
-    flagged, lost = of_id.flagged.of(part.id), of_id.lost.of(part.id)
-    misclassified, detections = of_ood.misclassified.of(part.ood), of_ood.detections.of(part.ood)
-    least, most = -math.inf, _largest(flagged, lost, part, budget)
-    if budget.max_misclassified is not None:
-        shares = _of_objects(misclassified, budget.max_misclassified, part)
-        least = -largest_within(-misclassified.at, *shares)
-    tau, reached = _between(np.concatenate([flagged.at, detections.at]), least, most, budget)
-    if most < NOTHING_FLAGGED and np.any(flagged.at < NOTHING_FLAGGED):
+    id_steps, ood_steps = steps
+    flagged = id_steps.flagged.of(part.id)
+    lost = id_steps.lost.of(part.id)
+    misclassified = ood_steps.misclassified.of(part.ood)
+    detections = ood_steps.detections.of(part.ood)
+
+    lower = _lower_bound(misclassified, part, budget)
+    upper = _upper_bound(flagged, lost, part, budget)
+    scores = np.concatenate([flagged.at, detections.at])
+    tau, reached = _between(scores, lower, upper, budget)
+    if upper < NOTHING_FLAGGED and np.any(flagged.at < NOTHING_FLAGGED):
         reached = False  # what the detector labels as unknown exceeds the limits by itself
+
     return Point(
         setting=DeploySetting(method=method, operating=operating, tau=tau),
         reached=reached,
@@ -125,36 +134,62 @@ def best_tau(
     )
 
 
-def _largest(flagged: ThresholdSteps, lost: ThresholdSteps, part: Part, budget: Budget) -> float:
-    """The largest τ within the limits on false alarms and on recall."""
-    most, images = math.inf, int(part.id.sum())
+def _lower_bound(misclassified: ThresholdSteps, part: Part, budget: Budget) -> float:
+    """The bound that τ must exceed for the limit on misclassified objects; −∞ without a limit."""
+    if budget.max_misclassified is None:
+        return -math.inf
+    losses, limit = _object_losses(misclassified, budget.max_misclassified, part)
+    return -largest_within(-misclassified.at, losses, limit)
+
+
+def _upper_bound(
+    flagged: ThresholdSteps, lost: ThresholdSteps, part: Part, budget: Budget
+) -> float:
+    """The largest τ within the limits on false alarms and on recall; ∞ without limits."""
+    upper = math.inf
     if budget.max_false_alarms is not None:
+        images = int(part.id.sum())
         limit = budget.max_false_alarms / 100
-        # A guarantee is of images with a false alarm: their number in an image has no bound.
-        steps = _first_of_each_image(flagged) if part.guaranteed else flagged
-        limit = corrected(limit, images) if part.guaranteed else limit
-        most = largest_within(steps.at, np.full(len(steps.at), 1 / max(images, 1)), limit)
+        steps = flagged
+        if part.guaranteed:
+            # A guarantee is of images with a false alarm: their number per image is not bounded.
+            steps = _first_of_each_image(flagged)
+            limit = corrected(limit, images)
+        upper = largest_within(steps.at, np.full(len(steps.at), 1 / max(images, 1)), limit)
     if budget.max_recall_loss is not None:
-        most = min(most, largest_within(lost.at, *_of_objects(lost, budget.max_recall_loss, part)))
-    return most
+        losses, limit = _object_losses(lost, budget.max_recall_loss, part)
+        upper = min(upper, largest_within(lost.at, losses, limit))
+    return upper
 
 
-def _between(scores: np.ndarray, least: float, most: float, budget: Budget) -> tuple[float, bool]:
-    """τ above `least` and up to `most`: one of the scores, or the next number after all; and whether there is one."""
+def _between(scores: np.ndarray, lower: float, upper: float, budget: Budget) -> tuple[float, bool]:
+    """τ above `lower` and up to `upper`, and whether there is one.
+
+    τ is one of the scores, or the next number after the largest score.
+    """
     levels = np.unique(scores[np.isfinite(scores) & (scores > NOTHING_FLAGGED)])
-    levels = np.append(levels, np.nextafter(levels[-1], np.inf) if len(levels) else 0.0)
-    within = levels[levels <= most]
+    above_all = np.nextafter(levels[-1], np.inf) if len(levels) else 0.0
+    levels = np.append(levels, above_all)
+
+    within = levels[levels <= upper]
     if budget.max_misclassified is not None:
-        enough = within[within > least]
+        enough = within[within > lower]
         if len(enough):
             return float(enough[0]), True
+
+    reached = budget.max_misclassified is None
+    if len(within):
+        return float(within[-1]), reached
     # Where no score is within the limits, nothing is flagged, which costs no false alarm and no
     # object.
-    return float(within[-1]) if len(within) else NOTHING_FLAGGED, budget.max_misclassified is None
+    return NOTHING_FLAGGED, reached
 
 
-def _of_objects(objects: ThresholdSteps, limit: float, part: Part) -> tuple[np.ndarray, float]:
-    """The loss of each object, and the limit of their sum: shares of all objects, or means of shares per image."""
+def _object_losses(objects: ThresholdSteps, limit: float, part: Part) -> tuple[np.ndarray, float]:
+    """The loss of each object, and the limit of their sum.
+
+    The sum is the share of all objects, or with a guarantee the mean of the shares per image.
+    """
     if not part.guaranteed:
         return np.full(len(objects.at), 1 / max(len(objects.at), 1)), limit
     counts = objects.counts(int(objects.image.max(initial=-1)) + 1)
@@ -165,7 +200,8 @@ def _of_objects(objects: ThresholdSteps, limit: float, part: Part) -> tuple[np.n
 def _first_of_each_image(steps: ThresholdSteps) -> ThresholdSteps:
     """The smallest step of each image."""
     order = np.lexsort((steps.at, steps.image))
-    return steps[order[np.diff(steps.image[order], prepend=-1) != 0]]
+    is_first = np.diff(steps.image[order], prepend=-1) != 0
+    return steps[order[is_first]]
 
 
 def _mean(flags: np.ndarray) -> float:

@@ -1,4 +1,7 @@
-"""What each threshold τ costs: the steps at which objects are misclassified, found or lost, by method and t*."""
+"""Costs of each threshold τ, by method and t*.
+
+They follow from the steps: the thresholds at which objects are misclassified, found or lost.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,24 @@ class ThresholdSteps:
 
     Args:
         at: ndarray of shape (N,), may be infinite.
-        image: Place of each unit's image, ndarray of shape (N,).
+        image: Index of each unit's image, ndarray of shape (N,).
     """
 
     at: np.ndarray
     image: np.ndarray
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[ThresholdSteps]) -> ThresholdSteps:
+        """The units of several parts, one part after the other."""
+        at = [np.zeros(0)]
+        image = [np.zeros(0, dtype=np.int64)]
+        for part in parts:
+            at.append(part.at)
+            image.append(part.image)
+        return cls(np.concatenate(at), np.concatenate(image))
+
     def __getitem__(self, rows: np.ndarray) -> ThresholdSteps:
-        """The units that a mask selects."""
+        """The units that a mask or an index selects."""
         return ThresholdSteps(self.at[rows], self.image[rows])
 
     def of(self, images: np.ndarray) -> ThresholdSteps:
@@ -79,36 +92,42 @@ class IdImages:
     """
 
     def __init__(self, inputs: RunInputs, split: RunSplit):
-        self.names = np.array(sorted(split.images), dtype=object)
-        self._inputs, self._split = inputs, split
+        self._inputs = inputs
+        self._split = split
         self._regions = split.regions()
+        self._closed_set = ClosedSet.of(split.objects, self._regions)
+        self.names = np.array(sorted(split.images), dtype=object)
         self._region_image = places(self.names, self._regions.image_id)
-        self._closed = ClosedSet.of(split.objects, self._regions)
-        self._image = np.searchsorted(self.names, self._closed.images)
+        self._closed_set_image = np.searchsorted(self.names, self._closed_set.images)
 
     @cached_property
-    def _detected(self) -> np.ndarray:
-        """Counted objects that are detected at the run's t* without any flagging."""
+    def _is_detected(self) -> np.ndarray:
+        """Whether each counted object is detected at the run's t* without any flagging, bool."""
         return self._known(self._inputs.threshold, np.zeros(len(self._regions))).at > -np.inf
 
     def _known(self, operating: float, scores: np.ndarray) -> ThresholdSteps:
-        closed = self._closed.keeping(self._regions.score >= operating)
-        known = known_objects(closed, scores, self._inputs.settings.iou)
-        return ThresholdSteps(known.detected_to, self._image[known.image])
+        """Known objects, which are detected at each τ up to their step.
+
+        Args:
+            operating: t*.
+            scores: Scores of the stored regions.
+        """
+        closed_set = self._closed_set.keeping(self._regions.score >= operating)
+        known = known_objects(closed_set, scores, self._inputs.settings.iou)
+        return ThresholdSteps(known.detected_to, self._closed_set_image[known.image])
 
     def lost_by(self, operating: float) -> ThresholdSteps:
-        """The steps of `IdSteps.lost` where nothing is flagged: −∞ for the objects that a t* loses, else ∞."""
+        """The steps of `IdSteps.lost` without flagging: −∞ for objects that a t* loses, else ∞."""
         known = self._known(operating, np.zeros(len(self._regions)))
-        return ThresholdSteps(
-            np.where(self._detected & np.isinf(known.at), -np.inf, np.inf), known.image
-        )
+        is_lost = self._is_detected & np.isinf(known.at)
+        return ThresholdSteps(np.where(is_lost, -np.inf, np.inf), known.image)
 
     def steps(self, method: str, operating: float) -> IdSteps:
         """Costs of a method at a t*."""
         scores = self._inputs.scores(method, self._split)
         known = self._known(operating, scores)
-        lost = np.where(self._detected, known.at, np.inf)
-        return IdSteps(self._flagged(scores, operating), ThresholdSteps(lost, known.image))
+        lost = ThresholdSteps(np.where(self._is_detected, known.at, np.inf), known.image)
+        return IdSteps(self._flagged(scores, operating), lost)
 
     def flagged(self, method: str, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.flagged`, which need no objects."""
@@ -121,77 +140,100 @@ class IdImages:
     def map50(
         self, method: str | None, operating: float, tau: float, weights: ImageWeights | None
     ) -> np.ndarray:
-        """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
-        kept = self._regions.score >= operating
+        """mAP50 of the detections that are not flagged, ndarray of shape (B,).
+
+        Args:
+            method: The method that flags; None for all detections at or above t*.
+            operating: t*.
+            tau: The method's threshold.
+            weights: Weights of the images, shape (B, I); None counts each once.
+        """
+        is_kept = self._regions.score >= operating
         if method is not None:
-            kept &= self._inputs.scores(method, self._split) >= tau
-        matched = self._closed.keeping(kept).match(COCO_IOUS[:1])
-        of_images = None if weights is None else weights[:, self._image]
-        return mean_of_defined(matched.average_precision(of_images)[0])
+            is_kept &= self._inputs.scores(method, self._split) >= tau
+        matched = self._closed_set.keeping(is_kept).match(COCO_IOUS[:1])
+
+        closed_set_weights = None
+        if weights is not None:
+            closed_set_weights = weights[:, self._closed_set_image]
+        return mean_of_defined(matched.average_precision(closed_set_weights)[0])
 
 
 class OodImages:
-    """The images of several OOD splits, one after the other.
+    """The images of several OOD splits, one split after the other.
 
     Args:
         inputs: The run's inputs.
         splits: The splits.
+
+    Attributes:
+        names: Name of each of I images, object array of shape (I,).
+        split: Index of each image's split, ndarray of shape (I,).
     """
 
     def __init__(self, inputs: RunInputs, splits: Sequence[TestSplit]):
         self.splits = splits
         self._inputs = inputs
-        each = [np.array(sorted(split.images), dtype=object) for split in splits]
-        self._names = each
-        self.names = np.concatenate([np.array([], dtype=object), *each])
-        self.split = np.repeat(np.arange(len(each)), [len(names) for names in each])
-        self._start = np.cumsum([0, *(len(names) for names in each)])
+        self._names_by_split = [np.array(sorted(split.images), dtype=object) for split in splits]
+        self.names = np.concatenate([np.array([], dtype=object), *self._names_by_split])
+        sizes = [len(names) for names in self._names_by_split]
+        self.split = np.repeat(np.arange(len(sizes)), sizes)
+        self._first_image = np.cumsum([0, *sizes])
 
     def in_split(self, name: str) -> np.ndarray:
-        """The images of one split, ndarray of bool."""
-        return self.split == [split.name for split in self.splits].index(name)
+        """Whether each image is of a split, ndarray of bool."""
+        names = [split.name for split in self.splits]
+        return self.split == names.index(name)
 
     def steps(self, method: str, operating: float) -> OodSteps:
         """Outcomes of unknown objects under a method at a t*."""
-        misclassified, found, detections = [], [], []
-        for split, names, start in zip(self.splits, self._names, self._start, strict=False):
+        misclassified = []
+        found = []
+        detections = []
+        for number, split in enumerate(self.splits):
+            first_image = self._first_image[number]
+            names = self._names_by_split[number]
             regions = split.regions()
             rows = regions.score >= operating
             scores = self._inputs.scores(method, split)[rows]
-            part = split.stored_split.keeping(rows)
-            objects = unknown_objects(part, scores)
-            image = start + np.searchsorted(names, part.images)[objects.image]
-            misclassified.append(ThresholdSteps(objects.misclassified_to, image)[objects.counted])
-            found.append(ThresholdSteps(objects.found_above, image)[objects.counted])
-            detections.append(ThresholdSteps(scores, start + places(names, regions.image_id[rows])))
-        return OodSteps(*(_joined(each) for each in (misclassified, found, detections)))
+
+            open_set = split.stored_open_set.keeping(rows)
+            objects = unknown_objects(open_set, scores)
+            image = first_image + np.searchsorted(names, open_set.images)[objects.image]
+            counted = objects.counted
+            misclassified.append(ThresholdSteps(objects.misclassified_to, image)[counted])
+            found.append(ThresholdSteps(objects.found_above, image)[counted])
+
+            region_image = first_image + places(names, regions.image_id[rows])
+            detections.append(ThresholdSteps(scores, region_image))
+        return OodSteps(
+            ThresholdSteps.concatenate(misclassified),
+            ThresholdSteps.concatenate(found),
+            ThresholdSteps.concatenate(detections),
+        )
 
     def weights(self) -> ImageWeights | None:
-        """How often each image is drawn in each replicate, shape (B, images); None without replicates."""
-        drawn = [split.draws.weights for split in self.splits if split.draws is not None]
-        return reduce(joined, drawn) if drawn else None
-
-
-def _joined(each: Sequence[ThresholdSteps]) -> ThresholdSteps:
-    at = np.concatenate([np.zeros(0), *(steps.at for steps in each)])
-    return ThresholdSteps(
-        at, np.concatenate([np.zeros(0, dtype=np.int64), *(steps.image for steps in each)])
-    )
+        """Weight of each image in each replicate, shape (B, I); None without replicates."""
+        weights_by_split = [split.draws.weights for split in self.splits if split.draws is not None]
+        if not weights_by_split:
+            return None
+        return reduce(joined, weights_by_split)
 
 
 def halves(names: np.ndarray, group: np.ndarray, seed: int) -> np.ndarray:
-    """Which images are in the first of two halves, ndarray of bool.
+    """Whether each image is in the first of two halves, ndarray of bool.
 
     Args:
         names: Names of images; the same image is always in the same half.
         group: The split of each, which is divided evenly.
-        seed: Of the order in which images are dealt out.
+        seed: Seed of the order in which images are dealt out.
     """
-    distinct, place = np.unique(names.astype(str), return_inverse=True)
-    in_groups = np.zeros((len(distinct), int(group.max(initial=-1)) + 1), dtype=bool)
-    in_groups[place, group] = True
-    drawn = np.random.default_rng(seed).permutation(len(distinct))
-    order = np.lexsort((drawn, *in_groups.T))  # images of the same splits are neighbours
-    first = np.zeros(len(distinct), dtype=bool)
-    first[order[::2]] = True
-    return first[place]
+    distinct_names, number = np.unique(names.astype(str), return_inverse=True)
+    in_groups = np.zeros((len(distinct_names), int(group.max(initial=-1)) + 1), dtype=bool)
+    in_groups[number, group] = True
+
+    random_order = np.random.default_rng(seed).permutation(len(distinct_names))
+    order = np.lexsort((random_order, *in_groups.T))  # images of the same splits are neighbours
+    is_first = np.zeros(len(distinct_names), dtype=bool)
+    is_first[order[::2]] = True
+    return is_first[number]

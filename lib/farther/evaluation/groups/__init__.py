@@ -1,8 +1,8 @@
 """Groups of metrics of a method on an OOD split, one file per group.
 
-A group says which cases have its metrics, how they are computed, and which table of the report
-shows them. Evaluation, report and commands go through `GROUPS`;
-`farther/metrics/catalogue/metrics.yaml` describes each metric.
+A group defines the splits that have its metrics, their computation, and the report's table of them.
+Evaluation, report and commands go through `GROUPS`; `farther/metrics/catalogue/metrics.yaml`
+describes each metric.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ from farther.evaluation.groups.recognition import Recognition
 from farther.evaluation.groups.sides import CorrectId, OnNothing, OnUnknown
 from farther.evaluation.groups.user_defined import UserDefined
 
+_IN_ORDER = (
+    OpenSet(),
+    DetectionSeparation(),
+    ImageSeparation(),
+    ImagesAsKnown(),
+    FullSpectrum(),
+    OnUnknown(),
+    OnNothing(),
+    CorrectId(),
+    OpenWorld(),
+    Known(),
+    ImagePairChanges(),
+    Recognition(),
+    UserDefined(),
+)
+
 #: All groups by name, in the order of their tables in the report.
-GROUPS: dict[str, MetricGroup] = {
-    group.name: group
-    for group in (
-        OpenSet(),
-        DetectionSeparation(),
-        ImageSeparation(),
-        ImagesAsKnown(),
-        FullSpectrum(),
-        OnUnknown(),
-        OnNothing(),
-        CorrectId(),
-        OpenWorld(),
-        Known(),
-        ImagePairChanges(),
-        Recognition(),
-        UserDefined(),
-    )
-}
+GROUPS: dict[str, MetricGroup] = {group.name: group for group in _IN_ORDER}

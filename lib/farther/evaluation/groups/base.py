@@ -1,4 +1,4 @@
-"""What a group of metrics of a method on a split is."""
+"""The base class of groups of metrics of a method on a split."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.files import Roles
 from farther.evaluation.results import SplitResults
+from farther.evaluation.scored_split import ScoredSide, ScoredSplit
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
 from farther.metrics.catalogue import METRICS, PREFIXES, Metric
@@ -30,12 +30,12 @@ class MetricGroup(ABC):
     Attributes:
         name: Its section in a method's results; `metrics.yaml` describes its metrics in a section
             of this name.
-        table: The report's table of it, which groups may share; None for none.
+        table: The report's table of the group, which several groups may share; None for no table.
         columns: Keys of its metrics with columns in the table.
-        unit: What its values come from: "detections", "images" or "objects".
-        sizes: Keys of the numbers of these, of each side.
-        sizes_in: The section with these numbers; "" for its own.
-        needs: What is needed where it was not evaluated.
+        unit: The unit that is counted: "detections", "images" or "objects".
+        sizes: Keys of the number of units on each side.
+        sizes_in: The section with these numbers; "" for the group's own.
+        needs: A remark on what is needed, shown where the group was not evaluated.
     """
 
     name: ClassVar[str]
@@ -48,7 +48,7 @@ class MetricGroup(ABC):
 
     @property
     def prefix(self) -> str:
-        """What the names of its metrics begin with."""
+        """The prefix of its metrics' names."""
         return PREFIXES.get(self.name, "")
 
     @property
@@ -56,45 +56,49 @@ class MetricGroup(ABC):
         """The metrics with columns in the report's table."""
         return [METRICS[f"{self.prefix}{key}"] for key in self.columns]
 
-    def applies(self, case: SplitCase) -> bool:
-        """Whether a case has these metrics; all have them by default."""
+    def applies(self, scored: ScoredSplit) -> bool:
+        """Whether a scored split has these metrics; by default all have them."""
         return True
 
-    def counts(self, case: SplitCase) -> dict[str, Any]:
-        """What is stored beside the metrics, such as the numbers that formulas name."""
+    def counts(self, scored: ScoredSplit) -> dict[str, Any]:
+        """Numbers that are stored beside the metrics, such as those that formulas name."""
         return {}
 
     @abstractmethod
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """The metrics by their keys.
 
         Args:
-            case: A method on a split.
-            weights: How often each image counts.
+            scored: A method's scores of a split.
+            weights: The weight of each image.
 
         Returns:
             Where each image counts once, values as JSON holds them, maps of values
             (`GroupResults.parts`) and words (`GroupResults.labels`); else replicates, ndarrays of
-            shape (B,), of those that have intervals.
+            shape (B,), of the metrics that have intervals.
         """
 
-    def details(self, case: SplitCase) -> dict[str, Any]:
+    def details(self, scored: ScoredSplit) -> dict[str, Any]:
         """Further fields of `SplitResults`, with their own intervals."""
         return {}
 
     def read_splits(self, roles: Roles, split: str) -> Sequence[str]:
-        """Splits whose scores are read beside those of the ID split and of the case's."""
+        """Splits whose scores are read beside those of the ID split and of the split itself."""
         return ()
 
     def is_from_few(self, results: SplitResults, few: int) -> bool:
         """Whether values come from fewer than `few` of `unit`, on any side.
 
         Args:
-            results: A method on a split.
-            few: The number.
+            results: Results of a method on a split.
+            few: The smallest number that is enough.
         """
         counts = results.of_group(self.sizes_in or self.name)
-        return any(count < few for key in self.sizes if (count := counts.get(key)) is not None)
+        for key in self.sizes:
+            count = counts.get(key)
+            if count is not None and count < few:
+                return True
+        return False
 
 
 class Separation(MetricGroup):
@@ -103,19 +107,27 @@ class Separation(MetricGroup):
     sizes = ("id_regions", "ood_regions")
 
     @abstractmethod
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
         """The ID side and the OOD side."""
 
     def id_rows(self, side: ScoredSide, weights: Weights) -> RowWeights | None:
         """Weights of the ID side."""
         return weights.id_rows(side.image_id)
 
-    def counts(self, case: SplitCase) -> dict[str, Any]:
-        """The sizes of both sides."""
-        return dict(zip(self.sizes, map(len, self.sides(case)), strict=True))
+    def counts(self, scored: ScoredSplit) -> dict[str, Any]:
+        """The number of units on each side."""
+        counts = {}
+        for key, side in zip(self.sizes, self.sides(scored), strict=True):
+            counts[key] = len(side)
+        return counts
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.ood.evaluate`."""
-        of_id, of_ood = self.sides(case)
-        rows = self.id_rows(of_id, weights), weights.rows(of_ood.image_id)
-        return ood.evaluate(of_id.scores, of_ood.scores, *rows, aupr=case.settings.aupr)
+        id_side, ood_side = self.sides(scored)
+        return ood.evaluate(
+            id_side.scores,
+            ood_side.scores,
+            self.id_rows(id_side, weights),
+            weights.rows(ood_side.image_id),
+            aupr=scored.settings.aupr,
+        )

@@ -1,4 +1,7 @@
-"""Images in which something is taken for a known class: the one metric of objects that needs no boxes."""
+"""Images with a detection that is taken for a known class.
+
+This is the only metric of unknown objects that needs no boxes.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
+from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.weighting import once, plain, ratio
 
 
 class ImagesAsKnown(MetricGroup):
-    """Images of a split with a detection that lies on no known object and is kept as a known class."""
+    """Images of a split with a detection on no known object that is kept as a known class."""
 
     name = "images"
     table = GroupTable("images", "images with a detection classified as known (%)")
@@ -22,16 +25,22 @@ class ImagesAsKnown(MetricGroup):
     unit = "images"
     sizes = ("images",)
 
-    def counts(self, case: SplitCase) -> dict[str, Any]:
+    def counts(self, scored: ScoredSplit) -> dict[str, Any]:
         """The number of images."""
-        return {"images": len(case.split.images)}
+        return {"images": len(scored.split.images)}
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """The share of images with such a detection."""
-        images = np.array(sorted(case.split.images), dtype=object)
-        drawn = weights.of(images)
-        of_images = once(len(images)) if drawn is None else drawn
-        kept = case.regions.image_id[case.split.is_ood & ~case.is_unknown]
-        shown = is_among(images, set(kept)).astype(np.int64)
-        found = {"as_known": ratio(of_images @ shown, of_images @ np.ones_like(shown))}
-        return found if weights.are_drawn else plain(found)
+        images = np.array(sorted(scored.split.images), dtype=object)
+        image_weights = weights.of(images)
+        if image_weights is None:
+            image_weights = once(len(images))
+
+        is_kept = scored.split.is_ood & ~scored.is_unknown
+        images_as_known = set(scored.detections.image_id[is_kept])
+        is_as_known = is_among(images, images_as_known).astype(np.int64)
+
+        share = ratio(image_weights @ is_as_known, image_weights @ np.ones_like(is_as_known))
+        if weights.are_drawn:
+            return {"as_known": share}
+        return plain({"as_known": share})

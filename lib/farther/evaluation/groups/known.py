@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
+from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
 from farther.metrics.open_set import known_classes
 
@@ -20,16 +20,16 @@ class Known(MetricGroup):
     sizes = ("unknown_objects",)
     sizes_in = "open_set"
 
-    def applies(self, case: SplitCase) -> bool:
-        """Where objects of known classes are annotated."""
-        return case.split.shows_known
+    def applies(self, scored: ScoredSplit) -> bool:
+        """Whether objects of known classes are annotated."""
+        return scored.split.shows_known
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.known_classes.metrics`."""
-        outcome = case.paper_outcome
+        outcome = scored.paper_outcome
         return known_classes.metrics(
             outcome,
-            case.split.detections,
-            unknown_score=case.unknown_score,
+            scored.split.detections,
+            unknown_score=scored.unknown_score,
             weights=weights.of(outcome.split.images),
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.groups.base import GroupTable, Separation
+from farther.evaluation.scored_split import ScoredSide, ScoredSplit
 
 
 class DetectionSeparation(Separation):
@@ -13,6 +13,6 @@ class DetectionSeparation(Separation):
     table = GroupTable("separation", "further metrics of the separation of detections (%)")
     columns = ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error", "detection_error95")
 
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
-        """DetectionSeparation."""
-        return case.method.of_id, case.of_ood
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
+        """Detections in ID images, and OOD detections."""
+        return scored.method.detections, scored.ood_detections

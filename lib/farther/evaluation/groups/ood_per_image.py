@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.groups.base import GroupTable, Separation
+from farther.evaluation.scored_split import ScoredSide, ScoredSplit
 
 
 class ImageSeparation(Separation):
@@ -12,12 +12,13 @@ class ImageSeparation(Separation):
     name = "ood_per_image"
     table = GroupTable(
         "per-image",
-        "separation of whole images, each with the score of its least in-distribution detection (%)",
+        "separation of whole images, each with the score of its least in-distribution "
+        "detection (%)",
     )
     columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error", "detection_error95")
     unit = "images"
     sizes = ("id_images", "ood_images")
 
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
-        """Images."""
-        return case.method.of_id_images, case.of_ood_images
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
+        """ID images, and images with OOD detections."""
+        return scored.method.images, scored.ood_images

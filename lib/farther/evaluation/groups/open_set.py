@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from farther.evaluation import error_budget, intervals
-from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.results import MetricValues
+from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 
@@ -25,54 +25,69 @@ class OpenSet(MetricGroup):
     unit = "objects"
     sizes = ("unknown_objects",)
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.metrics`."""
-        return open_set.metrics(
-            case.outcome, case.unknown_score, weights.of(case.outcome.split.images)
-        )
+        outcome = scored.outcome
+        return open_set.metrics(outcome, scored.unknown_score, weights.of(outcome.split.images))
 
-    def details(self, case: SplitCase) -> dict[str, Any]:
-        """AP_U ranked by confidence; parts of the objects; means over IoU thresholds; what errors cost."""
-        return {
-            "ap_u_by_confidence": open_set.metrics(case.outcome)["ap_u"],
-            **{part: _by_part(case, group) for part, group in _parts(case).items()},
-            "over_iou": _over_iou(case),
-            "error_budget": error_budget.of_method(case.split, case.outcome, case.unknown_score),
+    def details(self, scored: ScoredSplit) -> dict[str, Any]:
+        """AP_U ranked by confidence, parts of the objects, means over IoU, and the error budget."""
+        split = scored.outcome.split
+        details: dict[str, Any] = {
+            "ap_u_by_confidence": open_set.metrics(scored.outcome)["ap_u"],
+            "by_category": _by_group(scored, split.objects.category),
+            "by_size": _by_group(scored, split.sizes()),
         }
+        supercategories = scored.settings.supercategories
+        if supercategories:
+            group = split.supercategories(supercategories)
+            details["by_supercategory"] = _by_group(scored, group)
 
-
-def _parts(case: SplitCase) -> dict[str, np.ndarray]:
-    """The group of each object, by the kind of group."""
-    split, names = case.outcome.split, case.settings.supercategories
-    groups = {"by_category": split.objects.category, "by_size": split.sizes()}
-    return {**groups, "by_supercategory": split.supercategories(names)} if names else groups
-
-
-def _by_part(case: SplitCase, group: np.ndarray) -> dict[str, MetricValues]:
-    """Outcomes of each group of objects."""
-    outcome, weights = case.outcome, case.split.weights
-    drawn = (
-        {}
-        if weights is None
-        else open_set.by_group(outcome, group, weights.of(outcome.split.images))
-    )
-    return {
-        name: MetricValues(values=values, intervals=intervals.within(drawn.get(name, {})))
-        for name, values in open_set.by_group(outcome, group).items()
-    }
-
-
-def _over_iou(case: SplitCase) -> MetricValues | None:
-    """Means over IoU thresholds; None where the setting `iou` is above all of them."""
-    if not case.settings.ious:
-        return None
-    split = case.outcome.split
-    values, drawn = (
-        {}
-        if weights is None
-        else open_set.metrics_over(
-            split, case.settings.ious, case.is_unknown, case.unknown_score, weights.of(split.images)
+        details["over_iou"] = _over_iou(scored)
+        details["error_budget"] = error_budget.of_method(
+            scored.split, scored.outcome, scored.unknown_score
         )
-        for weights in (ONCE, case.split.weights)
+        return details
+
+
+def _by_group(scored: ScoredSplit, group: np.ndarray) -> dict[str, MetricValues]:
+    """Outcomes of each group of objects.
+
+    Args:
+        scored: A method's scores of a split with M objects.
+        group: Name of each object's group, ndarray of shape (M,).
+    """
+    outcome = scored.outcome
+    weights = scored.split.weights
+    replicates: dict[str, dict[str, Any]] = {}
+    if weights is not None:
+        replicates = open_set.by_group(outcome, group, weights.of(outcome.split.images))
+
+    results = {}
+    for name, values in open_set.by_group(outcome, group).items():
+        group_intervals = intervals.within(replicates.get(name, {}))
+        results[name] = MetricValues(values=values, intervals=group_intervals)
+    return results
+
+
+def _over_iou(scored: ScoredSplit) -> MetricValues | None:
+    """Means over IoU thresholds; None where the setting `iou` is above all of them."""
+    if not scored.settings.ious:
+        return None
+
+    values = _means_over_iou(scored, ONCE)
+    replicates = {}
+    if scored.split.weights is not None:
+        replicates = _means_over_iou(scored, scored.split.weights)
+    return MetricValues(values=values, intervals=intervals.within(replicates))
+
+
+def _means_over_iou(scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
+    split = scored.outcome.split
+    return open_set.metrics_over(
+        split,
+        scored.settings.ious,
+        scored.is_unknown,
+        scored.unknown_score,
+        weights.of(split.images),
     )
-    return MetricValues(values=values, intervals=intervals.within(drawn))

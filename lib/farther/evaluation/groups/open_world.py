@@ -6,31 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
+from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
 
 
 class OpenWorld(MetricGroup):
-    """See `farther.metrics.open_set.open_world`."""
+    """Open-world metrics; see `farther.metrics.open_set.open_world`."""
 
     name = "open_world"
     table = GroupTable(
         "open-world",
-        "open-world metrics in ID test images mixed with those of a split, 100 detections per image (%)",
+        "open-world metrics in ID test images mixed with those of a split, "
+        "100 detections per image (%)",
     )
     columns = ("u_recall", "a_ose", "wi", "ap_k_before", "ap_k")
     unit = "objects"
     sizes = ("unknown_objects",)
 
-    def applies(self, case: SplitCase) -> bool:
-        """For detectors of objects."""
-        return not case.inputs.whole_images
+    def applies(self, scored: ScoredSplit) -> bool:
+        """Whether the detector is one of objects, not a classifier."""
+        return not scored.inputs.whole_images
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `MixedImages.metrics`; all are undefined where no image of the split has boxes."""
-        found = case.split.mixed.metrics(case.mixed_outcome, weights.mixed)
-        if not case.split.has_boxes:
-            none = np.full_like(found["u_recall"], np.nan) if weights.are_drawn else None
-            found |= {name: none for name in self.columns if name in found}
-        return found
+        metrics = scored.split.mixed.metrics(scored.mixed_outcome, weights.mixed)
+        if scored.split.has_boxes:
+            return metrics
+
+        undefined = None
+        if weights.are_drawn:
+            undefined = np.full_like(metrics["u_recall"], np.nan)
+        for name in self.columns:
+            if name in metrics:
+                metrics[name] = undefined
+        return metrics

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
+from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
 from farther.metrics.ood import classification
@@ -22,23 +22,41 @@ class Recognition(MetricGroup):
     sizes_in = "ood"
     needs = "it is a metric of image classifiers"
 
-    def applies(self, case: SplitCase) -> bool:
-        """For classifiers, whose regions are whole images."""
-        return case.inputs.whole_images
+    def applies(self, scored: ScoredSplit) -> bool:
+        """Whether the detector is a classifier, whose regions are whole images."""
+        return scored.inputs.whole_images
 
-    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+    def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.ood.classification.oscr` and `macro_auroc`."""
-        classified, of_id, of_ood = case.inputs.classified, case.method.of_id, case.of_ood
-        right, category = of_id[case.inputs.is_correct], case.split.categories[case.split.is_ood]
-        rows = weights.rows(of_ood.image_id)
-        at_right = ood.auroc(right.scores, of_ood.scores, weights.id_rows(right.image_id), rows)
-        accuracy = classification.metrics(classified, weights.of_id(classified.images))["accuracy"]
-        id_rows = weights.id_rows(of_id.image_id)
         return {
-            "oscr": classification.oscr(
-                accuracy if weights.are_drawn else value(accuracy[0]), at_right
-            ),
-            "macro_auroc": classification.macro_auroc(
-                of_id.scores, of_ood.scores, category, id_rows, rows
-            ),
+            "oscr": self._oscr(scored, weights),
+            "macro_auroc": self._macro_auroc(scored, weights),
         }
+
+    def _oscr(self, scored: ScoredSplit, weights: Weights) -> Any:
+        classified = scored.inputs.classified
+        metrics = classification.metrics(classified, weights.of_id(classified.images))
+        accuracy = metrics["accuracy"]
+        if not weights.are_drawn:
+            accuracy = value(accuracy[0])
+
+        correct = scored.method.detections[scored.inputs.is_correct]
+        unknown = scored.ood_detections
+        auroc_of_correct = ood.auroc(
+            correct.scores,
+            unknown.scores,
+            weights.id_rows(correct.image_id),
+            weights.rows(unknown.image_id),
+        )
+        return classification.oscr(accuracy, auroc_of_correct)
+
+    def _macro_auroc(self, scored: ScoredSplit, weights: Weights) -> Any:
+        known = scored.method.detections
+        unknown = scored.ood_detections
+        return classification.macro_auroc(
+            known.scores,
+            unknown.scores,
+            scored.split.categories[scored.split.is_ood],
+            weights.id_rows(known.image_id),
+            weights.rows(unknown.image_id),
+        )

@@ -1,9 +1,12 @@
-"""Separation of some of the detections, by what they lie on: the entries of the setting `separation`."""
+"""Separation of the detections on unknown objects, on no object, and of the right class.
+
+The setting `separation` names the groups that are evaluated.
+"""
 
 from __future__ import annotations
 
-from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.groups.base import GroupTable, Separation
+from farther.evaluation.scored_split import ScoredSide, ScoredSplit
 
 
 class ChosenSides(Separation):
@@ -11,14 +14,14 @@ class ChosenSides(Separation):
 
     table = GroupTable(
         "sides",
-        "separation from the detections on labelled unknown objects (GTU) and on no object (UU), and of the ID "
-        "detections of the right class (%)",
+        "separation from the detections on labelled unknown objects (GTU) and on no object (UU), "
+        "and of the ID detections of the right class (%)",
     )
     columns = ("auroc", "fpr95", "aupr_out")
 
-    def applies(self, case: SplitCase) -> bool:
-        """Where it is asked for."""
-        return self.name in case.settings.separation
+    def applies(self, scored: ScoredSplit) -> bool:
+        """Whether the setting `separation` names the group."""
+        return self.name in scored.settings.separation
 
 
 class OnUnknown(ChosenSides):
@@ -26,9 +29,9 @@ class OnUnknown(ChosenSides):
 
     name = "gtu"
 
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
-        """Detections."""
-        return case.method.of_id, case.regions[case.split.on_unknown]
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
+        """Detections in ID images, and detections on unknown objects."""
+        return scored.method.detections, scored.detections[scored.split.on_unknown]
 
 
 class OnNothing(ChosenSides):
@@ -36,9 +39,9 @@ class OnNothing(ChosenSides):
 
     name = "uu"
 
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
-        """Detections."""
-        return case.method.of_id, case.regions[case.split.on_nothing]
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
+        """Detections in ID images, and detections on no object."""
+        return scored.method.detections, scored.detections[scored.split.on_nothing]
 
 
 class CorrectId(ChosenSides):
@@ -46,6 +49,7 @@ class CorrectId(ChosenSides):
 
     name = "correct_id"
 
-    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
-        """Detections."""
-        return case.method.of_id[case.inputs.is_correct], case.of_ood
+    def sides(self, scored: ScoredSplit) -> tuple[ScoredSide, ScoredSide]:
+        """Correct detections in ID images, and OOD detections."""
+        correct = scored.method.detections[scored.inputs.is_correct]
+        return correct, scored.ood_detections
