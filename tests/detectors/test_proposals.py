@@ -174,9 +174,8 @@ def test_boxes_of_another_program_are_imported_for_all_splits_but_the_training_s
         "val",
     ]
     np.testing.assert_array_equal(Regions.read(place / "val").box, [[4, 5, 24, 35]])
-    ProposalFolders(
-        folder / "proposals", {"sam": None}, {}
-    )  # what is asked for no longer is deleted, boxes are not
+    # Kinds that are no longer selected are deleted, imported ones are not.
+    ProposalFolders(folder / "proposals", {"sam": None}, {}).delete_removed()
     assert [path.name for path in (folder / "proposals").iterdir() if path.is_dir()] == ["sam"]
     with pytest.raises(ParameterError, match="'yolo' runs a network"):
         read_sources("run", {"sam": {**entry, "adapter": "yolo"}})["sam"].check(detector)

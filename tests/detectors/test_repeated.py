@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 from tests.detectors.demo import DEMO, LOW, WEIGHTS, create, scene
 
 from farther import detectors
-from farther.detectors.repeated import clusters, merge_clusters, regions
+from farther.detectors.repeated import ImageDetections, clusters, merge_clusters, merged_regions
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
 
@@ -69,7 +69,7 @@ def test_few_detections_are_left_out(images):
 
 
 def test_clusters_are_mutual_overlaps_of_one_label():
-    """IoU of neighbours in the row is 0.9/1.1 = 0.82, of the outer two 0.8/1.2 = 0.67: all three are no cluster."""
+    """IoU of neighbours is 0.9/1.1 = 0.82, of the outer two 0.8/1.2 = 0.67: no cluster of three."""
     boxes = np.array([[0, 0, 1, 1], [0.1, 0, 1.1, 1], [0.2, 0, 1.2, 1], [0, 0, 1, 1]])
     labels = np.array([3, 3, 3, 5])
     at = lambda iou: clusters(boxes, labels, iou).tolist()  # noqa: E731
@@ -81,18 +81,19 @@ def test_clusters_are_mutual_overlaps_of_one_label():
 
 def test_a_cluster_has_the_mean_box_and_the_mean_probabilities():
     header = Header(classes=("none", "cat", "dog"), background_index=0)
-    first = {
-        "logits": np.log([[0.1, 0.8, 0.1], [0.3, 0.1, 0.6]]),
-        "boxes": np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
-        "labels": np.array([1, 2]),
-    }
-    second = {
-        "logits": np.log([[0.3, 0.4, 0.3]]),
-        "boxes": np.array([[0.0, 0, 10, 12]]),
-        "labels": np.array([1]),
-    }
-    empty = {"logits": np.zeros((0, 3)), "boxes": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}
-    found = regions(header, [merge_clusters(header, [first, empty, second], 0.8, 1)], ["a"])
+    first = ImageDetections(
+        logits=np.log([[0.1, 0.8, 0.1], [0.3, 0.1, 0.6]]),
+        boxes=np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
+        labels=np.array([1, 2]),
+    )
+    second = ImageDetections(
+        logits=np.log([[0.3, 0.4, 0.3]]),
+        boxes=np.array([[0.0, 0, 10, 12]]),
+        labels=np.array([1]),
+    )
+    empty = ImageDetections(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+    merged = merge_clusters(header, [first, empty, second], 0.8, 1)
+    found = merged_regions(header, [merged], ["a"])
     order = np.argsort(found.label)
     assert_allclose(found.box[order], [[0, 0, 10, 11], [50, 50, 60, 60]])
     assert_allclose(

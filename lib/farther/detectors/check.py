@@ -12,7 +12,7 @@ from farther import detectors
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, renamed
-from farther.detectors.passes import able, read_passes
+from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources, selections
 from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, choose, shorten
@@ -129,7 +129,7 @@ def check_passes(
                 count = len(prompts.unknown_columns)
                 text = f"{len(prompts.known_classes)} prompts of classes, {count} negative ones"
             else:
-                able(name, again, detector)
+                check_detector(name, again, detector)
                 text = f"{again.name}: the detector can do it"
         except FartherError as error:
             yield Finding("checkpoints", f"{run}, pass {name}", "wrong", str(error))

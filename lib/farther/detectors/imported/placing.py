@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from farther.detectors.imported.images import (
 )
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
-from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
+from farther.detectors.splits import SplitFolders, read_splits, region_ids
 from farther.errors import DataError, shorten
 from farther.images.stream import columns_as_json
 from farther.keyed import key_of
@@ -48,7 +46,7 @@ def import_splits(
     left_out: Sequence[BenchmarkImage] = (),
     log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
-    """Imports detections into one regions folder per split, for those splits whose cache key changed.
+    """Imports detections into one regions folder per split, if the split's cache key changed.
 
     All files are read once, if any split needs them, and stored as columns in the work folder
     (about as large as the regions will be); then each split selects its rows, shard by shard. Rows
@@ -62,7 +60,7 @@ def import_splits(
         shard_images: Images in one shard.
         classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
         without: Splits to leave out.
-        roots: Folder of the image files of each dataset: names with these folders are told apart.
+        roots: Folder of the image files of each dataset, which distinguishes images of one name.
         left_out: Images of the datasets that no split has: detections in them are not for images of
             the same name.
         log: Takes one line per split, and one about detections that no split uses.
@@ -74,29 +72,39 @@ def import_splits(
         DataError: a file or a row is wrong; a name of an image fits two images of the benchmark; no
             image of a split is known to the files; two of them have detections of the same image.
     """
-    work, every = Path(work), read_splits(splits)
-    datasets = frozenset(name for images in every.values() for name in images.dataset)
-    scopes = Scopes(frozenset(every), datasets, roots or {})
-    tables = {split: images for split, images in every.items() if split not in without}
+    work = Path(work)
+    images_by_split = read_splits(splits)
+    header = adapter.header()
+    scopes = _scopes(images_by_split, roots or {})
+
+    keys = {}
+    for split, images in images_by_split.items():
+        if split not in without:
+            keys[split] = _split_key(adapter, header, split, images, scopes, shard_images)
+
+    folders = SplitFolders(out, work, keys, log)
+    spool: Spool | None = None
     with ExitStack() as stack:
-        making = _Making(
-            adapter,
-            adapter.header(),
-            every,
-            tables,
-            scopes,
-            left_out,
-            shard_images,
-            stack,
-            work / ".rows",
-            log,
-        )
-        named = renamed(making.header, classes)
-        folders = update_splits(
-            {split: making.key(split) for split in tables}, out, work, making.make, log
-        )
-        making.log_unused()
-    return rename_classes(folders, list(tables), named)
+        for split in folders.outdated():
+            if spool is None:
+                spool = stack.enter_context(spooled(adapter, header, work / ".rows"))
+                log(f"read {len(spool)} detections, each with {_optional_columns(spool)}")
+                places = BenchmarkImages(images_by_split, scopes, left_out).place(spool.names)
+            images = images_by_split[split]
+            place = places.in_split(split)
+            check_place(spool, place, split, images, adapter.weights)
+            problem = check_boxes(spool, place, images, adapter)
+            if problem:
+                log(f"{split}: {problem}")
+            with folders.make(split) as folder:
+                writer = RegionsWriter(folder, header, work / split, keys[split])
+                summary = _write_split(writer, spool, place, images, adapter, shard_images)
+            log(f"{split}: {summary}")
+        if spool is not None:
+            unused_detections = unused(spool, places)
+            if unused_detections:
+                log(unused_detections)
+    return folders.rename_classes(renamed(header, classes))
 
 
 def check_import(
@@ -118,123 +126,123 @@ def check_import(
         DataError: as in `import_splits`.
     """
     with spooled(adapter, adapter.header(), folder) as spool:
-        counted = [f"{len(spool)} detections"]
+        findings = [f"{len(spool)} detections"]
         places = BenchmarkImages(splits, names).place(spool.names)
         for split, images in splits.items():
             place = places.in_split(split)
             check_place(spool, place, split, images, adapter.weights)
-            counted.append(check_boxes(spool, place, images, adapter))
-            counted.append(_without_detections(split, images, uncovered(spool, place, images)))
+            findings.append(check_boxes(spool, place, images, adapter))
+            findings.append(_without_detections(split, images, uncovered(spool, place, images)))
         if names.splits <= splits.keys():
-            counted.append(unused(spool, places))
-        return "; ".join(filter(None, counted))
+            findings.append(unused(spool, places))
+        return "; ".join(finding for finding in findings if finding)
 
 
 def _without_detections(split: str, images: Images, rows: np.ndarray) -> str:
-    """How many images of a split have no detection, and the first of them; empty where all have some."""
+    """Message on the images of a split without detections, at `rows`; empty if there are none."""
     if not len(rows):
         return ""
-    return f"{len(rows)} of {len(images)} images of {split} have no detection, as {shorten(images.file[rows[0]])}"
+    example = shorten(images.file[rows[0]])
+    return f"{len(rows)} of {len(images)} images of {split} have no detection, as {example}"
 
 
-@dataclass
-class _Making:
-    """Makes the folders of splits; the files are read when the first of them is made."""
+def _scopes(images_by_split: Mapping[str, Images], roots: Mapping[str, Path]) -> Scopes:
+    """The splits and the datasets of a benchmark, which detections can be for."""
+    datasets: set[str] = set()
+    for images in images_by_split.values():
+        datasets.update(images.dataset)
+    return Scopes(frozenset(images_by_split), frozenset(datasets), roots)
 
-    adapter: Imported
-    header: Header
-    every: dict[str, Images]
-    tables: dict[str, Images]
-    scopes: Scopes
-    left_out: Sequence[BenchmarkImage]
-    shard_images: int
-    stack: ExitStack
-    folder: Path
-    log: Callable[[str], None]
 
-    @cached_property
-    def spool(self) -> Spool:
-        """All detections."""
-        spool = self.stack.enter_context(spooled(self.adapter, self.header, self.folder))
-        optional = [
-            n
-            for n in ("logits", "features", "latent", "box_variance", "uncertainty")
-            if n in spool.columns
-        ]
-        self.log(
-            f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}"
-        )
-        return spool
+def _split_key(
+    adapter: Imported, header: Header, split: str, images: Images, scopes: Scopes, shard_images: int
+) -> str:
+    """Cache key of a split's regions folder."""
+    source_scopes = [[source.name, scopes.of(source)] for source in adapter.sources()]
+    params = {
+        "header": header.to_json(),
+        "last_layer": header.layer_digest(),
+        "shard_images": shard_images,
+        "split": split,
+        "scopes": source_scopes,
+        "images": columns_as_json(images),
+        "code": digest_of(__name__, type(adapter).__module__),
+    }
+    return key_of([], params)
 
-    @cached_property
-    def places(self) -> ImagePlaces:
-        """The image that each name of the detections means, among those of all splits of the benchmark."""
-        return BenchmarkImages(self.every, self.scopes, self.left_out).place(self.spool.names)
 
-    def key(self, split: str) -> str:
-        """Digest of everything that a split's regions folder depends on."""
-        scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
-        params = {
-            "header": self.header.to_json(),
-            "last_layer": self.header.layer_digest(),
-            "shard_images": self.shard_images,
-            "split": split,
-            "scopes": scopes,
-            "images": columns_as_json(self.tables[split]),
-            "code": digest_of(__name__, type(self.adapter).__module__),
-        }
-        return key_of([], params)
+def _optional_columns(spool: Spool) -> str:
+    """The optional columns of detections, for a message."""
+    columns = ("logits", "features", "latent", "box_variance", "uncertainty")
+    present = [column for column in columns if column in spool.columns]
+    return ", ".join(present) or "neither logits nor features"
 
-    def make(self, split: str, out: Path, work: Path) -> str:
-        """Writes the regions folder of a split."""
-        images = self.tables[split]
-        place = self.places.in_split(split)
-        check_place(self.spool, place, split, images, self.adapter.weights)
-        if odd := check_boxes(self.spool, place, images, self.adapter):
-            self.log(f"{split}: {odd}")
-        rows = place[self.spool.image]
-        order = np.argsort(rows, kind="stable")
-        order = order[np.searchsorted(rows[order], 0) :]
-        rows = rows[order]
-        image_id = images.image_id[rows]
-        numbers = region_ids(rows, image_id)
-        writer = RegionsWriter(out, self.header, work, self.key(split))
-        starts = range(0, len(images), self.shard_images)
-        for shard, start in enumerate(starts):
-            stop = min(start + self.shard_images, len(images))
-            part = slice(*np.searchsorted(rows, [start, stop]))
-            sides = np.stack([images.width, images.height] * 2, axis=1)[rows[part]]
-            unit = sides if self.adapter.in_fractions else np.ones(1)
-            regions = self.spool.take(order[part], image_id[part], numbers[part], self.header, unit)
-            writer.write_shard(shard, regions, stop - start)
-        writer.close(len(starts))
-        empty = len(images) - len(np.unique(rows))
-        return f"{len(images)} images, {len(rows)} regions; {empty} images have no detections"
 
-    def log_unused(self) -> None:
-        """Logs how many detections no split uses, if the files were read at all."""
-        if "spool" not in self.__dict__:
-            return
-        text = unused(self.spool, self.places)
-        if text:
-            self.log(text)
+def _write_split(
+    writer: RegionsWriter,
+    spool: Spool,
+    place: np.ndarray,
+    images: Images,
+    adapter: Imported,
+    shard_images: int,
+) -> str:
+    """Writes the regions of a split.
+
+    Args:
+        writer: Writes the regions folder.
+        spool: All detections.
+        place: Row of `images` of each name of the detections, −1 for none.
+        images: The images of the split.
+        adapter: Has read the detections.
+        shard_images: Images in one shard.
+
+    Returns:
+        A summary.
+    """
+    # The detections in images of this split, sorted by the image's row.
+    rows = place[spool.image]
+    order = np.argsort(rows, kind="stable")
+    order = order[np.searchsorted(rows[order], 0) :]
+    rows = rows[order]
+    image_id = images.image_id[rows]
+    numbers = region_ids(rows, image_id)
+
+    starts = range(0, len(images), shard_images)
+    for shard, start in enumerate(starts):
+        stop = min(start + shard_images, len(images))
+        part = slice(*np.searchsorted(rows, [start, stop]))
+        unit = np.ones(1)
+        if adapter.in_fractions:
+            unit = _corner_units(images, rows[part])
+        regions = spool.take(order[part], image_id[part], numbers[part], writer.header, unit)
+        writer.write_shard(shard, regions, stop - start)
+    writer.close(len(starts))
+
+    empty = len(images) - len(np.unique(rows))
+    return f"{len(images)} images, {len(rows)} regions; {empty} images have no detections"
+
+
+def _corner_units(images: Images, rows: np.ndarray) -> np.ndarray:
+    """Width, height, width, height of the images at `rows`, shape (N, 4)."""
+    return np.stack([images.width, images.height] * 2, axis=1)[rows]
 
 
 def unused(spool: Spool, places: ImagePlaces) -> str:
-    """How many detections of how many images no split uses; empty where all are used.
+    """Message on the detections that no split uses; empty if all are used.
 
     Args:
         spool: All detections.
         places: The images of its names.
     """
-    counts = np.bincount(spool.image, minlength=len(spool.names)) * ~places.is_placed
-    if not counts.any():
+    detections_by_name = np.bincount(spool.image, minlength=len(spool.names))
+    unused_by_name = detections_by_name * ~places.is_placed
+    if not unused_by_name.any():
         return ""
-    count = int(counts.sum())
-    source, name = spool.names[int(counts.argmax())]
-    plural = "" if count == 1 else "s"
-    images = f"images: {np.count_nonzero(counts)}, as {shorten(source.file_of(name))}"
-    return f"{count} detection{plural} ignored: not in any split ({images})"
+    count = int(unused_by_name.sum())
+    source, name = spool.names[int(unused_by_name.argmax())]
+    detections = f"{count} detection" if count == 1 else f"{count} detections"
+    images = f"images: {np.count_nonzero(unused_by_name)}, as {shorten(source.file_of(name))}"
+    return f"{detections} ignored: not in any split ({images})"
 
 
 def uncovered(spool: Spool, place: np.ndarray, images: Images) -> np.ndarray:
@@ -265,84 +273,126 @@ def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, wei
             one.
     """
     if len(images) and not (place >= 0).any():
-        ours = ", ".join(
-            f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True)
-        )
         raise DataError(
-            f"no image of split {split!r} is in the detections. They name {examples(spool.names)}; the split has "
-            f"{ours}. Detect in these images too, and use the same names; for the numbers of COCO results, give the "
+            f"no image of split {split!r} is in the detections. They name "
+            f"{examples(spool.names)}; the split has {_examples_of(images)}. Detect in these "
+            "images too, and use the same names; for the numbers of COCO results, give the "
             "parameter 'annotations', which maps them to files",
             file=spool.names[0][0].path if spool.names else weights,
         )
-    is_detected = np.bincount(spool.image, minlength=len(spool.names)) > 0
+
+    has_detections = np.bincount(spool.image, minlength=len(spool.names)) > 0
     source_by_row: dict[int, DetectionsSource] = {}
-    for number in np.flatnonzero(is_detected & (place >= 0)):
-        source, row = spool.names[number][0], int(place[number])
-        other = source_by_row.setdefault(row, source)
-        if other.name != source.name:
+    for number in np.flatnonzero(has_detections & (place >= 0)):
+        source = spool.names[number][0]
+        row = int(place[number])
+        first_source = source_by_row.setdefault(row, source)
+        if first_source.name != source.name:
             raise DataError(
-                f"image {images.image_id[row]!r} of split {split!r} has detections in {other.path} and in "
-                f"{source.path}. Name a file as the split or the dataset that it is for"
+                f"image {images.image_id[row]!r} of split {split!r} has detections in "
+                f"{first_source.path} and in {source.path}. Name a file as the split or the "
+                "dataset that it is for"
             )
 
 
+def _examples_of(images: Images) -> str:
+    """The names and files of the first three images of a split."""
+    first_images = zip(images.image_id[:3], images.file[:3], strict=True)
+    return ", ".join(f"{image_id!r} ({file})" for image_id, file in first_images)
+
+
 def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Imported) -> str:
-    """Looks for boxes in another unit than pixels of their images, or than the fractions that were announced.
+    """Looks for boxes in another unit than the adapter's: pixels, or fractions of the image.
 
     Args:
         spool: All detections.
-        place: Row of `images` of each of its names, -1 for none; see `places`.
-        images: Images of a split, with their sizes; boxes in those without a size are not looked
-            at.
-        adapter: Where the detections are from.
+        place: Row of `images` of each of its names, −1 for none.
+        images: Images of a split, with their sizes; boxes in images without a size are not checked.
+        adapter: Has read the detections.
 
     Returns:
-        How many boxes lie outside of their images, or within the first pixel; empty where none
-        does.
+        A message on boxes outside of their images, or within the first pixel; empty if there are
+        none.
 
     Raises:
         DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them
             within the first pixel.
     """
-    placed = np.flatnonzero(place[spool.image] >= 0)
-    placed = placed[images.width[place[spool.image[placed]]] > 0]
-    sizes = np.stack([images.width, images.height] * 2, axis=1).astype(np.float64)
-    counts, examples = np.zeros(2, np.int64), dict[int, int]()
-    for start in range(0, len(placed), BOXES):
-        rows = placed[start : start + BOXES]
-        size, box = sizes[place[spool.image[rows]]], spool.columns["box"][rows].astype(np.float64)
-        wrong = _is_outside_or_tiny(box * size if adapter.in_fractions else box, size[:, :2])
-        counts += wrong.sum(axis=1)
-        examples = {
-            kind: int(rows[found.argmax()]) for kind, found in enumerate(wrong) if found.any()
-        } | examples
-    if not counts.any():
+    rows = np.flatnonzero(place[spool.image] >= 0)
+    rows = rows[images.width[place[spool.image[rows]]] > 0]
+    outside = _Suspects("outside of their images")
+    tiny = _Suspects("within the first pixel of their images")
+    for start in range(0, len(rows), BOXES):
+        batch = rows[start : start + BOXES]
+        box = spool.columns["box"][batch].astype(np.float64)
+        size = _corner_units(images, place[spool.image[batch]]).astype(np.float64)
+        if adapter.in_fractions:
+            box = box * size
+        outside.add(batch, _is_outside(box, size[:, :2]))
+        tiny.add(batch, _is_tiny(box))
+
+    suspects = tiny if tiny.count > outside.count else outside
+    if suspects.count == 0:
         return ""
-    kind = int(counts.argmax())
-    image, box = (
-        place[spool.image[examples[kind]]],
-        spool.columns["box"][examples[kind]].astype(float).round(3),
-    )
-    where = ("outside of their images", "within the first pixel of their images")[kind]
-    size = f"{images.width[image]} x {images.height[image]} pixels"
-    unit = (
-        "fractions of the image's width and height"
-        if adapter.in_fractions
-        else "pixels of the image"
-    )
-    problem = (
-        f"{counts[kind]} of {len(placed)} boxes lie {where}, as {box.tolist()} (xmin, ymin, xmax, ymax) of "
-        f"{shorten(images.image_id[image])} ({size}): are they in {unit}?"
-    )
-    if counts[0] > OUTSIDE * len(placed) or counts[1] == len(placed):
+    problem = _box_problem(spool, place, images, adapter, suspects, len(rows))
+    if outside.count > OUTSIDE * len(rows) or tiny.count == len(rows):
         raise DataError(problem, file=adapter.weights, field="box")
     return problem
 
 
-def _is_outside_or_tiny(box: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Whether each box lies outside of its image by more than half of its area, and within the first pixel: (2, N)."""
-    inner = np.clip(np.minimum(box[:, 2:], size) - np.maximum(box[:, :2], 0), 0, None).prod(axis=1)
+class _Suspects:
+    """Boxes that are probably in another unit: their number, and the row of the first one."""
+
+    def __init__(self, where: str):
+        self.where = where
+        self.count = 0
+        self.first_row = -1
+
+    def add(self, rows: np.ndarray, is_suspect: np.ndarray) -> None:
+        """Counts those of some boxes that are suspect."""
+        suspect_rows = rows[is_suspect]
+        if len(suspect_rows) and self.count == 0:
+            self.first_row = int(suspect_rows[0])
+        self.count += len(suspect_rows)
+
+
+def _is_outside(box: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Whether more than half of each box's area lies outside of its image, shape (N,).
+
+    Args:
+        box: Corners in pixels, shape (N, 4).
+        size: Width and height of the images, shape (N, 2).
+    """
+    inner_corner = np.maximum(box[:, :2], 0)
+    outer_corner = np.minimum(box[:, 2:], size)
+    inner_area = np.clip(outer_corner - inner_corner, 0, None).prod(axis=1)
+    area = (box[:, 2:] - box[:, :2]).prod(axis=1)
+    return inner_area < area / 2
+
+
+def _is_tiny(box: np.ndarray) -> np.ndarray:
+    """Whether each box of shape (N, 4) lies within the first pixel of its image, shape (N,)."""
     sides = box[:, 2:] - box[:, :2]
-    return np.stack(
-        [inner < sides.prod(axis=1) / 2, (box[:, 2:] <= 1).all(axis=1) & (sides < 1).any(axis=1)]
+    return (box[:, 2:] <= 1).all(axis=1) & (sides < 1).any(axis=1)
+
+
+def _box_problem(
+    spool: Spool,
+    place: np.ndarray,
+    images: Images,
+    adapter: Imported,
+    suspects: _Suspects,
+    checked: int,
+) -> str:
+    """Message on boxes that are probably in another unit; `checked` is the number of all boxes."""
+    row = suspects.first_row
+    image = place[spool.image[row]]
+    box = spool.columns["box"][row].astype(float).round(3).tolist()
+    size = f"{images.width[image]} x {images.height[image]} pixels"
+    unit = "pixels of the image"
+    if adapter.in_fractions:
+        unit = "fractions of the image's width and height"
+    return (
+        f"{suspects.count} of {checked} boxes lie {suspects.where}, as {box} (xmin, ymin, xmax, "
+        f"ymax) of {shorten(images.image_id[image])} ({size}): are they in {unit}?"
     )
