@@ -55,11 +55,12 @@ class Cut:
 class Crops(Pass):
     """Embeddings of each region's crop by CLIP, compared with the texts of the classes.
 
-    The detector's network is not needed. `features` are the embeddings of the crops at length 1. The last layer is the embeddings of the
-    prompts times CLIP's logit scale, and `logits` are its output: scale · cos(crop, prompt). There
-    is no background; the classes are the run's, then the negative prompts, whose columns mean
-    unknown objects. Crops are resized as CLIP's configuration says: with `resize_mode: shortest`
-    (OpenAI's models) only the central square of a crop is used, so set `square`.
+    The detector's network is not needed. `features` are the embeddings of the crops at length 1.
+    The last layer is the embeddings of the prompts times CLIP's logit scale, and `logits` are its
+    output: scale · cos(crop, prompt). There is no background; the classes are the run's, then the
+    negative prompts, whose columns mean unknown objects. Crops are resized according to CLIP's
+    configuration: with `resize_mode: shortest` (OpenAI's models) only the central square of a crop
+    is used, so set `square`.
 
     Args:
         margin: Share of a box's width and height that is added on each side. Crops end at the

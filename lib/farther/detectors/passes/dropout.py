@@ -22,16 +22,18 @@ from farther.tables import Regions
 class DropoutPass(Pass):
     """Moments of several passes with dropout over the run's own detections (MC dropout).
 
-    The rows of each pass are the proposals, anchors or queries of these detections. Each pass multiplies the outputs of some modules by masks: a value is 0 with probability `rate`,
-    else divided by 1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that
+    The rows of each pass are the proposals, anchors or queries of these detections. Each pass
+    multiplies the outputs of some modules by masks: a value is 0 with probability `rate`, else
+    divided by 1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that
     was trained without dropout: Ledda et al. 2023, arXiv:2302.02924). Layers before the first of
     these modules run once. The masks of an image depend on seed, image_id, number of the pass and
     module only. Columns: see `farther.detectors.passes.moments.Moments`.
 
     Args:
         passes: Number of passes.
-        rate: Probability that a value is dropped. Networks differ in what they tolerate: 0.5 is usual
-            behind the linear layers of Faster R-CNN, 0.1 in the decoder of a detection transformer.
+        rate: Probability that a value is dropped. Networks differ in what they tolerate: 0.5 is
+            usual behind the linear layers of Faster R-CNN, 0.1 in the decoder of a detection
+            transformer.
         seed: Seed of the masks.
         where: Names of the modules whose outputs are masked, as PyTorch's `named_modules` gives
             them. None: behind each ReLU of Faster R-CNN's box head; where the decoder of a

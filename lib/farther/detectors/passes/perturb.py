@@ -228,7 +228,7 @@ class Perturb(Pass):
         return ((centred @ precision) * centred).sum(2).amin(1)
 
     def _steps(self, regions: Regions) -> Iterator[Step]:
-        """The steps of a batch: one for all its images, or one for the n-th region of each image."""
+        """Yields one step for all images of a batch, or one for the n-th region of each image."""
         has_loss = regions.score >= self.min_score
         if self.per == "image":
             yield Step(has_loss, np.ones(len(regions), bool))

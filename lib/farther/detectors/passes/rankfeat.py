@@ -101,10 +101,11 @@ class RankFeat(Pass):
 
 
 def last_blocks(network: nn.Module) -> tuple[str, str]:
-    """Names of the last two blocks of a network, the last one first: `layer4` and `layer3` of a ResNet.
+    """Names of the last two blocks of a network, in reverse order.
 
-    A block is a module with children and with siblings, without a linear layer of as many outputs
-    as the network's last one: these are the classifier and auxiliary heads.
+    In a ResNet these are `layer4` and `layer3`. A block is a module with children and siblings that
+    has no linear layer of as many outputs as the network's last one, as classifier and auxiliary
+    heads have.
 
     Raises:
         ParameterError: there are no two blocks.
