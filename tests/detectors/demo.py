@@ -1,4 +1,4 @@
-"""The demo's detectors and images of discs, for tests of what passes and columns make of a trained network."""
+"""The demo's detectors, and images of discs, for tests with a trained network."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The passes `augment` and `ensemble`: outputs of other views and of other networks for the run's detections."""
+"""The passes `augment` and `ensemble`: moments over views of the image and over networks."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_a_view_that_changes_nothing_has_the_same_rows(images):
 
 @pytest.mark.parametrize(("flip", "scale"), [(True, 1.0), (False, 1.25), (True, 0.8)])
 def test_a_view_pools_the_same_places_and_finds_the_same_boxes(flip, scale, images):
-    """The rows' proposals are places of the first image's map, mirrored and scaled with the image."""
+    """The proposals are boxes in the first image's map, mirrored and scaled with the image."""
     detector = sparse("faster_rcnn")
     plain = detected(detector, images)
     replay = detector.replay([detector.prepare(image) for image in images])

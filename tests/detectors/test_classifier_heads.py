@@ -38,7 +38,7 @@ def images(count=3):
 
 
 def openood_checkpoint(kind, path, similarity="cosine"):
-    """Writes a state dict as OpenOOD names its weights; gives the backbone and the head's layers."""
+    """Writes a state dict with OpenOOD's names; returns the backbone and the head's layers."""
     torch.manual_seed(2)
     backbone = OpenOODResNet(*SHAPE, len(CLASSES))
     width = backbone.fc.in_features

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
 from scipy.special import softmax
-from tests.detectors.test_inference import SMALL, Speckles, content
 from tests.detectors.test_open_clip_classifier import TEXT, VISIONS
+from tests.images.speckles import SMALL, Speckles, content
 
 from farther import detectors, methods
 from farther.detectors.imported import import_splits
@@ -48,7 +48,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def world(tmp_path, clip):
-    """Detections of another program as a JSON file, imported; `crops(**params)` runs the pass and gives its lines."""
+    """Imported detections; `crops(**params)` runs the pass and returns its log."""
 
     class World:
         root, splits, own, out = (

@@ -289,7 +289,7 @@ def make_detector(weights, **params):
 
 
 def in_order_of(found, score, label, box):
-    """The rows found in the order of those expected; rounding may exchange rows whose scores are nearly equal."""
+    """The rows in the expected order; rounding may exchange rows of nearly equal scores."""
     assert len(found) == len(score) and (np.diff(found.score) <= 0).all()
     apart = np.abs(found.box[None] - box[:, None]).max(2) + np.abs(
         found.score[None] - score[:, None]
@@ -832,7 +832,7 @@ def test_an_unknown_way_to_count_queries_lists_the_known():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
-    """Another image would change the best proposals of a two-stage network: which ones they are stays fixed."""
+    """Another image would change the best proposals of a two-stage network, which are kept."""
     detector = make_detector(folders(kind), score_threshold=0.0, per_query="one")
     prepared = [detector.prepare(image) for image in images[:2]]
     replay = detector.replay(prepared)

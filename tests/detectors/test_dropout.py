@@ -1,4 +1,4 @@
-"""The pass `dropout` on the demo's detectors: its moments, and that they do not depend on how it is run."""
+"""The pass `dropout` on the demo's detectors: its moments, whatever batches and workers."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,9 @@ from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.passes import infer_passes, read_passes
-from farther.detectors.passes.moments import SMALLEST_VARIANCE, Moments
+from farther.detectors.passes.moments import SMALLEST_VARIANCE
 from farther.errors import ParameterError
-from farther.tables import Header, Images, Regions
+from farther.tables import Images, Regions
 
 
 @pytest.fixture(scope="module", params=WEIGHTS)
@@ -104,7 +104,7 @@ def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
 
 @pytest.fixture
 def world(tmp_path):
-    """Four images in one split, and a function that runs the pass: parameters → bytes of its files."""
+    """Four images in one split, and a function from parameters of the pass to its files' bytes."""
     names = [f"{number}.png" for number in range(4)]
     for number, name in enumerate(names):
         Image.fromarray(scene(number)).save(tmp_path / name)
@@ -175,24 +175,3 @@ def test_another_batch_size_changes_numbers_by_rounding_only(world):
     pairs, single = world("pairs")[0], world("single", batch_size=1)[0]
     for name in ("logits", "mutual_information", "box_variance"):
         np.testing.assert_allclose(pairs.array(name), single.array(name), rtol=1e-3, atol=1e-3)
-
-
-def test_entropies_of_a_head_with_a_sigmoid_are_those_of_binary_variables():
-    """By hand: one class at 0.5 in one pass, at 1 in the other, so p̄ = 0.75; the other class never."""
-    moments = Moments(Header(classes=("cat", "dog"), activation="sigmoid"))
-    for cat in (0.0, 1000.0):
-        moments.add(np.array([[cat, -1000.0]]), np.zeros((1, 4)))
-    columns = moments.columns()
-    total = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    assert columns["predictive_entropy"] == pytest.approx(total)
-    assert columns["mutual_information"] == pytest.approx(total - np.log(2) / 2)
-
-
-def test_a_region_that_an_output_does_not_know_keeps_its_mean():
-    moments = Moments(Header(classes=("cat", "dog")))
-    moments.add(np.array([[1.0, 0], [3, 0]]), np.zeros((2, 4)))
-    moments.add(np.array([[5.0, 0]]), np.full((1, 4), 2.0), np.array([1]))
-    columns = moments.columns()
-    np.testing.assert_allclose(columns["logits"], [[1, 0], [4, 0]])
-    np.testing.assert_allclose(columns["box_variance"], [[SMALLEST_VARIANCE] * 4, [1] * 4])
-    assert columns["mutual_information"][0] == 0 < columns["mutual_information"][1]

@@ -94,8 +94,9 @@ def create(weights, **params):
 
 
 def own_answer(weights, images, score_threshold=0.2):
-    """What torchvision's model says when it is called as its users call it, in the memory layout that the adapter uses:
-    rounding differs between layouts, and random weights blow it up.
+    """torchvision's detections, in the memory layout of the adapter.
+
+    Rounding differs between layouts, and random weights amplify it.
     """
     network = load_network(weights, read_blueprint(weights)).to(memory_format=torch.channels_last)
     network.roi_heads.score_thresh = score_threshold
@@ -468,8 +469,15 @@ def test_a_pickled_detector_prepares_without_the_network(small_weights, images):
 
 
 def test_listing_detectors_and_passes_costs_no_framework():
-    code = "import sys; from farther.detectors.base import registry; from farther.detectors.passes import PASSES;"
-    code += "[one.summaries[name] for one in (registry, PASSES) for name in one.names()]; print('torch' in sys.modules)"
+    code = """
+import sys
+from farther.detectors.base import registry
+from farther.detectors.passes import PASSES
+for kinds in (registry, PASSES):
+    for name in kinds.names():
+        kinds.summaries[name]
+print('torch' in sys.modules)
+"""
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 

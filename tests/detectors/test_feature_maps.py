@@ -1,4 +1,4 @@
-"""Boxes of parts of a feature map, beside a loop over thresholds and OpenCV's Otsu and components."""
+"""Boxes of parts of a feature map, compared with OpenCV's Otsu and connected components."""
 
 import cv2
 import numpy as np
@@ -14,7 +14,7 @@ from farther.tables import Regions
 
 @pytest.fixture
 def level():
-    """A map of noise with a rectangle that stands out by 3 and a smaller one, touching it at a corner, by 8."""
+    """A map of noise with a rectangle raised by 3, and a smaller one at its corner raised by 8."""
     random = np.random.default_rng(3)
     values = random.normal(0, 0.1, (16, 20, 30))
     values[:, 4:9, 5:12] += 3 * np.sign(random.normal(size=(16, 1, 1)))

@@ -33,7 +33,7 @@ def exported(network, inputs, file, **options):
 
 @pytest.fixture(scope="module")
 def yolo(tmp_path_factory):
-    """A checkpoint, and its exports: with an input that varies, with one size, and with suppression."""
+    """A checkpoint, and its exports: with an input that varies, with one size, and with NMS."""
     folder = tmp_path_factory.mktemp("yolo")
     files = {"pt": ultralytics_file(untrained("yolov8n"), folder / "net.pt")}
     kinds = {

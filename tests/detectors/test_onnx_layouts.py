@@ -1,4 +1,4 @@
-"""Graphs with the outputs of each exporter, beside straightforward code for its preprocessing and boxes."""
+"""Graphs with the outputs of each exporter, compared with simple code for images and boxes."""
 
 import json
 import warnings
@@ -81,7 +81,7 @@ def letterboxed(image):
 
 
 def cornered(image):
-    """The image in the upper left of grey, blue first, between 0 and 255; and the scale, as YOLOX has it."""
+    """The image in the upper left of grey, BGR between 0 and 255, and the scale, as in YOLOX."""
     height, width = image.shape[:2]
     gain = min(HEIGHT / height, WIDTH / width)
     new = int(width * gain), int(height * gain)
@@ -410,7 +410,7 @@ def test_an_inverted_box_is_an_empty_one_and_not_lost(tmp_path):
 
 
 class Instances(nn.Module):
-    """Detectron2's traced detections: corners, classes, scores, and the image's height and width."""
+    """Detectron2's traced detections: corners, classes, scores, and the size of the image."""
 
     def forward(self, pixels):
         strength = (pixels.mean(dim=(1, 2)) / 255).clamp(0, 1)
@@ -625,8 +625,8 @@ def test_classes_that_do_not_fit_are_counted(tmp_path):
         ["dets", "labels"],
     )
     assert (
-        "3 classes are named (cat, dog, owl), but the graph scores 7: its output is labels (1, 24, 7)"
-        in refused(file)
+        "3 classes are named (cat, dog, owl), but the graph scores 7: "
+        "its output is labels (1, 24, 7)" in refused(file)
     )
     file = exported(
         Padded(),
@@ -663,8 +663,8 @@ def test_a_graph_that_refuses_the_size_that_its_input_allows_says_what_to_give(t
     assert len(create(file, size=(HEIGHT, WIDTH)).detect(IMAGES[:1])) > 0
     message = refused(file, size=128)
     assert (
-        "images (1, 3, ?, ?) says that its sides vary, but (3, 128, 128) was refused: give the parameter"
-        in message
+        "images (1, 3, ?, ?) says that its sides vary, but (3, 128, 128) was refused: "
+        "give the parameter" in message
     )
 
 

@@ -1,4 +1,4 @@
-"""The adapter of transformers' open-vocabulary detectors, beside their own processors and post-processing."""
+"""The adapter of transformers' open-vocabulary detectors, compared with their own processors."""
 
 import json
 import pickle
@@ -85,7 +85,7 @@ PROCESSORS = {
 
 
 def write_tokenizer(folder, kind):
-    """A vocabulary of letters in the file format of CLIP, or of words in that of BERT, with its special numbers."""
+    """A vocabulary of letters in CLIP's file format, or of words in BERT's, with special tokens."""
     if NETWORKS[kind][1] == "CLIPTokenizer":
         words = [
             "!",

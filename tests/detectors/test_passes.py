@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from pydantic.dataclasses import dataclass
-from tests.detectors.test_inference import SMALL, Speckles, content, draw
+from tests.images.speckles import SMALL, Speckles, content, draw
 
 from farther import detectors
 from farther.detectors.inference import infer_splits
@@ -34,7 +34,7 @@ class Doubled(Pass):
 
 @pytest.fixture
 def world(tmp_path):
-    """A run's own regions in two splits, and its passes: `passes(entries)` gives the lines that are logged."""
+    """A run's own regions in two splits, and its passes: `passes(entries)` returns the log."""
 
     class World:
         splits, own, out, work, root = (

@@ -38,7 +38,7 @@ PARAMS = InferenceParams(batch_size=4, shard_images=10, workers=0)
 
 
 class Run:
-    """A classifier's run over 40 training and 12 test images; `passes(entry)` makes its pass `again`."""
+    """A classifier's run over 40 training and 12 test images; `passes(entry)` runs its pass."""
 
     def __init__(self, folder: Path):
         self.folder, rng = folder, np.random.default_rng(5)
@@ -266,7 +266,7 @@ DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8"}
 
 @pytest.fixture(scope="module", params=DETECTORS)
 def scene(request):
-    """A detector and its input for an image with discs and one with squares: up to six detections each."""
+    """A detector, and its input for two images, of discs and of squares: six detections at most."""
     weights = DEMO / f"{DETECTORS[request.param]}.safetensors"
     params = {"score_threshold": 0.0005, "max_detections": 6, "device": "cpu"}
     detector = detectors.create(request.param, weights=weights, **params)

@@ -1,4 +1,4 @@
-"""Proposals of networks, beside torchvision's region proposal network and transformers' own output."""
+"""Proposals of networks, compared with torchvision's RPN and the output of transformers."""
 
 import json
 
@@ -44,12 +44,11 @@ def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
             network.roi_heads.box_roi_pool(levels, boxes, batch.image_sizes)
         )
         logits, _ = network.roi_heads.box_predictor(pooled)
-    given = [
-        resize_boxes(one, size, image.shape[:2])
-        for one, size, image in zip(boxes, batch.image_sizes, PICTURES)
-    ]  # noqa: B905
+    image_boxes = []
+    for resized_boxes, size, image in zip(boxes, batch.image_sizes, PICTURES, strict=True):
+        image_boxes.append(resize_boxes(resized_boxes, size, image.shape[:2]))
     assert len(found) == sum(map(len, boxes)) > 20
-    np.testing.assert_allclose(found.box, torch.cat(given), atol=1e-3)
+    np.testing.assert_allclose(found.box, torch.cat(image_boxes), atol=1e-3)
     np.testing.assert_allclose(found.logits, logits, atol=1e-3)
     np.testing.assert_allclose(found.features, pooled, atol=1e-3)
     for image in IDS[:2]:
@@ -111,9 +110,13 @@ def project(tmp_path):
     for split, numbers in {"train": [2], "val": [0], "test": [1], "again": [0]}.items():
         sizes = [PICTURES[n].shape for n in numbers]
         table = Images(
-            image_id=[str(n) for n in numbers], dataset=["d"] * len(numbers), file=[f"{n}.png" for n in numbers],
-            digest=[f"{n:032}" for n in numbers], width=[size[1] for size in sizes], height=[size[0] for size in sizes],
-        )  # fmt: skip
+            image_id=[str(n) for n in numbers],
+            dataset=["d"] * len(numbers),
+            file=[f"{n}.png" for n in numbers],
+            digest=[f"{n:032}" for n in numbers],
+            width=[size[1] for size in sizes],
+            height=[size[0] for size in sizes],
+        )
         table.write(tmp_path / "splits" / split / "images.parquet")
     detector = create("yolo", score_threshold=LOW["yolo"])
 

@@ -1,4 +1,4 @@
-"""The pass `rankfeat`, beside pytorch-ood's RankFeat and removals by a singular value decomposition."""
+"""The pass `rankfeat`, compared with pytorch-ood's and with a singular value decomposition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The adapter `repeated`: detections of several passes with dropout, or of several networks, merged."""
+"""The adapter `repeated`: merged detections of passes with dropout, or of several networks."""
 
 import shutil
 

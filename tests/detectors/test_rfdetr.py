@@ -1,4 +1,4 @@
-"""Checkpoints of the package rfdetr, which the tests write as its trainer does and compare with what it computed."""
+"""Checkpoints of the package rfdetr, written as by its trainer, compared with its outputs."""
 
 import argparse
 import os

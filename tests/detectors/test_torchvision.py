@@ -53,7 +53,7 @@ def dense(name, columns):
 
 
 def mask_rcnn():
-    """A Mask R-CNN of torchvision with the box branch of farther's small network, and random weights."""
+    """torchvision's Mask R-CNN with the box branch of farther's small network; random weights."""
     torch.manual_seed(3)
     small = build_network(FasterRCNNBlueprint("small", CLASSES, *SIZES.values()))
     heads = small.roi_heads
@@ -99,7 +99,7 @@ def create(weights, name="retinanet", **params):
 
 @pytest.fixture(scope="module")
 def cases(images, tmp_path_factory):
-    """By name: an adapter on a file, its regions of the images, and the answers of torchvision's model."""
+    """By name: an adapter on a file, its regions of the images, and torchvision's detections."""
     made = {}
 
     def case(name):
@@ -262,7 +262,7 @@ def test_a_column_more_than_classes_is_the_backgrounds_and_never_detected(cases)
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory):
-    """A safetensors file of three columns, from a network whose normalisations are frozen, as torchvision's files."""
+    """A safetensors file of three columns, of a network with frozen normalisations."""
     state = dense("retinanet resnet50_fpn", 3).state_dict()
     path = tmp_path_factory.mktemp("frozen") / "model.safetensors"
     save_file(

@@ -1,4 +1,4 @@
-"""What importing Ultralytics must leave as it was, seen in a process that has not imported it yet."""
+"""The import of Ultralytics has no side effects in a process that has not imported it yet."""
 
 import os
 import subprocess

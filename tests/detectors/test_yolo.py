@@ -149,7 +149,7 @@ def create(weights, **params):
 
 
 def rewritten(weights, path, changed=None, **metadata):
-    """A copy of a checkpoint of farther's with some metadata or weights changed; None removes a field."""
+    """A copy of farther's checkpoint with changed metadata or weights; None removes a field."""
     with safe_open(weights, framework="pt") as file:
         fields = {**file.metadata(), **metadata}
     save_file(

@@ -1,4 +1,4 @@
-"""torchvision's detectors with random weights whose scores differ, as if they had learned something."""
+"""torchvision's detectors with random weights whose scores differ, as in trained networks."""
 
 from contextlib import ExitStack
 from unittest import mock
@@ -48,7 +48,7 @@ BUILT = {
 
 
 def untrained(name, columns=4, **settings):
-    """A builder's network as torchvision makes it without any weights: all normalisations can learn."""
+    """A builder's network without weights, whose normalisations can all learn."""
     torch.manual_seed(5)
     if name == "ssdlite320 of a classifier":
         return of_classifier("ssdlite320_mobilenet_v3_large", columns, **settings)
@@ -57,7 +57,7 @@ def untrained(name, columns=4, **settings):
 
 
 def of_classifier(name, columns, **settings):
-    """A builder's network as torchvision makes it from a classifier's weights, which is its default; these are random.
+    """A builder's network as torchvision builds it on a classifier's weights; they are random.
 
     The normalisations of most are then frozen.
     """
@@ -131,7 +131,7 @@ def model(name, columns=4, **settings):
 
 @torch.no_grad()
 def normalise(network, pictures):
-    """Gives the normalisations the statistics of two pictures; else deep networks of random weights give nothing."""
+    """Sets statistics of normalisations, without which deep networks of random weights fail."""
     modules = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     for module in modules:
         module.momentum = 1.0
@@ -145,7 +145,7 @@ def normalise(network, pictures):
 
 @torch.no_grad()
 def spread(network, picture, layers, deviation):
-    """Scales the channels of layers so that their outputs for a picture have mean 0 and a standard deviation."""
+    """Scales the channels of layers: outputs for a picture have mean 0 and a given deviation."""
     outputs = {layer: [] for layer in layers}
     hooks = []
     for layer in layers:

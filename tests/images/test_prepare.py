@@ -16,7 +16,7 @@ class Brightness:
 
 @pytest.fixture
 def batches(tmp_path):
-    """Ten batches of one image, whose brightness is the batch's number; `read` counts those read."""
+    """Ten batches of one image each, as bright as the batch's number; `read` counts them."""
 
     class Batches:
         read = 0

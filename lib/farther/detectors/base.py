@@ -66,7 +66,7 @@ class Adapter(ABC):
         """Header of all regions of this detector.
 
         Raises:
-            DataError: what `weights` names is absent or damaged, or does not fit.
+            DataError: the files of `weights` are absent or damaged, or do not fit.
         """
 
     @property
@@ -95,7 +95,7 @@ class Detector(Adapter):
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
 
-    #: Parameters that say where something is, not what it is: they are not part of `identity`.
+    #: Parameters that are places of files or devices: they are not part of `identity`.
     PLACES: ClassVar[tuple[str, ...]] = ("weights", "device")
     #: Names of the optional columns that are computed, None for all; see `only`.
     computed: ClassVar[frozenset[str] | None] = None
@@ -258,7 +258,7 @@ class Detector(Adapter):
 
     @property
     def code_modules(self) -> tuple[str, ...]:
-        """Dotted names of the modules whose code detects: see `farther.code.digest_of`."""
+        """Dotted names of the modules that detections depend on; see `farther.code.digest_of`."""
         return (type(self).__module__,)
 
     def files(self) -> tuple[Path, ...]:
@@ -294,7 +294,7 @@ class Detector(Adapter):
         """
         return torch_device(self.device)
 
-    def placed(self, network: Network) -> Network:
+    def to_device(self, network: Network) -> Network:
         """The network on its device, with channels last.
 
         Convolutions in this layout take up to a sixth less time on a CPU.
@@ -398,8 +398,8 @@ class LatentDetector(LayeredDetector, BoxDetector):
     See FMIYC, Appendix F.2.4.
 
     Args:
-        protocol: "paper", or "published-code" for what the code published with FMIYC stores.
-            Parameters that are None take its values where their description says so.
+        protocol: "paper", or "published-code" for the columns of the code published with FMIYC. It
+            gives the default of parameters that refer to it.
         latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the
             protocol's: 9 in the paper, 16 in the published code.
         latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the
@@ -438,8 +438,8 @@ def _as_sequence(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
     """The images of an argument that is one image or a sequence of them."""
     if isinstance(images, (str, Path, Image)):
         return [images]
-    if isinstance(images, np.ndarray) and images.ndim == 3:
-        return [images]
+    if isinstance(images, np.ndarray):
+        return [images] if images.ndim == 3 else list(images)
     return images
 
 

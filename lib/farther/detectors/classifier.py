@@ -224,7 +224,7 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     @cached_property
     def network(self) -> ClassifierNetwork:
         """See `Detector.network`."""
-        network = self.placed(load_network(self.weights, self.blueprint))
+        network = self.to_device(load_network(self.weights, self.blueprint))
         preprocessing = self.blueprint.preprocessing
         architecture = self.blueprint.architecture
         with network_errors(self.weights):

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import (
@@ -98,7 +98,7 @@ class CocoResults(ImportedClasses):
                 raise DataError("the file does not exist", file=file)
         return files
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
         labels = self._labels(header)
@@ -112,12 +112,12 @@ class CocoResults(ImportedClasses):
 
         optional: frozenset[str] | None = None
         for first, detections in _records(source.path, list[Detection]):
-            place = Place(source.path, first)
+            location = RowLocation(source.path, first)
             if optional is None:
                 optional = OPTIONAL_FIELDS & detections[0].keys()
-            check_fields(detections, by, optional, place)
-            columns = columns_of(detections, by, numbers, labels, place)
-            yield Placed(self.checked(header, columns, place), place)
+            check_fields(detections, by, optional, location)
+            columns = columns_of(detections, by, numbers, labels, location)
+            yield DetectionBatch(self.checked(header, columns, location), location)
 
     @cached_property
     def _image_files(self) -> dict[Path, dict[int | str, str] | None]:

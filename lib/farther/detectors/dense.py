@@ -131,7 +131,7 @@ class AnchorDetector(LatentDetector):
         """The builder of this adapter that the weights fit.
 
         Raises:
-            DataError: they fit none; says which do not fit the closest one, or whose they are.
+            DataError: they fit none; lists those that do not fit the closest one.
         """
         if not self.fits:
             last_layers = [b.last_layer for b in BUILDERS.values() if b.adapter == self.name]
@@ -319,7 +319,7 @@ class DenseDetector(AnchorDetector):
     @cached_property
     def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
-        return self.placed(self.load())
+        return self.to_device(self.load())
 
     def load(self) -> detection.RetinaNet | detection.FCOS:
         """The network with the weights of a state dict, in evaluation mode.

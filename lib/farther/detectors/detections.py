@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.formats import Results, files_of, open_results
 from farther.detectors.imported.records import (
@@ -72,24 +72,24 @@ class Detections(ImportedClasses):
         files += [file for file in optional_files if isinstance(file, Path)]
         return [regular_file(file) for file in files]
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
         labels = self._labels(header)
         optional: frozenset[str] | None = None
         for file in self._files(source.path):
             for batch in open_results(file, self.columns).batches():
-                place = Place(file, batch.first)
+                location = RowLocation(file, batch.first)
                 try:
                     records = checked_records(DETECTIONS, batch.records, batch.first, file)
                     if optional is None:
                         optional = OPTIONAL_FIELDS & records[0].keys()
-                    check_fields(records, "image_id", optional, place)
-                    columns = columns_of(records, "image_id", None, labels, place)
-                    regions = self.checked(header, columns, place)
+                    check_fields(records, "image_id", optional, location)
+                    columns = columns_of(records, "image_id", None, labels, location)
+                    regions = self.checked(header, columns, location)
                 except DataError as error:
                     raise _with_own_field(error, file, batch.fields) from None
-                yield Placed(regions, place)
+                yield DetectionBatch(regions, location)
 
     @cached_property
     def _sources(self) -> list[DetectionsSource]:

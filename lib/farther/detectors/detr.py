@@ -90,7 +90,7 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> PreTrainedModel:
         """See `Detector.network`."""
-        network = self.placed(load_network(self.checkpoint))
+        network = self.to_device(load_network(self.checkpoint))
         keep_exact(network)
         return network
 

@@ -211,7 +211,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
             if last_layer is not None:
                 check_columns(self.weights, self.classes, len(last_layer))
         network = load_network(self.weights, self.blueprint, self.unused_weights)
-        network = self.placed(network)
+        network = self.to_device(network)
         epsilon = self._norm_epsilon()
         if epsilon is not None:
             for module in network.modules():

@@ -220,12 +220,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         return (folder / WEIGHTS,)
     index = read_json(folder / INDEX)
     file_of_weight = index.get("weight_map") if isinstance(index, dict) else None
-    is_valid = isinstance(file_of_weight, dict) and len(file_of_weight) > 0
-    if not is_valid or not all(isinstance(name, str) for name in file_of_weight.values()):
+    if not isinstance(file_of_weight, dict):
+        file_of_weight = {}
+    names = list(file_of_weight.values())
+    if not names or not all(isinstance(name, str) for name in names):
         raise DataError(
             "expected the file of each weight, by name", file=folder / INDEX, field="weight_map"
         )
-    return tuple(inside(folder, name) for name in sorted(set(file_of_weight.values())))
+    return tuple(inside(folder, name) for name in sorted(set(names)))
 
 
 def require(files: Sequence[Path], needed: str) -> None:

@@ -126,7 +126,7 @@ class OpenClipClassifier(ImageClassifier):
         return self.classes
 
     def prepare(self, image: np.ndarray) -> Scaled:
-        """The image, prepared as the model's configuration says."""
+        """The image, prepared according to the model's configuration."""
         with network_errors(self.weights):
             pixels = self.preprocessing.prepare(image).numpy()
         return Scaled(pixels, (image.shape[0], image.shape[1]))

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Imported, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported, RowLocation
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -156,21 +156,21 @@ class ParquetRegions(Imported):
             files.append(self.last_layer)
         return files
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
         for part in _parts(source.path):
             first = 0
             for frame in read_batches(part):
-                place = Place(part, first)
-                regions = self.checked(header, self._columns(frame, place), place)
-                yield Placed(regions, place)
+                location = RowLocation(part, first)
+                regions = self.checked(header, self._columns(frame, location), location)
+                yield DetectionBatch(regions, location)
                 first += frame.height
 
-    def _columns(self, frame: pl.DataFrame, place: Place) -> dict[str, Any]:
+    def _columns(self, frame: pl.DataFrame, location: RowLocation) -> dict[str, Any]:
         """The columns of the regions table in a frame, except `region_id`."""
         if "image_id" not in frame.columns:
-            raise DataError("the column is missing", file=place.file, field="image_id")
+            raise DataError("the column is missing", file=location.file, field="image_id")
         columns: dict[str, Any] = {}
         for column in Regions.COLUMNS:
             name = column.name

@@ -81,10 +81,9 @@ class Repeated(Detector):
 
     def __post_init__(self) -> None:
         adapter = registry.get(self.of)
-        is_supported = issubclass(adapter, Detector)
-        if is_supported and self.kind == "dropout":
-            is_supported = adapter.replay is not Detector.replay
-        if not is_supported:
+        is_network = issubclass(adapter, Detector)
+        can_replay = issubclass(adapter, Detector) and adapter.replay is not Detector.replay
+        if not is_network or (self.kind == "dropout" and not can_replay):
             raise ParameterError(
                 f"detector 'repeated': parameter 'of': {self.of!r} cannot detect in several passes"
             )
@@ -249,9 +248,9 @@ def merge_clusters(
         iou: See `clusters`.
         min_detections: Clusters of fewer detections are left out.
     """
-    logits = np.concatenate([of_pass.logits for of_pass in detections])
-    boxes = np.concatenate([of_pass.boxes for of_pass in detections])
-    labels = np.concatenate([of_pass.labels for of_pass in detections])
+    logits = np.concatenate([pass_detections.logits for pass_detections in detections])
+    boxes = np.concatenate([pass_detections.boxes for pass_detections in detections])
+    labels = np.concatenate([pass_detections.labels for pass_detections in detections])
     _, cluster_of_row, counts = np.unique(
         clusters(boxes, labels, iou), return_inverse=True, return_counts=True
     )
@@ -301,14 +300,15 @@ def merge_candidates(header: Header, replay: FreeReplay, passes: Sequence[Dropou
     for number, candidates in enumerate(zip(*candidates_by_pass, strict=True)):
         moments = Moments(header)
         probabilities = sum(
-            moments.probabilities(of_pass.logits.double().cpu().numpy()) for of_pass in candidates
+            moments.probabilities(pass_candidates.logits.double().cpu().numpy())
+            for pass_candidates in candidates
         )
-        mean_boxes = torch.stack([of_pass.boxes for of_pass in candidates]).mean(0)
+        mean_boxes = torch.stack([pass_candidates.boxes for pass_candidates in candidates]).mean(0)
         scores = torch.from_numpy(probabilities / len(passes)).to(mean_boxes)
         selected = replay.select(number, scores, mean_boxes)
-        for of_pass in candidates:
-            boxes = replay.placed(number, of_pass.boxes, selected.rows, selected.labels)
-            moments.add(of_pass.logits[selected.rows].cpu().numpy(), boxes.cpu().numpy())
+        for pass_candidates in candidates:
+            boxes = replay.placed(number, pass_candidates.boxes, selected.rows, selected.labels)
+            moments.add(pass_candidates.logits[selected.rows].cpu().numpy(), boxes.cpu().numpy())
         labels = selected.labels.cpu().numpy()
         merged.append(Merged(labels, np.full(len(labels), len(passes)), moments))
     return merged

@@ -92,7 +92,7 @@ class SingleShotDetector(AnchorDetector):
         network = BUILDERS[fit.builder].build(fit.columns)
         description = f"{fit.builder} with {fit.columns} columns"
         fill(network, self.weights, read_weights(self.weights), description)
-        return self.placed(network.eval())
+        return self.to_device(network.eval())
 
     @cached_property
     def _header(self) -> Header:

@@ -99,7 +99,7 @@ class Yolo(ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> DetectionModel:
         """See `Detector.network`."""
-        return self.placed(load_network(self.weights, self.checkpoint))
+        return self.to_device(load_network(self.weights, self.checkpoint))
 
     @property
     def log_scores(self) -> bool:
@@ -217,15 +217,15 @@ class YoloGroup:
             )
         self._output = output
         detections = _non_max_suppression(output.decoded, self._selection)
-        self._anchors = [of_image.anchors for of_image in detections]
+        self._anchors = [image.anchors for image in detections]
         #: Boxes of each image in pixels of the batch.
-        self._batch_boxes = [of_image.boxes for of_image in detections]
+        self._batch_boxes = [image.boxes for image in detections]
         #: All boxes in pixels of the original images.
         self._boxes = self._in_images(self._batch_boxes)
 
         self.counts = [len(anchors) for anchors in self._anchors]
-        score = torch.cat([of_image.scores for of_image in detections])
-        label = torch.cat([of_image.labels for of_image in detections])
+        score = torch.cat([image.scores for image in detections])
+        label = torch.cat([image.labels for image in detections])
         self.columns = {
             "logits": to_numpy(self._stored_logits(self._at_anchors(output.logits))),
             "box": to_numpy(self._boxes),

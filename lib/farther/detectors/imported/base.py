@@ -103,7 +103,7 @@ class Imported(Adapter):
         """
 
     @abstractmethod
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """Yields the detections of a source in batches of some thousand, in stored order.
 
         Raises:
@@ -149,13 +149,13 @@ class Imported(Adapter):
             raise DataError(problem, file=self.last_layer)
         return tensors
 
-    def checked(self, header: Header, columns: dict[str, Any], place: Place) -> Regions:
+    def checked(self, header: Header, columns: dict[str, Any], location: RowLocation) -> Regions:
         """The regions table of some rows, after all checks; `region_id` is 0 in all rows.
 
         Args:
             header: Header of the regions.
             columns: The columns except `region_id`.
-            place: Place of the first row, for messages.
+            location: Location of the first row, for messages.
 
         Raises:
             DataError: a value is impossible, or values contradict each other; names file, row and
@@ -167,13 +167,13 @@ class Imported(Adapter):
             check_scores(regions, self.score_tolerance)
             check_last_layer(regions)
         except DataError as error:
-            raise place.error(error, self.FIELDS) from None
+            raise location.error(error, self.FIELDS) from None
         return regions
 
 
 @plain_dataclass(frozen=True)
-class Place:
-    """Place of a batch of rows: the file, and the number of the first row."""
+class RowLocation:
+    """Location of a batch of rows: the file, and the number of the first row."""
 
     file: Path
     first: int
@@ -191,17 +191,17 @@ class Place:
 
 
 @plain_dataclass(frozen=True)
-class Placed:
-    """Rows of a source, and their place.
+class DetectionBatch:
+    """Rows of a source, and their location.
 
     Args:
         regions: The rows. If the source lists image files, `image_id` holds places in that list, as
             text.
-        place: Place of the first row.
+        location: Location of the first row.
     """
 
     regions: Regions
-    place: Place
+    location: RowLocation
 
 
 def check_scores(regions: Regions, tolerance: float | None) -> None:

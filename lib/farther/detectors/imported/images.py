@@ -96,7 +96,7 @@ class BenchmarkImages:
             if number == len(self._images):
                 self._images.append(image)
 
-    def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> ImagePlaces:
+    def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> MatchedNames:
         """Finds the image of each name.
 
         Args:
@@ -114,7 +114,7 @@ class BenchmarkImages:
             first[place] = numbers[0]
             if len(numbers) > 1:
                 copies[place] = numbers[1:]
-        return ImagePlaces(first, copies, self._numbers_by_split, len(self._images))
+        return MatchedNames(first, copies, self._numbers_by_split, len(self._images))
 
     def _numbers(self, source: DetectionsSource, name: str) -> list[int]:
         """Numbers of the image of a name, and of its copies in other datasets; empty for none.
@@ -265,8 +265,8 @@ class BenchmarkImages:
 
 
 @dataclass(frozen=True)
-class ImagePlaces:
-    """The images of names.
+class MatchedNames:
+    """The images that names were matched with.
 
     Args:
         first: Number of the image of each name, −1 for none, ndarray of shape (names,), int64.

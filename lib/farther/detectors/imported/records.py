@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from farther.detectors.imported.base import Place
+from farther.detectors.imported.base import RowLocation
 from farther.detectors.imported.columns import OPTIONAL
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
@@ -87,7 +87,7 @@ def columns_of(
     by: str,
     numbers: dict[int | str, str] | None,
     labels: dict[int | str, int],
-    place: Place,
+    location: RowLocation,
 ) -> dict[str, Any]:
     """The columns of the regions table except `region_id`.
 
@@ -96,7 +96,7 @@ def columns_of(
         by: Field that names the image.
         numbers: Place of each image's id in the annotations; None without annotations.
         labels: Number of the class of each category.
-        place: Place of the first detection, for messages.
+        location: Location of the first detection, for messages.
 
     Raises:
         DataError: an image or a category is unknown, or lists differ in length.
@@ -104,20 +104,20 @@ def columns_of(
     first = detections[0]
     boxes = np.array([detection["bbox"] for detection in detections])
     columns: dict[str, Any] = {
-        "image_id": _image_names(detections, by, numbers, place),
-        "label": _labels(detections, labels, place),
+        "image_id": _image_names(detections, by, numbers, location),
+        "label": _labels(detections, labels, location),
         "box": np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
     }
     for field in ("score", *sorted(OPTIONAL_FIELDS & first.keys())):
         values = [detection[field] for detection in detections]
         if isinstance(values[0], list):
-            _check_lengths(values, field, place)
+            _check_lengths(values, field, location)
         columns[field] = np.array(values)
     return columns
 
 
 def _image_names(
-    detections: list[Any], by: str, numbers: dict[int | str, str] | None, place: Place
+    detections: list[Any], by: str, numbers: dict[int | str, str] | None, location: RowLocation
 ) -> list[str]:
     """Name of each detection's image, or its place in the annotations; arguments as above."""
     names = []
@@ -128,12 +128,14 @@ def _image_names(
         number = of_key(numbers, detection[by])
         if number is None:
             problem = f"{detection[by]!r} is not an image of the annotations of this file"
-            raise place.error(DataError(problem, row=row, field="image_id"))
+            raise location.error(DataError(problem, row=row, field="image_id"))
         names.append(number)
     return names
 
 
-def _labels(detections: list[Any], labels: dict[int | str, int], place: Place) -> list[int]:
+def _labels(
+    detections: list[Any], labels: dict[int | str, int], location: RowLocation
+) -> list[int]:
     """Number of each detection's class."""
     class_numbers = []
     for row, detection in enumerate(detections):
@@ -144,32 +146,34 @@ def _labels(detections: list[Any], labels: dict[int | str, int], place: Place) -
                 f"unknown category {shorten(detection['category_id'])}. Known: {known}. Name it in "
                 "the parameter 'categories'"
             )
-            raise place.error(DataError(problem, row=row, field="category_id"))
+            raise location.error(DataError(problem, row=row, field="category_id"))
         class_numbers.append(class_number)
     return class_numbers
 
 
-def _check_lengths(values: list[list[float]], field: str, place: Place) -> None:
+def _check_lengths(values: list[list[float]], field: str, location: RowLocation) -> None:
     """Refuses lists of different lengths."""
     expected = len(values[0])
     for row, value in enumerate(values):
         if len(value) != expected:
             problem = f"expected {expected} numbers, found {len(value)}"
-            raise place.error(DataError(problem, row=row, field=field))
+            raise location.error(DataError(problem, row=row, field=field))
 
 
-def check_fields(detections: list[Any], by: str, optional: frozenset[str], place: Place) -> None:
+def check_fields(
+    detections: list[Any], by: str, optional: frozenset[str], location: RowLocation
+) -> None:
     """Refuses a detection without a required field, or with other optional fields than the first.
 
     Args:
         detections: Records of detections.
         by: Field that names the image, which is required.
         optional: The optional fields of the first detection of the file.
-        place: Place of the first of these detections, for messages.
+        location: Location of the first of these detections, for messages.
     """
     for row, detection in enumerate(detections):
         if by not in detection:
-            raise place.error(DataError("the field is missing", row=row, field=by))
+            raise location.error(DataError("the field is missing", row=row, field=by))
         differing = (OPTIONAL_FIELDS & detection.keys()) ^ optional
         if not differing:
             continue
@@ -177,7 +181,7 @@ def check_fields(detections: list[Any], by: str, optional: frozenset[str], place
         first_has = "the first detection has it"
         if name in detection:
             first_has = "the first detection does not have it"
-        raise place.error(
+        raise location.error(
             DataError(f"all detections or none must have it, and {first_has}", row=row, field=name)
         )
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from farther.detectors.imported.base import DetectionsSource, Imported, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported
 from farther.errors import DataError
 from farther.tables import Header, Regions
 from farther.tables.writing import delete_work
@@ -103,15 +103,15 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
             # Images of the annotations count, with or without detections.
             for place in range(len(source.image_files or ())):
                 numbers.setdefault((source, str(place)), len(numbers))
-            for placed in adapter.batches(source):
-                batch_types = _column_types(placed.regions)
+            for batch in adapter.batches(source):
+                batch_types = _column_types(batch.regions)
                 if not types:
                     types = batch_types
                     for name in (*types, "image"):
                         files[name] = stack.enter_context((folder / name).open("wb"))
-                _check_types(types, batch_types, placed)
+                _check_types(types, batch_types, batch)
 
-                regions = placed.regions.above(adapter.score_threshold)
+                regions = batch.regions.above(adapter.score_threshold)
                 for name, column_type in types.items():
                     values = np.ascontiguousarray(getattr(regions, name), column_type.dtype)
                     files[name].write(values.tobytes())
@@ -142,19 +142,19 @@ def _empty_columns(header: Header) -> dict[str, np.ndarray]:
 
 
 def _check_types(
-    expected: dict[str, ColumnType], types: dict[str, ColumnType], placed: Placed
+    expected: dict[str, ColumnType], types: dict[str, ColumnType], batch: DetectionBatch
 ) -> None:
     """Refuses a batch whose columns differ from those of the first in names or width."""
     for name in [*expected, *types]:
         if name not in types or name not in expected:
             before = "rows before have it" if name in expected else "rows before do not have it"
-            raise placed.place.error(
+            raise batch.location.error(
                 DataError(f"all rows or none must have it, and {before}", row=0, field=name)
             )
         width = types[name].width
         if width != expected[name].width:
             problem = f"{width} values, but rows before have {expected[name].width}"
-            raise placed.place.error(DataError(problem, row=0, field=name))
+            raise batch.location.error(DataError(problem, row=0, field=name))
 
 
 def _column_types(regions: Regions) -> dict[str, ColumnType]:

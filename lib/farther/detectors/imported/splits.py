@@ -13,7 +13,7 @@ from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.images import (
     BenchmarkImage,
     BenchmarkImages,
-    ImagePlaces,
+    MatchedNames,
     Scopes,
     examples,
 )
@@ -89,19 +89,19 @@ def import_splits(
             if spool is None:
                 spool = stack.enter_context(spooled(adapter, header, work / ".rows"))
                 log(f"read {len(spool)} detections, each with {_optional_columns(spool)}")
-                places = BenchmarkImages(images_by_split, scopes, left_out).place(spool.names)
+                matches = BenchmarkImages(images_by_split, scopes, left_out).place(spool.names)
             images = images_by_split[split]
-            place = places.in_split(split)
-            check_place(spool, place, split, images, adapter.weights)
-            problem = check_boxes(spool, place, images, adapter)
+            row_of_name = matches.in_split(split)
+            check_images(spool, row_of_name, split, images, adapter.weights)
+            problem = check_boxes(spool, row_of_name, images, adapter)
             if problem:
                 log(f"{split}: {problem}")
             with folders.make(split) as folder:
                 writer = RegionsWriter(folder, header, work / split, keys[split])
-                summary = _write_split(writer, spool, place, images, adapter, shard_images)
+                summary = _write_split(writer, spool, row_of_name, images, adapter, shard_images)
             log(f"{split}: {summary}")
         if spool is not None:
-            unused_detections = unused(spool, places)
+            unused_detections = unused(spool, matches)
             if unused_detections:
                 log(unused_detections)
     return folders.rename_classes(renamed(header, classes))
@@ -127,14 +127,16 @@ def check_import(
     """
     with spooled(adapter, adapter.header(), folder) as spool:
         findings = [f"{len(spool)} detections"]
-        places = BenchmarkImages(splits, names).place(spool.names)
+        matches = BenchmarkImages(splits, names).place(spool.names)
         for split, images in splits.items():
-            place = places.in_split(split)
-            check_place(spool, place, split, images, adapter.weights)
-            findings.append(check_boxes(spool, place, images, adapter))
-            findings.append(_without_detections(split, images, uncovered(spool, place, images)))
+            row_of_name = matches.in_split(split)
+            check_images(spool, row_of_name, split, images, adapter.weights)
+            findings.append(check_boxes(spool, row_of_name, images, adapter))
+            findings.append(
+                _without_detections(split, images, uncovered(spool, row_of_name, images))
+            )
         if names.splits <= splits.keys():
-            findings.append(unused(spool, places))
+            findings.append(unused(spool, matches))
         return "; ".join(finding for finding in findings if finding)
 
 
@@ -181,7 +183,7 @@ def _optional_columns(spool: Spool) -> str:
 def _write_split(
     writer: RegionsWriter,
     spool: Spool,
-    place: np.ndarray,
+    row_of_name: np.ndarray,
     images: Images,
     adapter: Imported,
     shard_images: int,
@@ -191,7 +193,7 @@ def _write_split(
     Args:
         writer: Writes the regions folder.
         spool: All detections.
-        place: Row of `images` of each name of the detections, −1 for none.
+        row_of_name: Row of `images` of each name of the detections, −1 for none.
         images: The images of the split.
         adapter: Has read the detections.
         shard_images: Images in one shard.
@@ -200,7 +202,7 @@ def _write_split(
         A summary.
     """
     # The detections in images of this split, sorted by the image's row.
-    rows = place[spool.image]
+    rows = row_of_name[spool.image]
     order = np.argsort(rows, kind="stable")
     order = order[np.searchsorted(rows[order], 0) :]
     rows = rows[order]
@@ -227,15 +229,15 @@ def _corner_units(images: Images, rows: np.ndarray) -> np.ndarray:
     return np.stack([images.width, images.height] * 2, axis=1)[rows]
 
 
-def unused(spool: Spool, places: ImagePlaces) -> str:
+def unused(spool: Spool, matches: MatchedNames) -> str:
     """Message on the detections that no split uses; empty if all are used.
 
     Args:
         spool: All detections.
-        places: The images of its names.
+        matches: The images of its names.
     """
     detections_by_name = np.bincount(spool.image, minlength=len(spool.names))
-    unused_by_name = detections_by_name * ~places.is_placed
+    unused_by_name = detections_by_name * ~matches.is_placed
     if not unused_by_name.any():
         return ""
     count = int(unused_by_name.sum())
@@ -245,26 +247,28 @@ def unused(spool: Spool, places: ImagePlaces) -> str:
     return f"{detections} ignored: not in any split ({images})"
 
 
-def uncovered(spool: Spool, place: np.ndarray, images: Images) -> np.ndarray:
+def uncovered(spool: Spool, row_of_name: np.ndarray, images: Images) -> np.ndarray:
     """Rows of a split's images without any detection.
 
     Args:
         spool: All detections.
-        place: Row of `images` of each of its names, −1 for none.
+        row_of_name: Row of `images` of each of its names, −1 for none.
         images: Images of the split.
     """
-    rows = place[spool.image]
+    rows = row_of_name[spool.image]
     is_covered = np.zeros(len(images), bool)
     is_covered[rows[rows >= 0]] = True
     return np.flatnonzero(~is_covered)
 
 
-def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, weights: Path) -> None:
+def check_images(
+    spool: Spool, row_of_name: np.ndarray, split: str, images: Images, weights: Path
+) -> None:
     """Refuses detections that are for other images than those of a split, or twice for one of them.
 
     Args:
         spool: All detections, which were read from `weights`.
-        place: Row of `images` of each of its names, −1 for none.
+        row_of_name: Row of `images` of each of its names, −1 for none.
         split: The split.
         images: Its images.
 
@@ -272,7 +276,7 @@ def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, wei
         DataError: no name is of an image of the split, or two sources have detections of the same
             one.
     """
-    if len(images) and not (place >= 0).any():
+    if len(images) and not (row_of_name >= 0).any():
         raise DataError(
             f"no image of split {split!r} is in the detections. They name "
             f"{examples(spool.names)}; the split has {_examples_of(images)}. Detect in these "
@@ -283,9 +287,9 @@ def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, wei
 
     has_detections = np.bincount(spool.image, minlength=len(spool.names)) > 0
     source_by_row: dict[int, DetectionsSource] = {}
-    for number in np.flatnonzero(has_detections & (place >= 0)):
+    for number in np.flatnonzero(has_detections & (row_of_name >= 0)):
         source = spool.names[number][0]
-        row = int(place[number])
+        row = int(row_of_name[number])
         first_source = source_by_row.setdefault(row, source)
         if first_source.name != source.name:
             raise DataError(
@@ -301,12 +305,12 @@ def _examples_of(images: Images) -> str:
     return ", ".join(f"{image_id!r} ({file})" for image_id, file in first_images)
 
 
-def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Imported) -> str:
+def check_boxes(spool: Spool, row_of_name: np.ndarray, images: Images, adapter: Imported) -> str:
     """Looks for boxes in another unit than the adapter's: pixels, or fractions of the image.
 
     Args:
         spool: All detections.
-        place: Row of `images` of each of its names, −1 for none.
+        row_of_name: Row of `images` of each of its names, −1 for none.
         images: Images of a split, with their sizes; boxes in images without a size are not checked.
         adapter: Has read the detections.
 
@@ -318,14 +322,14 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
         DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them
             within the first pixel.
     """
-    rows = np.flatnonzero(place[spool.image] >= 0)
-    rows = rows[images.width[place[spool.image[rows]]] > 0]
+    rows = np.flatnonzero(row_of_name[spool.image] >= 0)
+    rows = rows[images.width[row_of_name[spool.image[rows]]] > 0]
     outside = _Suspects("outside of their images")
     tiny = _Suspects("within the first pixel of their images")
     for start in range(0, len(rows), BOXES):
         batch = rows[start : start + BOXES]
         box = spool.columns["box"][batch].astype(np.float64)
-        size = _corner_units(images, place[spool.image[batch]]).astype(np.float64)
+        size = _corner_units(images, row_of_name[spool.image[batch]]).astype(np.float64)
         if adapter.in_fractions:
             box = box * size
         outside.add(batch, _is_outside(box, size[:, :2]))
@@ -334,7 +338,7 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
     suspects = tiny if tiny.count > outside.count else outside
     if suspects.count == 0:
         return ""
-    problem = _box_problem(spool, place, images, adapter, suspects, len(rows))
+    problem = _box_problem(spool, row_of_name, images, adapter, suspects, len(rows))
     if outside.count > OUTSIDE * len(rows) or tiny.count == len(rows):
         raise DataError(problem, file=adapter.weights, field="box")
     return problem
@@ -378,7 +382,7 @@ def _is_tiny(box: np.ndarray) -> np.ndarray:
 
 def _box_problem(
     spool: Spool,
-    place: np.ndarray,
+    row_of_name: np.ndarray,
     images: Images,
     adapter: Imported,
     suspects: _Suspects,
@@ -386,7 +390,7 @@ def _box_problem(
 ) -> str:
     """Message on boxes that are probably in another unit; `checked` is the number of all boxes."""
     row = suspects.first_row
-    image = place[spool.image[row]]
+    image = row_of_name[spool.image[row]]
     box = spool.columns["box"][row].astype(float).round(3).tolist()
     size = f"{images.width[image]} x {images.height[image]} pixels"
     unit = "pixels of the image"
