@@ -368,13 +368,14 @@ class ClassifierReplay:
 
         order = torch.tensor(image_numbers, device=self._boxes.device).argsort()
         logits = torch.cat([output.logits for output in outputs])[order]
-        features = [output.features for output in outputs if output.features is not None]
+        features = None
+        feature_parts = [output.features for output in outputs if output.features is not None]
+        if feature_parts:
+            features = torch.cat(feature_parts)[order]
         latents = {}
         for name in outputs[0].latents:
             latents[name] = torch.cat([output.latents[name] for output in outputs])[order]
-        return RowOutputs(
-            logits, self._boxes, torch.cat(features)[order] if features else None, latents
-        )
+        return RowOutputs(logits, self._boxes, features, latents)
 
 
 def three_quarters_through(network: nn.Module) -> str | None:
