@@ -27,8 +27,11 @@ BOTH = [detection("2007_1"), detection(7)]
 
 def test_other_names_of_the_classes_import_nothing_again(world):
     assert world.results(BOTH)["test"].classes == ("dog", "cat")
-    found = world.results(BOTH, names={"dog": "hound"})
-    assert (found["test"].classes, found["far"].classes) == (("hound", "cat"), ("hound", "cat"))
+    imported = world.results(BOTH, names={"dog": "hound"})
+    assert (imported["test"].classes, imported["far"].classes) == (
+        ("hound", "cat"),
+        ("hound", "cat"),
+    )
     assert world.lines == ["far: unchanged", "test: unchanged"]
     assert world.results(BOTH)["test"].classes == ("dog", "cat")
 
@@ -37,30 +40,30 @@ def test_other_names_of_the_classes_import_nothing_again(world):
 
 
 def test_detections_go_to_the_split_that_shows_their_image_with_edges_and_class_indices(world):
-    found = world.results(
+    imported = world.results(
         [
             detection("2007_2", 2, (1, 2, 3, 4), 0.25),
             detection(9, 1, (0.5, 0, 2, 1), 0.75),
             detection("2007_1"),
         ]
     )
-    assert found["test"].image_id.tolist() == ["2007_1", "2007_2"]
-    assert found["test"].region_id.tolist() == [0, 65_536]
-    assert found["test"].box[1].tolist() == [1, 2, 4, 6]
-    assert found["test"].label.tolist() == [0, 1]
-    assert found["far"].image_id.tolist() == ["000000000009"]
-    assert found["far"].region_id.tolist() == [65_536]
-    assert found["far"].box.tolist() == [[0.5, 0, 2.5, 1]]
-    assert found["far"].score.tolist() == [0.75]
+    assert imported["test"].image_id.tolist() == ["2007_1", "2007_2"]
+    assert imported["test"].region_id.tolist() == [0, 65_536]
+    assert imported["test"].box[1].tolist() == [1, 2, 4, 6]
+    assert imported["test"].label.tolist() == [0, 1]
+    assert imported["far"].image_id.tolist() == ["000000000009"]
+    assert imported["far"].region_id.tolist() == [65_536]
+    assert imported["far"].box.tolist() == [[0.5, 0, 2.5, 1]]
+    assert imported["far"].score.tolist() == [0.75]
 
 
 def test_detections_of_one_image_keep_the_order_of_the_file(world):
     scores = [0.1, 0.9, 0.4]
-    found = world.results(
+    imported = world.results(
         [d for s in scores for d in (detection("2007_1", score=s), detection(7, score=s))]
     )
-    np.testing.assert_allclose(found["test"].score, scores)
-    assert found["test"].region_id.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(imported["test"].score, scores)
+    assert imported["test"].region_id.tolist() == [0, 1, 2]
 
 
 def test_optional_values_arrive_in_their_columns(world):
@@ -72,14 +75,14 @@ def test_optional_values_arrive_in_their_columns(world):
         "box_variance": [1, 4, 9, 2],
         "uncertainty": 0.25,
     }
-    found = world.results(
+    imported = world.results(
         [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)],
         classes=CLASSES,
         background_index=0,
     )
     for column, value in values.items():
-        np.testing.assert_array_equal(getattr(found["far"], column), [value])
-    assert found["far"].label.tolist() == [1]
+        np.testing.assert_array_equal(getattr(imported["far"], column), [value])
+    assert imported["far"].label.tolist() == [1]
     assert (
         "read 2 detections, each with logits, features, latent, box_variance, uncertainty"
         in world.lines
@@ -87,9 +90,9 @@ def test_optional_values_arrive_in_their_columns(world):
 
 
 def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(world):
-    found = world.results(BOTH)
-    assert not found["test"].has("logits")
-    assert found["test"].classes == ("dog", "cat")
+    imported = world.results(BOTH)
+    assert not imported["test"].has("logits")
+    assert imported["test"].classes == ("dog", "cat")
 
 
 def test_images_without_detections_and_detections_of_other_images_are_counted(world):
@@ -147,13 +150,13 @@ def test_annotations_say_which_file_a_number_stands_for(world):
     file = world.write(
         "instances.json", {"images": images, "annotations": [{}] * 3, "categories": categories}
     )
-    found = world.run(
+    imported = world.run(
         weights=world.write("r.json", [detection(2, 4), detection(1, 3), detection(1, 4)]),
         annotations=file,
     )
-    assert found["far"].image_id.tolist() == ["000000000009"]
-    assert found["test"].image_id.tolist() == ["2007_1", "2007_1"]
-    assert [found["test"].classes[k] for k in found["test"].label] == ["dog", "cat"]
+    assert imported["far"].image_id.tolist() == ["000000000009"]
+    assert imported["test"].image_id.tolist() == ["2007_1", "2007_1"]
+    assert [imported["test"].classes[k] for k in imported["test"].label] == ["dog", "cat"]
 
 
 def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(world):
@@ -161,8 +164,8 @@ def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(wor
     file = world.write(
         "instances.json", {"images": images, "categories": [{"id": 1, "name": "dog"}]}
     )
-    found = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
-    assert (len(found["test"]), len(found["far"])) == (1, 0)
+    imported = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
+    assert (len(imported["test"]), len(imported["far"])) == (1, 0)
 
 
 def test_a_file_name_that_fits_two_images_is_refused(world):
@@ -181,9 +184,9 @@ def test_files_called_after_a_split_or_a_dataset_serve_only_that(world):
     world.add_split("other", "voc", ["000000000007"], "JPEGImages/{}.jpg")
     world.write("results/far.json", [detection(7, score=0.1)])
     world.write("results/voc.json", [detection(i, score=0.2) for i in (7, "2007_1")])
-    found = world.run(weights=world.root / "results", categories={1: "dog"})
-    np.testing.assert_allclose(found["far"].score, [0.1])
-    np.testing.assert_allclose(found["test"].score, [0.2])
+    imported = world.run(weights=world.root / "results", categories={1: "dog"})
+    np.testing.assert_allclose(imported["far"].score, [0.1])
+    np.testing.assert_allclose(imported["test"].score, [0.2])
     np.testing.assert_allclose(Regions.read(world.root / "regions" / "other").score, [0.2])
 
 
@@ -247,8 +250,8 @@ def test_a_name_that_an_image_has_which_the_rules_left_out_is_refused_too(world)
         DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"
     ):
         world.results([*BOTH, detection("2007_1.jpg")], left_out=left_out)
-    found = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
-    assert len(found["test"]) == 2
+    imported = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
+    assert len(imported["test"]) == 2
     assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as '6')"
 
 
@@ -373,9 +376,9 @@ def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(
 
 
 def test_detections_below_the_threshold_are_left_out_and_the_header_says_so(world):
-    found = world.results([*BOTH, detection(7, score=0.1)], score_threshold=0.2)
-    assert len(found["far"]) == 1
-    assert found["far"].header.score_threshold == 0.2
+    imported = world.results([*BOTH, detection(7, score=0.1)], score_threshold=0.2)
+    assert len(imported["far"]) == 1
+    assert imported["far"].header.score_threshold == 0.2
 
 
 def test_unchanged_splits_are_left_alone_and_a_changed_file_is_read_again(world):
@@ -395,9 +398,9 @@ def test_numbers_without_names_ask_for_classes(world):
     ("image_id", "category_id"), [(7.0, 2.0), ("7", "2"), ("7.0", "2.0"), ("000000000007", 2)]
 )
 def test_numbers_of_images_and_classes_may_be_floats_or_texts(world, image_id, category_id):
-    found = world.results([detection("2007_1"), detection(image_id, category_id)])
-    assert found["far"].image_id.tolist() == ["000000000007"]
-    assert found["far"].label.tolist() == [1]
+    imported = world.results([detection("2007_1"), detection(image_id, category_id)])
+    assert imported["far"].image_id.tolist() == ["000000000007"]
+    assert imported["far"].label.tolist() == [1]
 
 
 @pytest.mark.parametrize("number", [1, 1.0, "1"])
@@ -408,18 +411,18 @@ def test_numbers_of_annotations_may_be_floats_or_texts_on_either_side(world, num
         "instances.json", {"images": images, "annotations": [], "categories": categories}
     )
     results = world.write("r.json", [detection(number, 2), detection(2, number)])
-    found = world.run(weights=results, annotations=file)
-    assert found["test"].classes == ("dog", "cat")
-    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
+    imported = world.run(weights=results, annotations=file)
+    assert imported["test"].classes == ("dog", "cat")
+    assert (imported["test"].label.tolist(), imported["far"].label.tolist()) == ([1], [0])
 
 
 def test_file_names_name_the_images_as_in_the_predictions_of_ultralytics(world):
     named = [
         detection(i, file_name=name) for i, name in ((1, "2007_1.jpg"), (7, "000000000007.jpg"))
     ]
-    found = world.results(named)
-    assert found["test"].image_id.tolist() == ["2007_1"]
-    assert found["far"].image_id.tolist() == ["000000000007"]
+    imported = world.results(named)
+    assert imported["test"].image_id.tolist() == ["2007_1"]
+    assert imported["far"].image_id.tolist() == ["000000000007"]
 
 
 def test_the_field_that_names_the_images_can_be_chosen(world):

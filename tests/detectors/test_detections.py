@@ -286,13 +286,13 @@ def world(tmp_path):
 def test_each_format_gives_the_table_of_the_same_coco_results(world, write):
     expected = world.run(coco(world.root), "coco_results")
     assert expected.image_id.tolist() == ["a", "a", "c"]
-    found = world.run(write(world.root), **FORMATS[write])
-    assert found.columns().keys() == expected.columns().keys()
+    imported = world.run(write(world.root), **FORMATS[write])
+    assert imported.columns().keys() == expected.columns().keys()
     for name, values in expected.columns().items():
         if name == "box":
-            np.testing.assert_allclose(found.box.astype(float), values.astype(float), atol=1e-4)
+            np.testing.assert_allclose(imported.box.astype(float), values.astype(float), atol=1e-4)
         else:
-            np.testing.assert_array_equal(getattr(found, name), values)
+            np.testing.assert_array_equal(getattr(imported, name), values)
 
 
 def test_lists_in_cells_are_the_optional_columns(world):
@@ -309,9 +309,9 @@ def test_lists_in_cells_are_the_optional_columns(world):
                 "uncertainty": 0.5,
             }
             sink.append(table, custom_data=values)
-    found = world.run(world.root / "found.csv")
-    np.testing.assert_array_equal(found.logits, LOGITS)
-    assert found.uncertainty.tolist() == [0.5] * 3
+    imported = world.run(world.root / "found.csv")
+    np.testing.assert_array_equal(imported.logits, LOGITS)
+    assert imported.uncertainty.tolist() == [0.5] * 3
 
 
 def test_names_of_files_come_before_ids_and_ids_before_names_of_files(world):
@@ -441,8 +441,8 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
     images = Images.read(world.root / "splits/test/images.parquet")
     made = detectors.create("detections", weights=supervision_csv(world.root), classes=CLASSES)
     scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
-    found = check_import(made, {"test": images}, scopes, world.root / "rows")
-    assert found == (
+    summary = check_import(made, {"test": images}, scopes, world.root / "rows")
+    assert summary == (
         "3 detections; 1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection "
         "ignored: not in any split (images: 1, as '/data/park/003.png')"
     )

@@ -29,11 +29,11 @@ def test_parquet_of_lists_and_doubles_is_taken(world):
         table(["2007_2", "000000000007"], uncertainty=2, latent=[1.0, 2.0]),
         world.root / "d.parquet",
     )
-    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
-    assert found["test"].box.tolist() == [[0, 1, 2, 3]]
-    assert found["test"].uncertainty.tolist() == [2]
-    assert found["far"].latent.tolist() == [[1, 2]]
-    assert found["far"].region_id.tolist() == [0]
+    imported = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
+    assert imported["test"].box.tolist() == [[0, 1, 2, 3]]
+    assert imported["test"].uncertainty.tolist() == [2]
+    assert imported["far"].latent.tolist() == [[1, 2]]
+    assert imported["far"].region_id.tolist() == [0]
 
 
 @pytest.mark.parametrize("ids", [pa.array([2, 7]), pa.array([2.0, 7.0])])
@@ -41,8 +41,8 @@ def test_parquet_may_have_numbers_of_images_and_floats_as_labels(world, ids):
     world.add_split("test", "own", ["2"], "JPEGImages/{}.jpg")
     rows = table(ids).set_column(3, "label", pa.array([1.0, 0.0]))
     pq.write_table(rows, world.root / "d.parquet")
-    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
-    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
+    imported = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
+    assert (imported["test"].label.tolist(), imported["far"].label.tolist()) == ([1], [0])
 
 
 def test_parquet_in_parts_may_have_its_header_beside_it(world):
@@ -53,8 +53,8 @@ def test_parquet_in_parts_may_have_its_header_beside_it(world):
     )
     for name in ("2007_1", "000000000007"):
         pq.write_table(table([name]), folder / f"{name}.parquet")
-    found = world.run("parquet", weights=folder)
-    assert (found["far"].activation, found["far"].header.score_threshold) == ("sigmoid", 0.3)
+    imported = world.run("parquet", weights=folder)
+    assert (imported["far"].activation, imported["far"].header.score_threshold) == ("sigmoid", 0.3)
     with pytest.raises(
         ParameterError, match=r"'activation' is 'softmax', but regions\.json says 'sigmoid'"
     ):
@@ -63,10 +63,10 @@ def test_parquet_in_parts_may_have_its_header_beside_it(world):
 
 def test_parquet_of_whole_images_says_so(world):
     pq.write_table(table(["2007_1", "000000000007"]), world.root / "d.parquet")
-    found = world.run(
+    imported = world.run(
         "parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True
     )
-    assert all(folder.header.whole_images for folder in found.values())
+    assert all(folder.header.whole_images for folder in imported.values())
     pq.write_table(table(["2007_1", "2007_1"]), world.root / "d.parquet")
     with pytest.raises(DataError, match="a second region of image '2007_1'"):
         world.run(
@@ -129,13 +129,13 @@ def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
             features=features,
         )
         written[split].write(world.root / "elsewhere" / split)
-    found = world.run("parquet", weights=world.root / "elsewhere")
+    imported = world.run("parquet", weights=world.root / "elsewhere")
     for split, regions in written.items():
         for column, values in regions.columns().items():
-            np.testing.assert_array_equal(getattr(found[split], column), values)
-        assert found[split].features.dtype == np.float16
-        np.testing.assert_array_equal(found[split].weight, weight)
-        assert found[split].background_index == 0
+            np.testing.assert_array_equal(getattr(imported[split], column), values)
+        assert imported[split].features.dtype == np.float16
+        np.testing.assert_array_equal(imported[split].weight, weight)
+        assert imported[split].background_index == 0
 
 
 def test_folders_that_describe_other_detectors_do_not_mix(world):

@@ -130,14 +130,14 @@ def column(folder: RegionsFolder, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("epsilon", "temperature"), [(0.0014, 1000.0), (0.02, 5.0)])
 def test_odin_is_that_of_pytorch_ood(run, epsilon, temperature):
-    found = run.passes({"epsilon": epsilon, "temperature": temperature})
+    regions = run.passes({"epsilon": epsilon, "temperature": temperature})
     settings = {"eps": epsilon, "temperature": temperature, "norm_std": list(STD)}
     scaling = methods.create("temperature_scaling", temperature=temperature)
     expected = -ODIN(run.network, **settings).predict(run.inputs("test"))
-    assert_allclose(scaling.score(found), expected, rtol=0, atol=1e-5)
+    assert_allclose(scaling.score(regions), expected, rtol=0, atol=1e-5)
     moved = run.network(odin_preprocessing(run.network, run.inputs("test"), **settings)).detach()
-    assert_allclose(column(found, "logits"), moved, rtol=0, atol=1e-5)
-    assert (scaling.score(found) > scaling.score(run.own("test"))).all()
+    assert_allclose(column(regions, "logits"), moved, rtol=0, atol=1e-5)
+    assert (scaling.score(regions) > scaling.score(run.own("test"))).all()
 
 
 def test_odin_of_the_published_codes_is_openoods_formula():
@@ -181,13 +181,13 @@ def test_odin_of_the_published_codes_is_openoods_formula():
 
 
 def test_mahalanobis_with_a_step_is_that_of_pytorch_ood(run):
-    found = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
+    regions = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
     train = Regions.read(run.own("train").path)
     peer = MahalanobisODIN(run.encode, eps=0.01, norm_std=list(STD))
     peer.fit_features(torch.tensor(train.features), torch.from_numpy(train.label.astype(np.int64)))
     moved = peer._odin_preprocess(run.inputs("test"), "cpu")
-    assert_allclose(column(found, "features"), run.encode(moved).detach(), atol=1e-5)
-    scores = methods.create("mahalanobis").fit(train).score(found)
+    assert_allclose(column(regions, "features"), run.encode(moved).detach(), atol=1e-5)
+    scores = methods.create("mahalanobis").fit(train).score(regions)
     assert_allclose(scores, -2 * len(train) * peer.predict(run.inputs("test")).numpy(), rtol=1e-3)
     assert (scores > methods.create("mahalanobis").fit(train).score(run.own("test"))).all()
 
@@ -301,14 +301,14 @@ def test_a_step_for_the_image_changes_the_sum_of_its_losses_by_the_norm_of_the_g
     images = [image.clone().requires_grad_() for image in replay.images]
     gradients = torch.autograd.grad(replay.again(images).logits.amax(1).sum(), images)
     norm = sum(float((replay.unit * gradient.abs()).sum()) for gradient in gradients)
-    found = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
+    regions = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
         detector, prepared, ["a", "b"]
     )
-    assert (certainty(found) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
+    assert (certainty(regions) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
     for name in ("image_id", "region_id", "box", "score", "label"):
-        assert_array_equal(found.array(name), own.array(name))
+        assert_array_equal(regions.array(name), own.array(name))
     for name in {"features", "latent"} & set(own.frame.columns):
-        assert not np.array_equal(found.array(name), own.array(name))
+        assert not np.array_equal(regions.array(name), own.array(name))
 
 
 def test_a_step_for_each_region_helps_that_region_more_than_a_step_for_all(scene):

@@ -32,7 +32,7 @@ def proposed(detector, images, **selection):
 def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
     detector = create("faster_rcnn")
     network = detector.network
-    found = proposed(detector, PICTURES[:2], **EVERY, objectness="network")
+    proposals = proposed(detector, PICTURES[:2], **EVERY, objectness="network")
     tensors = [torch.from_numpy(np.ascontiguousarray(picture)) for picture in PICTURES[:2]]
     pixels = [tensor.permute(2, 0, 1) / 255 for tensor in tensors]
     with torch.inference_mode():
@@ -46,17 +46,17 @@ def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
     image_boxes = []
     for resized_boxes, size, image in zip(boxes, batch.image_sizes, PICTURES[:2], strict=True):
         image_boxes.append(resize_boxes(resized_boxes, size, image.shape[:2]))
-    assert len(found) == sum(map(len, boxes)) > 20
-    np.testing.assert_allclose(found.box, torch.cat(image_boxes), atol=1e-3)
-    np.testing.assert_allclose(found.logits, logits, atol=1e-3)
-    np.testing.assert_allclose(found.features, pooled, atol=1e-3)
+    assert len(proposals) == sum(map(len, boxes)) > 20
+    np.testing.assert_allclose(proposals.box, torch.cat(image_boxes), atol=1e-3)
+    np.testing.assert_allclose(proposals.logits, logits, atol=1e-3)
+    np.testing.assert_allclose(proposals.features, pooled, atol=1e-3)
     for image in IDS[:2]:
-        assert (np.diff(found.score[found.image_id == image]) <= 0).all()
+        assert (np.diff(proposals.score[proposals.image_id == image]) <= 0).all()
 
 
 def test_proposals_of_a_transformer_are_its_queries():
     detector = create("detr")
-    found = proposed(detector, PICTURES[:1], **EVERY, objectness="class_score")
+    proposals = proposed(detector, PICTURES[:1], **EVERY, objectness="class_score")
     pixels = detector.processor(images=[PICTURES[0]], return_tensors="pt")["pixel_values"]
     with torch.inference_mode():
         answer = detector.network(pixel_values=pixels)
@@ -65,8 +65,8 @@ def test_proposals_of_a_transformer_are_its_queries():
     corners = torch.stack(
         [(x - w / 2) * 160, (y - h / 2) * 120, (x + w / 2) * 160, (y + h / 2) * 120], dim=1
     )
-    np.testing.assert_allclose(found.score, scores.values, atol=1e-4)
-    np.testing.assert_allclose(found.box, corners, atol=0.05)
+    np.testing.assert_allclose(proposals.score, scores.values, atol=1e-4)
+    np.testing.assert_allclose(proposals.box, corners, atol=0.05)
 
 
 @pytest.mark.parametrize("adapter", OWN)

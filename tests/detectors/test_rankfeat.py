@@ -120,11 +120,11 @@ def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
     with torch.inference_mode():
         logits, _ = heads.box_predictor(heads.box_head(by_decomposition(pooled)))
     expected = logits.numpy()[proposals]
-    found = removed(detector, scenes)
+    regions = removed(detector, scenes)
     assert len(own) > 3
-    assert_array_equal(found.box, own.box)
-    assert_allclose(found.logits, expected, rtol=1e-3, atol=1e-4)
-    assert np.abs(found.logits - own.logits).max() > 0.1
+    assert_array_equal(regions.box, own.box)
+    assert_allclose(regions.logits, expected, rtol=1e-3, atol=1e-4)
+    assert np.abs(regions.logits - own.logits).max() > 0.1
 
 
 def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):

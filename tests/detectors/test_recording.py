@@ -31,8 +31,8 @@ def by_hooks(network, images, **hooks):
     with farther.record(network, **hooks) as recorder:
         for name, image in images.items():
             with torch.inference_mode():
-                (found,) = network([as_input(image)])
-            recorder.add(name, found["boxes"], found["scores"], found["labels"])
+                (detections,) = network([as_input(image)])
+            recorder.add(name, detections["boxes"], detections["scores"], detections["labels"])
     return recorder
 
 

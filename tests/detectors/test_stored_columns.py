@@ -298,12 +298,12 @@ def test_a_layer_is_averaged_over_the_box_in_its_own_cells(adapter, tmp_path):
     rows, columns = maps.shape[-2:]
     cells = boxes.float() * torch.tensor([columns / width, rows / height] * 2)
     expected = roi_align(maps.float(), [cells], 9, 1.0, 2, aligned=True).mean((2, 3))
-    found = regions.array(f"latent.{layer}")
-    assert found.shape == (len(regions), maps.shape[1])
+    latents = regions.array(f"latent.{layer}")
+    assert latents.shape == (len(regions), maps.shape[1])
     # The box of a network may leave the image, and is cut to it afterwards.
     inside = (regions.box[:, :2] > 0).all(1) & (regions.box[:, 2] < 160) & (regions.box[:, 3] < 120)
     assert inside.sum() > 3
-    np.testing.assert_allclose(found[inside], expected.numpy()[inside], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(latents[inside], expected.numpy()[inside], rtol=2e-3, atol=2e-3)
 
 
 def test_columns_of_layers_are_written_and_read_only_when_asked_for(tmp_path):
