@@ -281,17 +281,18 @@ class YoloGroup:
         features = self._anchor_features(output)
         proposals = []
         for number, size in enumerate(self._sizes):
-            decoded = output.decoded[number].T
+            boxes_of_anchors = output.decoded[number][:4]
+            scores_of_anchors = output.decoded[number][4:]
             contrast = None
             if isinstance(selection, MapSelection):
                 finest_map = output.levels[0][number]
                 batch_boxes, contrast = salient_pixels(finest_map, batch_size, selection)
-                anchors = nearest(batch_boxes, xywh2xyxy(decoded[:, :4]))
+                anchors = nearest(batch_boxes, xywh2xyxy(boxes_of_anchors.T))
             else:
-                anchors = best(decoded[:, 4:].amax(dim=1), selection)
-                batch_boxes = xywh2xyxy(decoded[anchors, :4])
+                anchors = best(scores_of_anchors.amax(dim=0), selection)
+                batch_boxes = xywh2xyxy(boxes_of_anchors[:, anchors].T)
             boxes = scale_boxes(batch_size, batch_boxes.clone(), size)
-            scores = decoded[anchors, 4:]
+            scores = scores_of_anchors[:, anchors].T
             rows, objectness = propose(boxes, scores, contrast, size, selection, batch_boxes)
             logits = self._stored_logits(output.logits[number].T[anchors[rows]])
             image_features = None
