@@ -1,4 +1,4 @@
-"""The demo's detectors and images of discs, for tests of what passes and columns make of a trained network."""
+"""The demo's detectors, and images of discs, for tests with a trained network."""
 
 from pathlib import Path
 
@@ -16,9 +16,8 @@ IDS = ["a", "b", "c"]
 
 def create(adapter, **params):
     weights = DEMO / f"{WEIGHTS[adapter]}.safetensors"
-    return detectors.create(
-        adapter, weights=weights, **{"device": "cpu", "score_threshold": LOW[adapter], **params}
-    )
+    params = {"device": "cpu", "score_threshold": LOW[adapter], **params}
+    return detectors.create(adapter, weights=weights, **params)
 
 
 def scene(number=0):
@@ -35,14 +34,14 @@ def scene(number=0):
 
 
 def passed(kind, detector, images, **params):
-    """Regions of a pass over images, which are called as `IDS`."""
-    (found,) = read_passes("run", {kind: params}).values()
-    found.check(detector)
-    return found.forward(
-        detector, [found.prepare(detector, image) for image in images], IDS[: len(images)]
-    )
+    """Regions of a pass over images, which have the first names of `IDS`."""
+    extra_pass = read_passes("run", {kind: params})[kind]
+    extra_pass.check(detector)
+    prepared = [extra_pass.prepare(detector, image) for image in images]
+    return extra_pass.forward(detector, prepared, IDS[: len(images)])
 
 
 def detected(detector, images):
-    """Regions of one batch of images, which are called as `IDS`."""
-    return detector.forward([detector.prepare(image) for image in images], IDS[: len(images)])
+    """Regions of one batch of images, which have the first names of `IDS`."""
+    prepared = [detector.prepare(image) for image in images]
+    return detector.forward(prepared, IDS[: len(images)])

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
 from scipy.special import softmax
-from tests.detectors.test_inference import SMALL, Speckles, content
 from tests.detectors.test_open_clip_classifier import TEXT, VISIONS
+from tests.images.speckles import SMALL, Speckles, content
 
 from farther import detectors, methods
 from farther.detectors.imported import import_splits
@@ -48,7 +48,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def world(tmp_path, clip):
-    """Detections of another program as a JSON file, imported; `crops(**params)` runs the pass and gives its lines."""
+    """Imported detections; `crops(**params)` runs the pass and returns its log."""
 
     class World:
         root, splits, own, out = (
@@ -136,20 +136,27 @@ def test_a_plain_json_of_boxes_gets_the_embeddings_and_logits_of_open_clip(world
             torch.stack([transform(crop) for crop in crops]), normalize=True
         )
         logits = model.logit_scale.exp() * expected @ columns
-    found, run = world.regions(), Regions.read(world.own / "test")
-    assert_allclose(found.features, expected, atol=1e-5)
-    assert_allclose(found.logits, logits, atol=1e-4)
-    assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
+    crop_regions, run = world.regions(), Regions.read(world.own / "test")
+    assert_allclose(crop_regions.features, expected, atol=1e-5)
+    assert_allclose(crop_regions.logits, logits, atol=1e-4)
+    assert_allclose(
+        crop_regions.features @ crop_regions.weight.T + crop_regions.bias,
+        crop_regions.logits,
+        atol=1e-4,
+    )
     for name in ("image_id", "region_id", "box", "score", "label"):
-        assert_array_equal(getattr(found, name), getattr(run, name))
-    assert (found.classes, found.header.unknown_columns) == ((*CLASSES, "cloud"), (2,))
+        assert_array_equal(getattr(crop_regions, name), getattr(run, name))
+    assert (crop_regions.classes, crop_regions.header.unknown_columns) == (
+        (*CLASSES, "cloud"),
+        (2,),
+    )
 
 
 def test_the_best_patch_of_a_crop_is_kept_for_gl_mcm(world):
     world.crops(patches=True, unknown=["cloud"])
-    found = world.regions()
+    crop_regions = world.regions()
     text, clip = (
-        found.weight[:2],
+        crop_regions.weight[:2],
         Encoder(EncoderParams(model=f"local-dir:{world.clip}", device="cpu")),
     )
     crop = cropped(world, 1, 0, 0, 40, 60)
@@ -160,8 +167,8 @@ def test_the_best_patch_of_a_crop_is_kept_for_gl_mcm(world):
     probability = softmax(
         each @ (text / np.linalg.norm(text, axis=1, keepdims=True)).T, axis=1
     ).max(axis=1)
-    assert_allclose(found.array("latent.patch")[2], each[probability.argmax()], atol=1e-5)
-    mcm, both = (methods.create(name).score(found) for name in ("mcm", "gl_mcm"))
+    assert_allclose(crop_regions.array("latent.patch")[2], each[probability.argmax()], atol=1e-5)
+    mcm, both = (methods.create(name).score(crop_regions) for name in ("mcm", "gl_mcm"))
     assert_allclose((both - mcm)[2], probability.max(), atol=1e-6)
 
 
@@ -201,11 +208,11 @@ def test_a_killed_pass_resumes_and_ends_in_the_same_bytes(world, monkeypatch):
 
 def test_weak_detections_have_the_embedding_of_the_whole_image(world):
     world.crops(min_score=0.5)
-    found = world.regions()
+    crop_regions = world.regions()
     world.crops()
     everywhere = world.regions()  # the box of the third is the whole image
-    assert_allclose(found.features[:5], everywhere.features[:5], atol=1e-6)
-    assert np.abs(found.features[5] - everywhere.features[5]).max() > 1e-3
+    assert_allclose(crop_regions.features[:5], everywhere.features[:5], atol=1e-6)
+    assert np.abs(crop_regions.features[5] - everywhere.features[5]).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -288,7 +295,7 @@ def test_crops_of_what_a_detector_finds_are_those_of_what_it_stored(world):
         "crops"
     ]
     prepared = [crops.prepare(world.adapter, image) for image in world.pixels]
-    found = crops.forward(world.adapter, prepared, [f"image {row}" for row in range(6)])
-    assert len(found) == len(stored) > 0
-    assert_allclose(found.features, stored.features, atol=1e-6)
-    assert_array_equal(found.label, stored.label)
+    crop_regions = crops.forward(world.adapter, prepared, [f"image {row}" for row in range(6)])
+    assert len(crop_regions) == len(stored) > 0
+    assert_allclose(crop_regions.features, stored.features, atol=1e-6)
+    assert_array_equal(crop_regions.label, stored.label)

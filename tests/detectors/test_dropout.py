@@ -1,4 +1,4 @@
-"""The pass `dropout` on the demo's detectors: its moments, and that they do not depend on how it is run."""
+"""The pass `dropout` on the demo's detectors: its moments, whatever batches and workers."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,15 @@ from PIL import Image
 from scipy.special import expit, softmax
 from scipy.stats import entropy
 from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, passed, scene
+from tests.images.speckles import content
 
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.passes import infer_passes, read_passes
-from farther.detectors.passes.moments import SMALLEST_VARIANCE, Moments
+from farther.detectors.passes.moments import SMALLEST_VARIANCE
 from farther.errors import ParameterError
-from farther.tables import Header, Images, Regions
+from farther.tables import Images, Regions
 
 
 @pytest.fixture(scope="module", params=WEIGHTS)
@@ -30,24 +31,29 @@ def test_moments_are_those_of_the_passes_collected_one_by_one(detector, images):
     """Each number is computed from all passes at once, with NumPy and SciPy."""
     regions = passed("dropout", detector, images, passes=7, rate=0.3, seed=5)
     replay = detector.replay([detector.prepare(image) for image in images])
-    answers = [replay.again(dropout=Dropout(0.3, 5, number, IDS[:2])) for number in range(7)]
-    z = np.stack([answer.logits.numpy() for answer in answers]).astype(np.float64)
-    boxes = np.stack([answer.boxes.numpy() for answer in answers]).astype(np.float64)
+    outputs = [replay.again(dropout=Dropout(0.3, 5, number, IDS[:2])) for number in range(7)]
+    z = np.stack([output.logits.numpy() for output in outputs]).astype(np.float64)
+    boxes = np.stack([output.boxes.numpy() for output in outputs]).astype(np.float64)
     np.testing.assert_allclose(regions.logits, z.mean(0), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(
         regions.box_variance, boxes.var(0).clip(SMALLEST_VARIANCE), rtol=1e-3, atol=1e-6
     )
     if regions.header.activation == "softmax":
         p = softmax(z, axis=2)
-        total, expected = entropy(p.mean(0), axis=1), entropy(p, axis=2).mean(0)
+        total = entropy(p.mean(0), axis=1)
+        expected = entropy(p, axis=2).mean(0)
     else:
         p = expit(z)
-        binary = lambda q: entropy(np.stack([q, 1 - q]), axis=0)  # noqa: E731
-        total, expected = binary(p.mean(0)).sum(1), binary(p).sum(2).mean(0)
+        total = binary_entropy(p.mean(0)).sum(1)
+        expected = binary_entropy(p).sum(2).mean(0)
     np.testing.assert_allclose(regions.mean_probabilities, p.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(regions.predictive_entropy, total, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(regions.mutual_information, total - expected, rtol=1e-3, atol=1e-5)
     assert regions.mutual_information.max() > 0.01
+
+
+def binary_entropy(p):
+    return entropy(np.stack([p, 1 - p]), axis=0)
 
 
 def test_rate_0_is_the_plain_run_without_mutual_information(detector, images):
@@ -62,15 +68,17 @@ def test_rate_0_is_the_plain_run_without_mutual_information(detector, images):
 
 def test_images_without_detections_give_no_rows(images):
     regions = passed("dropout", create("faster_rcnn", score_threshold=1.0), images)
-    assert len(regions) == 0 and regions.has("mutual_information")
+    assert len(regions) == 0
+    assert regions.has("mutual_information")
 
 
 def test_mutual_information_grows_with_the_rate(detector, images):
-    means = [
-        passed("dropout", detector, images, rate=rate).mutual_information.mean()
-        for rate in (0.05, 0.2, 0.5)
-    ]
-    assert means == sorted(means) and means[2] > 2 * means[0]
+    means = []
+    for rate in (0.05, 0.2, 0.5):
+        regions = passed("dropout", detector, images, rate=rate)
+        means.append(regions.mutual_information.mean())
+    assert means == sorted(means)
+    assert means[2] > 2 * means[0]
 
 
 def test_a_named_module_is_masked_instead_of_the_usual_place(images):
@@ -78,10 +86,9 @@ def test_a_named_module_is_masked_instead_of_the_usual_place(images):
     usual = passed("dropout", detector, images, rate=0.3)
     early = passed("dropout", detector, images, rate=0.3, where=["backbone.steps.1"], passes=4)
     head = passed("dropout", detector, images, rate=0.3, where=["roi_heads.box_head.6"], passes=4)
-    assert early.mutual_information.min() > 0 and head.mutual_information.min() > 0
-    assert not np.allclose(usual.logits, head.logits, atol=0.1) and not np.allclose(
-        usual.logits, early.logits, atol=0.1
-    )
+    for regions in (early, head):
+        assert regions.mutual_information.min() > 0
+        assert not np.allclose(usual.logits, regions.logits, atol=0.1)
 
 
 def test_an_unknown_module_is_refused_before_any_image_is_read(detector, images):
@@ -102,59 +109,64 @@ def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
         passed("dropout", other, images)
 
 
-@pytest.fixture
-def world(tmp_path):
-    """Four images in one split, and a function that runs the pass: parameters → bytes of its files."""
-    names = [f"{number}.png" for number in range(4)]
-    for number, name in enumerate(names):
-        Image.fromarray(scene(number)).save(tmp_path / name)
-    table = Images(
-        image_id=names,
-        dataset=["d"] * 4,
-        file=names,
-        width=[160] * 4,
-        height=[120] * 4,
-        digest=names,
-    )
-    table.write(tmp_path / "splits/test/images.parquet")
-    passes = read_passes("run", {"dropout": {"passes": 3, "rate": 0.3}})
-    roots = {"d": tmp_path}
+class World:
+    """Four images in one split, whose regions and passes are written."""
 
-    def run(out, detector=None, **changed):
-        params = InferenceParams(**{"batch_size": 2, "shard_images": 2, "workers": 0, **changed})
-        own, detector = tmp_path / f"own-{params.batch_size}", detector or create("faster_rcnn")
-        quiet = {"progress": False, "log": lambda _: None}
+    def __init__(self, folder):
+        self.folder = folder
+        names = [f"{number}.png" for number in range(4)]
+        for number, name in enumerate(names):
+            Image.fromarray(scene(number)).save(folder / name)
+        table = Images(
+            image_id=names,
+            dataset=["d"] * 4,
+            file=names,
+            width=[160] * 4,
+            height=[120] * 4,
+            digest=names,
+        )
+        table.write(folder / "splits/test/images.parquet")
+
+    def run(self, name, detector=None, batch_size=2, workers=0):
+        """Runs the pass into a folder of this name and returns the folder of its regions."""
+        params = InferenceParams(batch_size=batch_size, shard_images=2, workers=workers)
+        own = self.folder / f"own-{batch_size}"
         if not own.exists():
             infer_splits(
                 create("faster_rcnn"),
-                tmp_path / "splits",
-                roots,
+                self.folder / "splits",
+                {"d": self.folder},
                 own,
-                tmp_path / "w",
+                self.folder / "own-work",
                 params,
-                **quiet,
+                progress=False,
+                log=lambda _: None,
             )
         infer_passes(
-            detector,
-            passes,
-            tmp_path / "splits",
-            roots,
+            detector or create("faster_rcnn"),
+            read_passes("run", {"dropout": {"passes": 3, "rate": 0.3}}),
+            self.folder / "splits",
+            {"d": self.folder},
             own,
-            tmp_path / out,
-            tmp_path / f".{out}",
+            self.folder / name,
+            self.folder / f".{name}",
             params,
-            **quiet,
+            progress=False,
+            log=lambda _: None,
         )
-        folder = tmp_path / out / "dropout/test"
-        return Regions.read(folder), {file.name: file.read_bytes() for file in folder.iterdir()}
+        return self.folder / name / "dropout/test"
 
-    return run
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
 
 
 def test_a_killed_and_resumed_pass_and_worker_processes_give_the_same_bytes(world):
-    _, whole = world("whole")
+    expected = content(world.run("whole"))
     stopping = create("faster_rcnn")
-    replay, calls = type(stopping).replay, []
+    replay = type(stopping).replay
+    calls = []
 
     class Stopping(type(stopping)):
         def replay(self, prepared):
@@ -165,34 +177,14 @@ def test_a_killed_and_resumed_pass_and_worker_processes_give_the_same_bytes(worl
 
     stopping.__class__ = Stopping
     with pytest.raises(KeyboardInterrupt):
-        world("killed", stopping)
+        world.run("killed", stopping)
     assert calls == [2, 2]
-    assert world("killed")[1] == whole
-    assert world("workers", workers=1)[1] == whole
+    assert content(world.run("killed")) == expected
+    assert content(world.run("workers", workers=1)) == expected
 
 
 def test_another_batch_size_changes_numbers_by_rounding_only(world):
-    pairs, single = world("pairs")[0], world("single", batch_size=1)[0]
+    pairs = Regions.read(world.run("pairs"))
+    single = Regions.read(world.run("single", batch_size=1))
     for name in ("logits", "mutual_information", "box_variance"):
         np.testing.assert_allclose(pairs.array(name), single.array(name), rtol=1e-3, atol=1e-3)
-
-
-def test_entropies_of_a_head_with_a_sigmoid_are_those_of_binary_variables():
-    """By hand: one class at 0.5 in one pass, at 1 in the other, so p̄ = 0.75; the other class never."""
-    moments = Moments(Header(classes=("cat", "dog"), activation="sigmoid"))
-    for cat in (0.0, 1000.0):
-        moments.add(np.array([[cat, -1000.0]]), np.zeros((1, 4)))
-    columns = moments.columns()
-    total = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    assert columns["predictive_entropy"] == pytest.approx(total)
-    assert columns["mutual_information"] == pytest.approx(total - np.log(2) / 2)
-
-
-def test_a_region_that_an_output_does_not_know_keeps_its_mean():
-    moments = Moments(Header(classes=("cat", "dog")))
-    moments.add(np.array([[1.0, 0], [3, 0]]), np.zeros((2, 4)))
-    moments.add(np.array([[5.0, 0]]), np.full((1, 4), 2.0), np.array([1]))
-    columns = moments.columns()
-    np.testing.assert_allclose(columns["logits"], [[1, 0], [4, 0]])
-    np.testing.assert_allclose(columns["box_variance"], [[SMALLEST_VARIANCE] * 4, [1] * 4])
-    assert columns["mutual_information"][0] == 0 < columns["mutual_information"][1]

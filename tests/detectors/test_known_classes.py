@@ -41,9 +41,11 @@ def test_the_refusal_names_both_lists_and_the_mapping_to_write():
     assert str(error.value) == (
         "1 of the detector's 3 classes are not ID classes of the benchmark: airplane. "
         "ID classes that it does not have: aeroplane. "
-        "Where only the names differ, map them in the run's entry, as in `classes: {airplane: aeroplane}`. "
+        "Where only the names differ, map them in the run's entry, as in "
+        "`classes: {airplane: aeroplane}`. "
         "A class that means unknown objects is mapped to null, as in `classes: {airplane: null}`. "
-        "What a detector was taught is not unknown to it: the rules file needs all its classes as id_classes"
+        "What a detector was taught is not unknown to it: the rules file needs all its classes as "
+        "id_classes"
     )
     assert check_classes(DETECTOR, {"airplane": "aeroplane"}, ["aeroplane", "dog", "tv"]) == []
 
@@ -57,6 +59,7 @@ def test_a_detector_that_was_taught_an_unknown_class_of_a_division_is_refused():
     with pytest.raises(ParameterError) as error:
         check_classes(DETECTOR, None, ["airplane", "tv"], ["cat", "dog"])
     assert str(error.value) == (
-        "1 of the detector's 3 classes are unknown by the benchmark's `division`: dog. The known ones: airplane, tv. "
+        "1 of the detector's 3 classes are unknown by the benchmark's `division`: dog. "
+        "The known ones: airplane, tv. "
         "Take a detector that was trained on these, or list its classes as `division: {known: […]}`"
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from pydantic.dataclasses import dataclass
-from tests.detectors.test_inference import SMALL, Speckles, content, draw
+from tests.images.speckles import SMALL, Speckles, content, draw
 
 from farther import detectors
 from farther.detectors.inference import infer_splits
@@ -32,32 +32,51 @@ class Doubled(Pass):
         )
 
 
+class World:
+    """A run's own regions in two splits, and its passes: `passes(entries)` returns the log."""
+
+    def __init__(self, folder):
+        self.splits = folder / "splits"
+        self.own = folder / "regions"
+        self.out = folder / "passes"
+        self.work = folder / "work"
+        self.root = folder / "drawn"
+        self.names = None
+        for split, count in (("near", 7), ("test", 13)):
+            images = draw(self.root, 13)[np.arange(count)]
+            images.write(self.splits / split / "images.parquet")
+        infer_splits(
+            Speckles(),
+            self.splits,
+            {"drawn": self.root},
+            self.own,
+            folder / "own-work",
+            SMALL,
+            progress=False,
+            log=lambda _: None,
+        )
+
+    def passes(self, entries, detector=None, params=SMALL):
+        lines = []
+        infer_passes(
+            detector or Speckles(),
+            read_passes("run", entries),
+            self.splits,
+            {"drawn": self.root},
+            self.own,
+            self.out,
+            self.work,
+            params,
+            classes=self.names,
+            progress=False,
+            log=lines.append,
+        )
+        return lines
+
+
 @pytest.fixture
 def world(tmp_path):
-    """A run's own regions in two splits, and its passes: `passes(entries)` gives the lines that are logged."""
-
-    class World:
-        splits, own, out, work, root = (
-            tmp_path / n for n in ("splits", "regions", "passes", "work", "drawn")
-        )
-        names = None
-
-        def passes(self, entries, detector=None, params=SMALL):
-            lines = []
-            found = read_passes("run", entries)
-            places = (self.splits, {"drawn": self.root}, self.own, self.out, self.work)
-            made = detector or Speckles()
-            infer_passes(
-                made, found, *places, params, classes=self.names, progress=False, log=lines.append
-            )
-            return lines
-
-    made = World()
-    for name, count in (("near", 7), ("test", 13)):
-        draw(made.root, 13)[np.arange(count)].write(made.splits / name / "images.parquet")
-    places = (made.splits, {"drawn": made.root}, made.own, tmp_path / "own-work")
-    infer_splits(Speckles(), *places, SMALL, progress=False, log=lambda _: None)
-    return made
+    return World(tmp_path)
 
 
 ENTRIES = {"doubled": None, "tripled": {"kind": "doubled", "factor": 3}}
@@ -71,11 +90,12 @@ def test_rows_are_those_of_the_run_with_the_columns_of_the_pass(world):
         "tripled/near: 9 regions",
         "tripled/test: 18 regions",
     ]
-    own, tripled = RegionsFolder(world.own / "test"), RegionsFolder(world.out / "tripled/test")
-    for mine, other in zip(own.batches(), tripled.batches(), strict=True):
+    own = RegionsFolder(world.own / "test")
+    tripled = RegionsFolder(world.out / "tripled/test")
+    for own_batch, tripled_batch in zip(own.batches(), tripled.batches(), strict=True):
         for name in ("image_id", "region_id", "box", "score", "label"):
-            assert other.frame[name].equals(mine.frame[name])
-        np.testing.assert_allclose(other.logits, 3 * mine.logits)
+            assert tripled_batch.frame[name].equals(own_batch.frame[name])
+        np.testing.assert_allclose(tripled_batch.logits, 3 * own_batch.logits)
     assert tripled.header.detector["pass"] == {"kind": "doubled", "factor": 3}
     assert tripled.has("predictive_entropy")
 
@@ -100,9 +120,9 @@ def test_an_interrupted_pass_resumes_and_ends_in_the_same_bytes(world, tmp_path)
     world.passes(None)
     with pytest.raises(KeyboardInterrupt):
         world.passes({"doubled": None}, Speckles(stop_after=14))
-    again = Speckles()
-    world.passes({"doubled": None}, again)
-    assert 0 < again.seen < 20
+    detector = Speckles()
+    world.passes({"doubled": None}, detector)
+    assert 0 < detector.seen < 20
     assert content(world.out) == whole
 
 
@@ -114,8 +134,8 @@ def test_a_run_without_passes_has_an_empty_folder(world):
 def test_other_detections_than_the_stored_ones_are_refused(world):
     class Shifted(Speckles):
         def answer(self, mean, image_id):
-            found = super().answer(mean, image_id)
-            return found.with_columns(box=found.box + 1)
+            regions = super().answer(mean, image_id)
+            return regions.with_columns(box=regions.box + 1)
 
     with pytest.raises(DataError, match="the detector finds other objects than are stored"):
         world.passes({"doubled": None}, Shifted())

@@ -38,61 +38,51 @@ PARAMS = InferenceParams(batch_size=4, shard_images=10, workers=0)
 
 
 class Run:
-    """A classifier's run over 40 training and 12 test images; `passes(entry)` makes its pass `again`."""
+    """A classifier's run over 40 training and 12 test images; `passes(entry)` runs its pass."""
 
     def __init__(self, folder: Path):
-        self.folder, rng = folder, np.random.default_rng(5)
-        torch.manual_seed(3)
-        network = OpenOODResNet((6, 8, 10, 12), (1, 1, 1, 1), len(CLASSES))
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.momentum = 1.0
-        with torch.no_grad():
-            network.train()(torch.randn(64, 3, 16, 16))  # activations of about 1
-            network.fc.weight.normal_()
-        network.load_state_dict(
-            {n: t.half().float() for n, t in network.state_dict().items()}
-        )  # as the file stores it
-        self.network = network.eval()
-        save_checkpoint(
-            folder / "it.safetensors",
-            network.state_dict(),
-            ClassifierBlueprint("openood_resnet", CLASSES, PREPROCESSING),
-        )
-        self.detector = detectors.create(
-            "classifier", weights=folder / "it.safetensors", device="cpu"
-        )
+        self.folder = folder
+        self.network = random_network()
+        file = folder / "it.safetensors"
+        blueprint = ClassifierBlueprint("openood_resnet", CLASSES, PREPROCESSING)
+        save_checkpoint(file, self.network.state_dict(), blueprint)
+        self.detector = detectors.create("classifier", weights=file, device="cpu")
         self.images = {}
+        rng = np.random.default_rng(5)
         for split, size in (("train", 40), ("test", 12)):
-            self.images[split] = [rng.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(size)]
-            for number, image in enumerate(self.images[split]):
-                Image.fromarray(image).save(folder / f"{split}{number}.png")
-            names = [f"{split}{number}" for number in range(size)]
-            sides = {"width": [16] * size, "height": [16] * size, "digest": [""] * size}
-            files = [f"{name}.png" for name in names]
-            table = Images(image_id=names, dataset=["drawn"] * size, file=files, **sides)
-            table.write(folder / "splits" / split / "images.parquet")
+            self.images[split] = list(rng.integers(0, 256, (size, 16, 16, 3), np.uint8))
+            self.write_split(split)
         self.places = (folder / "splits", {"drawn": folder}, folder / "regions")
         infer_splits(
             self.detector, *self.places, folder / "work", PARAMS, progress=False, log=lambda _: None
         )
 
-    def inputs(self, split: str) -> torch.Tensor:
-        return torch.stack(
-            [
-                self.detector.network.inputs([self.detector.prepare(image)])[0]
-                for image in self.images[split]
-            ]
+    def write_split(self, split: str) -> None:
+        size = len(self.images[split])
+        names = [f"{split}{number}" for number in range(size)]
+        for name, image in zip(names, self.images[split], strict=True):
+            Image.fromarray(image).save(self.folder / f"{name}.png")
+        table = Images(
+            image_id=names,
+            dataset=["drawn"] * size,
+            file=[f"{name}.png" for name in names],
+            width=[16] * size,
+            height=[16] * size,
+            digest=[""] * size,
         )
+        table.write(self.folder / "splits" / split / "images.parquet")
+
+    def inputs(self, split: str) -> torch.Tensor:
+        prepared = [self.detector.prepare(image) for image in self.images[split]]
+        return self.detector.network.inputs(prepared)
 
     def passes(
         self, entry: dict, params: InferenceParams = PARAMS, name: str = "again"
     ) -> RegionsFolder:
         out = self.folder / f"passes-{name}"
-        found = read_passes("run", {"again": {"kind": "perturb", **entry}})
         infer_passes(
             self.detector,
-            found,
+            read_passes("run", {"again": {"kind": "perturb", **entry}}),
             *self.places,
             out,
             self.folder / f"work-{name}",
@@ -105,11 +95,28 @@ class Run:
         return RegionsFolder(self.folder / "regions" / split)
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        kept = []
-        hook = self.network.fc.register_forward_pre_hook(lambda layer, given: kept.append(given[0]))
+        features = []
+        hook = self.network.fc.register_forward_pre_hook(
+            lambda _layer, inputs: features.append(inputs[0])
+        )
         self.network(pixels)
         hook.remove()
-        return kept[0]
+        return features[0]
+
+
+def random_network() -> OpenOODResNet:
+    torch.manual_seed(3)
+    network = OpenOODResNet((6, 8, 10, 12), (1, 1, 1, 1), len(CLASSES))
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        network.train()(torch.randn(64, 3, 16, 16))  # activations of about 1
+        network.fc.weight.normal_()
+    # The precision of the file.
+    state = {name: tensor.half().float() for name, tensor in network.state_dict().items()}
+    network.load_state_dict(state)
+    return network.eval()
 
 
 @pytest.fixture(scope="module")
@@ -123,14 +130,14 @@ def column(folder: RegionsFolder, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("epsilon", "temperature"), [(0.0014, 1000.0), (0.02, 5.0)])
 def test_odin_is_that_of_pytorch_ood(run, epsilon, temperature):
-    found = run.passes({"epsilon": epsilon, "temperature": temperature})
+    regions = run.passes({"epsilon": epsilon, "temperature": temperature})
     settings = {"eps": epsilon, "temperature": temperature, "norm_std": list(STD)}
     scaling = methods.create("temperature_scaling", temperature=temperature)
     expected = -ODIN(run.network, **settings).predict(run.inputs("test"))
-    assert_allclose(scaling.score(found), expected, rtol=0, atol=1e-5)
+    assert_allclose(scaling.score(regions), expected, rtol=0, atol=1e-5)
     moved = run.network(odin_preprocessing(run.network, run.inputs("test"), **settings)).detach()
-    assert_allclose(column(found, "logits"), moved, rtol=0, atol=1e-5)
-    assert (scaling.score(found) > scaling.score(run.own("test"))).all()
+    assert_allclose(column(regions, "logits"), moved, rtol=0, atol=1e-5)
+    assert (scaling.score(regions) > scaling.score(run.own("test"))).all()
 
 
 def test_odin_of_the_published_codes_is_openoods_formula():
@@ -139,7 +146,8 @@ def test_odin_of_the_published_codes_is_openoods_formula():
     class Sparse(nn.Module):
         def __init__(self):
             super().__init__()
-            self.rows, self.fc = nn.Conv2d(3, 4, 1, stride=(2, 1)), nn.Linear(4, 3)
+            self.rows = nn.Conv2d(3, 4, 1, stride=(2, 1))
+            self.fc = nn.Linear(4, 3)
 
         def forward(self, pixels):
             return self.fc(self.rows(pixels).relu().mean((2, 3)))
@@ -159,35 +167,34 @@ def test_odin_of_the_published_codes_is_openoods_formula():
     expected = data.detach() - 0.1 * gradient / torch.tensor(STD)[:, None, None]
 
     moved = []
-    network.register_forward_pre_hook(lambda module, given: moved.append(given[0].detach()))
+    network.register_forward_pre_hook(lambda _module, inputs: moved.append(inputs[0].detach()))
     published = Perturb(epsilon=0.1, temperature=10, protocol="published-code")
-    published.after_step(
-        ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header
-    )
+    replay = ClassifierReplay(classifier, header, prepared, "float32", "float32")
+    published.after_step(replay, ["a", "b"], header)
     assert_allclose(moved[-1], expected, atol=1e-6)
+
     paper = Perturb(epsilon=0.1, temperature=10)
-    paper.after_step(
-        ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header
-    )
-    assert_array_equal(
-        moved[-1][:, :, 1::2], image[:, :, 1::2]
-    )  # the paper's sign of 0 moves nothing
+    replay = ClassifierReplay(classifier, header, prepared, "float32", "float32")
+    paper.after_step(replay, ["a", "b"], header)
+    # The paper's sign of 0 moves nothing.
+    assert_array_equal(moved[-1][:, :, 1::2], image[:, :, 1::2])
 
 
 def test_mahalanobis_with_a_step_is_that_of_pytorch_ood(run):
-    found = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
+    regions = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
     train = Regions.read(run.own("train").path)
     peer = MahalanobisODIN(run.encode, eps=0.01, norm_std=list(STD))
     peer.fit_features(torch.tensor(train.features), torch.from_numpy(train.label.astype(np.int64)))
     moved = peer._odin_preprocess(run.inputs("test"), "cpu")
-    assert_allclose(column(found, "features"), run.encode(moved).detach(), atol=1e-5)
-    scores = methods.create("mahalanobis").fit(train).score(found)
+    assert_allclose(column(regions, "features"), run.encode(moved).detach(), atol=1e-5)
+    scores = methods.create("mahalanobis").fit(train).score(regions)
     assert_allclose(scores, -2 * len(train) * peer.predict(run.inputs("test")).numpy(), rtol=1e-3)
     assert (scores > methods.create("mahalanobis").fit(train).score(run.own("test"))).all()
 
 
 def test_the_gaussians_are_those_of_the_method_mahalanobis(run):
-    gaussians, train = class_gaussians(run.own("train")), Regions.read(run.own("train").path)
+    gaussians = class_gaussians(run.own("train"))
+    train = Regions.read(run.own("train").path)
     centred = train.features[:, None].astype(np.float64) - gaussians.means
     nearest = np.einsum("ncd,de,nce->nc", centred, gaussians.precision, centred).min(axis=1)
     assert_allclose(-nearest, methods.create("mahalanobis").fit(train).score(train), rtol=1e-6)
@@ -195,11 +202,11 @@ def test_the_gaussians_are_those_of_the_method_mahalanobis(run):
 
 def test_the_other_direction_makes_the_network_less_certain(run):
     own = column(run.own("test"), "logits")
-    down, up = (
-        column(run.passes({"loss": "max_logit", "epsilon": 0.002, "direction": d}), "logits")
-        for d in ("down", "up")
-    )
-    assert (down.max(axis=1) > own.max(axis=1)).all() and (up.max(axis=1) < own.max(axis=1)).all()
+    entry = {"loss": "max_logit", "epsilon": 0.002}
+    down = column(run.passes({**entry, "direction": "down"}), "logits")
+    up = column(run.passes({**entry, "direction": "up"}), "logits")
+    assert (down.max(axis=1) > own.max(axis=1)).all()
+    assert (up.max(axis=1) < own.max(axis=1)).all()
 
 
 def test_batches_and_worker_processes_do_not_change_the_rows(run):
@@ -249,7 +256,8 @@ def test_a_pass_that_learns_has_a_cost(run, monkeypatch):
 def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):
     prepared = [run.detector.prepare(image) for image in run.images["test"][:2]]
     replay = run.detector.replay(prepared)
-    usual, inner = (Dropout(0.5, 0, 0, ["a", "b"], where) for where in ((), ("layer4",)))
+    usual = Dropout(0.5, 0, 0, ["a", "b"], ())
+    inner = Dropout(0.5, 0, 0, ["a", "b"], ("layer4",))
     masked = replay.again().features * torch.stack(usual.masks([(12,)] * 2, "features"))
     expected = run.network.fc(masked).detach()
     assert_allclose(replay.again(dropout=usual).logits, expected, atol=1e-5)
@@ -266,7 +274,7 @@ DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8"}
 
 @pytest.fixture(scope="module", params=DETECTORS)
 def scene(request):
-    """A detector and its input for an image with discs and one with squares: up to six detections each."""
+    """A detector, and its input for two images, of discs and of squares: six detections at most."""
     weights = DEMO / f"{DETECTORS[request.param]}.safetensors"
     params = {"score_threshold": 0.0005, "max_detections": 6, "device": "cpu"}
     detector = detectors.create(request.param, weights=weights, **params)
@@ -288,31 +296,30 @@ def certainty(regions):
 
 def test_a_step_for_the_image_changes_the_sum_of_its_losses_by_the_norm_of_the_gradient(scene):
     detector, prepared = scene
-    own, replay = detector.forward(prepared, ["a", "b"]), detector.replay(prepared)
+    own = detector.forward(prepared, ["a", "b"])
+    replay = detector.replay(prepared)
     images = [image.clone().requires_grad_() for image in replay.images]
     gradients = torch.autograd.grad(replay.again(images).logits.amax(1).sum(), images)
     norm = sum(float((replay.unit * gradient.abs()).sum()) for gradient in gradients)
-    found = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
+    regions = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
         detector, prepared, ["a", "b"]
     )
-    assert (certainty(found) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
+    assert (certainty(regions) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
     for name in ("image_id", "region_id", "box", "score", "label"):
-        assert_array_equal(found.array(name), own.array(name))
+        assert_array_equal(regions.array(name), own.array(name))
     for name in {"features", "latent"} & set(own.frame.columns):
-        assert not np.array_equal(found.array(name), own.array(name))
+        assert not np.array_equal(regions.array(name), own.array(name))
 
 
 def test_a_step_for_each_region_helps_that_region_more_than_a_step_for_all(scene):
     detector, prepared = scene
     params = {"loss": "max_logit", "background": "keep", "epsilon": 2e-5}
     own = detector.forward(prepared, ["a", "b"])
-    together, alone = (
-        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"])
-        for per in ("image", "region")
-    )
+    per_image = Perturb(per="image", **params).forward(detector, prepared, ["a", "b"])
+    per_region = Perturb(per="region", **params).forward(detector, prepared, ["a", "b"])
     assert len(own) > 3
-    assert (certainty(alone) > certainty(own)).all()
-    assert (certainty(alone) - certainty(own)).sum() > (certainty(together) - certainty(own)).sum()
+    assert (certainty(per_region) > certainty(own)).all()
+    assert certainty(per_region).sum() > certainty(per_image).sum()
 
 
 def test_only_detections_above_the_smallest_score_have_a_loss(scene):
@@ -325,13 +332,11 @@ def test_only_detections_above_the_smallest_score_have_a_loss(scene):
         "epsilon": 2e-5,
         "min_score": float(own.score.max()),
     }
-    together, alone = (
-        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"])
-        for per in ("image", "region")
-    )
-    assert_allclose(together.logits[best], alone.logits[best], atol=1e-6)
-    assert_array_equal(alone.logits[~best], own.logits[~best])
-    assert not np.array_equal(together.logits[~best], own.logits[~best])
+    per_image = Perturb(per="image", **params).forward(detector, prepared, ["a", "b"])
+    per_region = Perturb(per="region", **params).forward(detector, prepared, ["a", "b"])
+    assert_allclose(per_image.logits[best], per_region.logits[best], atol=1e-6)
+    assert_array_equal(per_region.logits[~best], own.logits[~best])
+    assert not np.array_equal(per_image.logits[~best], own.logits[~best])
 
 
 def test_a_batch_without_detections_stays_one(scene):
@@ -339,10 +344,10 @@ def test_a_batch_without_detections_stays_one(scene):
     blind = detectors.create(
         detector.name, weights=detector.weights, score_threshold=1.0, device="cpu"
     )
-    found = Perturb().forward(blind, prepared, ["a", "b"])
-    assert (
-        len(found) == 0 and found.frame.columns == blind.forward(prepared, ["a", "b"]).frame.columns
-    )
+    own = blind.forward(prepared, ["a", "b"])
+    regions = Perturb().forward(blind, prepared, ["a", "b"])
+    assert len(regions) == 0
+    assert regions.frame.columns == own.frame.columns
 
 
 def test_a_detector_that_cannot_look_again_is_refused():

@@ -1,4 +1,4 @@
-"""Proposals of networks, beside torchvision's region proposal network and transformers' own output."""
+"""Proposals of networks, compared with torchvision's RPN and the output of transformers."""
 
 import json
 
@@ -22,20 +22,19 @@ PICTURES = [scene(0), scene(1)[:, 20:], scene(2)]
 
 
 def proposed(detector, images, **selection):
-    """The proposals of one batch of images, which are called as `IDS`."""
+    """The proposals of one batch of images, which have the first names of `IDS`."""
     prepared = [detector.prepare(image) for image in images]
-    return detector.forward_proposals(
-        prepared, IDS[: len(images)], {"all": ProposalSelection(**selection)}
-    )[1]
+    selections = {"all": ProposalSelection(**selection)}
+    _, proposals = detector.forward_proposals(prepared, IDS[: len(images)], selections)
+    return proposals
 
 
 def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
     detector = create("faster_rcnn")
     network = detector.network
-    found = proposed(detector, PICTURES[:2], **EVERY, objectness="network")
-    pixels = [
-        torch.from_numpy(np.ascontiguousarray(one)).permute(2, 0, 1) / 255 for one in PICTURES[:2]
-    ]
+    proposals = proposed(detector, PICTURES[:2], **EVERY, objectness="network")
+    tensors = [torch.from_numpy(np.ascontiguousarray(picture)) for picture in PICTURES[:2]]
+    pixels = [tensor.permute(2, 0, 1) / 255 for tensor in tensors]
     with torch.inference_mode():
         batch, _ = network.transform(pixels)
         levels = network.backbone(batch.tensors)
@@ -44,21 +43,20 @@ def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
             network.roi_heads.box_roi_pool(levels, boxes, batch.image_sizes)
         )
         logits, _ = network.roi_heads.box_predictor(pooled)
-    given = [
-        resize_boxes(one, size, image.shape[:2])
-        for one, size, image in zip(boxes, batch.image_sizes, PICTURES)
-    ]  # noqa: B905
-    assert len(found) == sum(map(len, boxes)) > 20
-    np.testing.assert_allclose(found.box, torch.cat(given), atol=1e-3)
-    np.testing.assert_allclose(found.logits, logits, atol=1e-3)
-    np.testing.assert_allclose(found.features, pooled, atol=1e-3)
+    image_boxes = []
+    for resized_boxes, size, image in zip(boxes, batch.image_sizes, PICTURES[:2], strict=True):
+        image_boxes.append(resize_boxes(resized_boxes, size, image.shape[:2]))
+    assert len(proposals) == sum(map(len, boxes)) > 20
+    np.testing.assert_allclose(proposals.box, torch.cat(image_boxes), atol=1e-3)
+    np.testing.assert_allclose(proposals.logits, logits, atol=1e-3)
+    np.testing.assert_allclose(proposals.features, pooled, atol=1e-3)
     for image in IDS[:2]:
-        assert (np.diff(found.score[found.image_id == image]) <= 0).all()
+        assert (np.diff(proposals.score[proposals.image_id == image]) <= 0).all()
 
 
 def test_proposals_of_a_transformer_are_its_queries():
     detector = create("detr")
-    found = proposed(detector, PICTURES[:1], **EVERY, objectness="class_score")
+    proposals = proposed(detector, PICTURES[:1], **EVERY, objectness="class_score")
     pixels = detector.processor(images=[PICTURES[0]], return_tensors="pt")["pixel_values"]
     with torch.inference_mode():
         answer = detector.network(pixel_values=pixels)
@@ -67,24 +65,24 @@ def test_proposals_of_a_transformer_are_its_queries():
     corners = torch.stack(
         [(x - w / 2) * 160, (y - h / 2) * 120, (x + w / 2) * 160, (y + h / 2) * 120], dim=1
     )
-    np.testing.assert_allclose(found.score, scores.values, atol=1e-4)
-    np.testing.assert_allclose(found.box, corners, atol=0.05)
+    np.testing.assert_allclose(proposals.score, scores.values, atol=1e-4)
+    np.testing.assert_allclose(proposals.box, corners, atol=0.05)
 
 
 @pytest.mark.parametrize("adapter", OWN)
 def test_proposals_depend_neither_on_the_batch_nor_change_a_detection(adapter):
     detector = create(adapter)
-    together = proposed(detector, PICTURES)
-    assert len(together)
-    assert (together.score <= 1).all()
-    alone = [proposed(detector, [image]) for image in PICTURES]
-    for name, one in zip(IDS, alone, strict=True):
-        own = together[together.image_id == name]
-        np.testing.assert_allclose(own.box, one.box, atol=1e-2)
-        np.testing.assert_allclose(own.score, one.score, atol=1e-4)
+    batch = proposed(detector, PICTURES)
+    assert len(batch)
+    assert (batch.score <= 1).all()
+    for image_id, picture in zip(IDS, PICTURES, strict=True):
+        in_batch = batch[batch.image_id == image_id]
+        single = proposed(detector, [picture])
+        np.testing.assert_allclose(in_batch.box, single.box, atol=1e-2)
+        np.testing.assert_allclose(in_batch.score, single.score, atol=1e-4)
     prepared = [detector.prepare(image) for image in PICTURES]
-    beside = detector.forward_proposals(prepared, IDS, {"all": ProposalSelection()})[0]
-    assert beside.frame.equals(detected(detector, PICTURES).frame)
+    regions, _ = detector.forward_proposals(prepared, IDS, {"all": ProposalSelection()})
+    assert regions.frame.equals(detected(detector, PICTURES).frame)
 
 
 def test_a_network_gives_its_own_kind_of_proposals_only():
@@ -103,80 +101,96 @@ def test_a_network_gives_its_own_kind_of_proposals_only():
     assert {"rpn", "anchors", "queries", "second_detector"} <= set(SOURCES.names())
 
 
+class Project:
+    """Splits of which two have the same image."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.proposals = folder / "proposals"
+        for number, pixels in enumerate(PICTURES):
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+        for split, number in {"train": 2, "val": 0, "test": 1, "again": 0}.items():
+            height, width, _ = PICTURES[number].shape
+            table = Images(
+                image_id=[str(number)],
+                dataset=["d"],
+                file=[f"{number}.png"],
+                digest=[f"{number:032}"],
+                width=[width],
+                height=[height],
+            )
+            table.write(folder / "splits" / split / "images.parquet")
+        self.detector = create("yolo", score_threshold=LOW["yolo"])
+
+    def run(self, **selection):
+        """Runs inference over the splits and returns the log."""
+        lines = []
+        infer_splits(
+            self.detector,
+            self.folder / "splits",
+            {"d": self.folder},
+            self.folder / "regions",
+            self.folder / "work",
+            proposals=(self.proposals, {"anchors": ProposalSelection(**selection)}),
+            progress=False,
+            log=lines.append,
+        )
+        return lines
+
+
 @pytest.fixture
 def project(tmp_path):
-    """Splits of which two have the same image, and a function that runs inference over them."""
-    for number, pixels in enumerate(PICTURES):
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    for split, numbers in {"train": [2], "val": [0], "test": [1], "again": [0]}.items():
-        sizes = [PICTURES[n].shape for n in numbers]
-        table = Images(
-            image_id=[str(n) for n in numbers], dataset=["d"] * len(numbers), file=[f"{n}.png" for n in numbers],
-            digest=[f"{n:032}" for n in numbers], width=[size[1] for size in sizes], height=[size[0] for size in sizes],
-        )  # fmt: skip
-        table.write(tmp_path / "splits" / split / "images.parquet")
-    detector = create("yolo", score_threshold=LOW["yolo"])
+    return Project(tmp_path)
 
-    def run(**selection):
-        said = []
-        proposals = tmp_path / "proposals", {"anchors": ProposalSelection(**selection)}
-        places = tmp_path / "splits", {"d": tmp_path}, tmp_path / "regions", tmp_path / "work"
-        infer_splits(detector, *places, proposals=proposals, progress=False, log=said.append)
-        return said
 
-    return tmp_path, run
+def folder_names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
 
 
 def test_proposals_are_made_with_the_detections_and_again_where_their_selection_changed(project):
-    folder, run = project
-    assert not any("unchanged" in line for line in run())
-    names = sorted(path.name for path in (folder / "proposals/anchors").iterdir())
-    assert names == ["again", "test", "val"]
-    first, second = (
-        RegionsFolder(folder / "proposals/anchors" / split) for split in ("val", "again")
-    )
-    assert len(first) == len(second) > 0
-    regions = {
-        file: file.read_bytes() for file in (folder / "regions").rglob("*") if file.is_file()
-    }
-    assert all("unchanged" in line for line in run())
-    assert (
-        sum("unchanged" in line for line in run(most=3)) == 1
-    )  # of the training images, which have none
-    assert len(RegionsFolder(folder / "proposals/anchors/val")) == 3
+    assert not any("unchanged" in line for line in project.run())
+    anchors = project.proposals / "anchors"
+    assert folder_names(anchors) == ["again", "test", "val"]
+    assert len(RegionsFolder(anchors / "val")) == len(RegionsFolder(anchors / "again")) > 0
+
+    files = [file for file in (project.folder / "regions").rglob("*") if file.is_file()]
+    regions = {file: file.read_bytes() for file in files}
+    assert all("unchanged" in line for line in project.run())
+    unchanged = [line for line in project.run(most=3) if "unchanged" in line]
+    assert len(unchanged) == 1  # the training images, which have no proposals
+    assert len(RegionsFolder(anchors / "val")) == 3
     assert {file: file.read_bytes() for file in regions} == regions
 
 
 def test_boxes_of_another_program_are_imported_for_all_splits_but_the_training_s(project):
-    folder, run = project
-    run()
-    rows = [
-        {"image_id": str(n), "category_id": "thing", "bbox": [4, 5, 20, 30], "score": 0.5}
-        for n in (0, 1)
-    ]
-    (folder / "boxes.json").write_text(json.dumps(rows))
-    entry = {"kind": "imported", "file": folder / "boxes.json", "adapter": "coco_results"}
+    project.run()
+    records = []
+    for image_id in ("0", "1"):
+        record = {"image_id": image_id, "category_id": "thing", "bbox": [4, 5, 20, 30]}
+        records.append({**record, "score": 0.5})
+    boxes = project.folder / "boxes.json"
+    boxes.write_text(json.dumps(records))
+    entry = {"kind": "imported", "file": boxes, "adapter": "coco_results"}
     sources = read_sources("run", {"sam": {**entry, "params": {"classes": ["thing"]}}})
-    detector = create("yolo")
-    assert selections("run", sources, detector) == {"sam": None}
-    place = folder / "proposals/sam"
+    assert selections("run", sources, project.detector) == {"sam": None}
     import_splits(
         sources["sam"].reader,
-        folder / "splits",
-        place,
-        folder / "work/sam",
+        project.folder / "splits",
+        project.proposals / "sam",
+        project.folder / "work/sam",
         without=["train"],
         log=str,
     )
-    assert sorted(path.name for path in place.iterdir() if path.is_dir()) == [
-        "again",
-        "test",
-        "val",
-    ]
-    np.testing.assert_array_equal(Regions.read(place / "val").box, [[4, 5, 24, 35]])
-    ProposalFolders(
-        folder / "proposals", {"sam": None}, {}
-    )  # what is asked for no longer is deleted, boxes are not
-    assert [path.name for path in (folder / "proposals").iterdir() if path.is_dir()] == ["sam"]
+    assert folder_names(project.proposals / "sam") == ["again", "test", "val"]
+    imported = Regions.read(project.proposals / "sam/val")
+    np.testing.assert_array_equal(imported.box, [[4, 5, 24, 35]])
+    # Kinds that are no longer selected are deleted, imported ones are not.
+    ProposalFolders(project.proposals, {"sam": None}, {}).delete_removed()
+    assert folder_names(project.proposals) == ["sam"]
+
+
+def test_imported_proposals_need_a_reader_of_detections():
+    entry = {"kind": "imported", "file": "boxes.json", "adapter": "yolo"}
+    sources = read_sources("run", {"sam": entry})
     with pytest.raises(ParameterError, match="'yolo' runs a network"):
-        read_sources("run", {"sam": {**entry, "adapter": "yolo"}})["sam"].check(detector)
+        sources["sam"].check(create("faster_rcnn"))

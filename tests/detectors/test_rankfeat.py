@@ -1,4 +1,4 @@
-"""The pass `rankfeat`, beside pytorch-ood's RankFeat and removals by a singular value decomposition."""
+"""The pass `rankfeat`, compared with pytorch-ood's and with a singular value decomposition."""
 
 import numpy as np
 import pytest
@@ -53,14 +53,20 @@ def images():
 @torch.inference_mode()
 def halves(detector, images, stage):
     """Maps of a stage, and the function from maps of that stage to logits."""
-    network, kept = detector.network.network, []
-    hook = network.get_submodule(f"layer{stage}").register_forward_hook(
-        lambda *call: kept.append(call[2])
-    )
+    network = detector.network.network
+    outputs = []
+    module = network.get_submodule(f"layer{stage}")
+    hook = module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
     network(detector.network.inputs([detector.prepare(image) for image in images]))
     hook.remove()
-    rest = nn.Sequential(*(network.get_submodule(f"layer{n}") for n in range(stage + 1, 5)))
-    return kept[0], lambda maps: network.fc(rest(maps).mean((2, 3)))
+    later_stages = [network.get_submodule(f"layer{number}") for number in range(stage + 1, 5)]
+
+    def head(maps):
+        for later_stage in later_stages:
+            maps = later_stage(maps)
+        return network.fc(maps.mean((2, 3)))
+
+    return outputs[0], head
 
 
 @pytest.mark.parametrize("stage", [4, 3])
@@ -72,23 +78,23 @@ def test_the_energy_after_it_is_pytorch_oods_rankfeat(classifier, images, stage)
 
 
 def test_logits_and_features_of_several_blocks_are_averaged(classifier, images):
-    parts = [halves(classifier, images, stage) for stage in (4, 3)]
+    logits = []
     with torch.inference_mode():
-        expected = sum(head(by_decomposition(maps)) for maps, head in parts) / 2
-    regions, own = (
-        removed(classifier, images, layers=["layer4", "layer3"]),
-        classifier.detect(images, IDS),
-    )
-    assert_allclose(regions.logits, expected, rtol=1e-4, atol=1e-5)
+        for stage in (4, 3):
+            maps, head = halves(classifier, images, stage)
+            logits.append(head(by_decomposition(maps)))
+    own = classifier.detect(images, IDS)
+    regions = removed(classifier, images, layers=["layer4", "layer3"])
+    assert_allclose(regions.logits, sum(logits) / 2, rtol=1e-4, atol=1e-5)
     assert_allclose(
         regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4
     )
     assert_array_equal(regions.label, own.label)
     assert np.abs(regions.logits - own.logits).max() > 0.1
-    assert_array_equal(
-        classifier.detect(images, IDS).logits, own.logits
-    )  # nothing of it remains in the network
-    assert_array_equal(removed(classifier, images).logits, regions.logits)  # the default
+    # The network is unchanged afterwards.
+    assert_array_equal(classifier.detect(images, IDS).logits, own.logits)
+    # These layers are the default.
+    assert_array_equal(removed(classifier, images).logits, regions.logits)
 
 
 def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
@@ -98,26 +104,27 @@ def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
         score_threshold=0.02,
         device="cpu",
     )
-    scenes = [
-        np.random.default_rng(seed).integers(0, 256, (120, 160, 3), np.uint8) for seed in (1, 2)
-    ]
-    heads, kept = detector.network.roi_heads, []
+    scenes = []
+    for seed in (1, 2):
+        rng = np.random.default_rng(seed)
+        scenes.append(rng.integers(0, 256, (120, 160, 3), np.uint8))
+    heads = detector.network.roi_heads
+    calls = []
     hook = heads.box_head.register_forward_hook(
-        lambda _module, given, output: kept.append((given[0], output))
+        lambda _module, inputs, output: calls.append((inputs[0], output))
     )
     own = detector.detect(scenes, IDS[:2])
     hook.remove()
-    ((pooled, features),) = kept
+    ((pooled, features),) = calls
     proposals = np.abs(own.features[:, None] - features.numpy()).max(axis=2).argmin(axis=1)
     with torch.inference_mode():
-        expected = heads.box_predictor(heads.box_head(by_decomposition(pooled)))[0].numpy()[
-            proposals
-        ]
-    found = removed(detector, scenes)
+        logits, _ = heads.box_predictor(heads.box_head(by_decomposition(pooled)))
+    expected = logits.numpy()[proposals]
+    regions = removed(detector, scenes)
     assert len(own) > 3
-    assert_array_equal(found.box, own.box)
-    assert_allclose(found.logits, expected, rtol=1e-3, atol=1e-4)
-    assert np.abs(found.logits - own.logits).max() > 0.1
+    assert_array_equal(regions.box, own.box)
+    assert_allclose(regions.logits, expected, rtol=1e-3, atol=1e-4)
+    assert np.abs(regions.logits - own.logits).max() > 0.1
 
 
 def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):

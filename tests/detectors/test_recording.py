@@ -31,8 +31,8 @@ def by_hooks(network, images, **hooks):
     with farther.record(network, **hooks) as recorder:
         for name, image in images.items():
             with torch.inference_mode():
-                (found,) = network([as_input(image)])
-            recorder.add(name, found["boxes"], found["scores"], found["labels"])
+                (detections,) = network([as_input(image)])
+            recorder.add(name, detections["boxes"], detections["scores"], detections["labels"])
     return recorder
 
 
@@ -91,7 +91,7 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
     "module", ["head.classification_head", "head.classification_head.cls_logits"]
 )
 def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images, tmp_path):
-    """Of the head, which gives all anchors' rows, or of its convolution, which runs once per level."""
+    """Of the head, whose output is all anchors' rows, or of its convolution, once per level."""
     network = model("retinanet_resnet50_fpn", columns=3).to(memory_format=torch.channels_last)
     recorder = by_hooks(network, images, logits=module, classes=CLASSES, activation="sigmoid")
     detector = adapter_of(network, tmp_path / "w.pth", "retinanet")
@@ -105,7 +105,7 @@ def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images
 
 
 class Head(nn.Module):
-    """Logits of R candidates from their features, and more than one call per image where that is asked for."""
+    """Logits of R candidates from their features, optionally in several calls per image."""
 
     def __init__(self, calls=1):
         super().__init__()
@@ -269,7 +269,10 @@ def test_numbers_of_rows_that_do_not_fit_are_refused():
 
 
 def test_scores_that_no_candidate_gives_are_refused_with_the_nearest():
-    message = r"1 of 1 detections fit no candidate \(cat 0\.9999, the nearest is .* away\): a score must be the softmax"
+    message = (
+        r"1 of 1 detections fit no candidate \(cat 0\.9999, the nearest is .* away\): a score must "
+        "be the softmax"
+    )
     refused(Head(), message, add={"scores": [0.9999]})
 
 
@@ -302,7 +305,7 @@ def test_modules_and_classes_that_do_not_fit_are_refused_at_once():
 
 
 def test_maps_have_the_classes_of_an_anchor_next_to_each_other():
-    """As torchvision's and MMDetection's heads: channel a · K + k, and rows by height, width and anchor."""
+    """As in torchvision and MMDetection: channel a · K + k; rows by height, width and anchor."""
     network = nn.Conv2d(2, 6, 1)
     levels = [torch.randn(1, 2, 3, 4), torch.randn(1, 2, 1, 2)]
     with (

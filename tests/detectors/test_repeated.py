@@ -1,4 +1,4 @@
-"""The adapter `repeated`: detections of several passes with dropout, or of several networks, merged."""
+"""The adapter `repeated`: merged detections of passes with dropout, or of several networks."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 from tests.detectors.demo import DEMO, LOW, WEIGHTS, create, scene
 
 from farther import detectors
-from farther.detectors.repeated import clusters, merge_clusters, regions
+from farther.detectors.repeated import ImageDetections, clusters, merge_clusters, merged_regions
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
 
@@ -35,30 +35,30 @@ def images():
 @pytest.mark.parametrize("of", WEIGHTS)
 def test_rate_0_gives_the_plain_detections_once_per_pass(of, merge, images):
     plain = create(of, nms_iou=0.5).detect(images)
-    found = repeated(of, rate=0, merge=merge).detect(images)
-    assert len(found) == len(plain) > 0
-    assert_array_equal(found.image_id, plain.image_id)
-    assert_array_equal(found.label, plain.label)
-    assert_allclose(found.score, plain.score, rtol=1e-3)
-    assert_allclose(found.box, plain.box, atol=0.01)
-    assert set(found.detections) == {4}
-    assert found.mutual_information.max() < 1e-6
+    regions = repeated(of, rate=0, merge=merge).detect(images)
+    assert len(regions) == len(plain) > 0
+    assert_array_equal(regions.image_id, plain.image_id)
+    assert_array_equal(regions.label, plain.label)
+    assert_allclose(regions.score, plain.score, rtol=1e-3)
+    assert_allclose(regions.box, plain.box, atol=0.01)
+    assert set(regions.detections) == {4}
+    assert regions.mutual_information.max() < 1e-6
     activation = expit if plain.header.activation == "sigmoid" else lambda z: softmax(z, axis=1)
-    assert_allclose(activation(found.logits), activation(plain.logits), rtol=1e-3, atol=1e-6)
+    assert_allclose(activation(regions.logits), activation(plain.logits), rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("merge", ["clusters", "candidates"])
 def test_passes_with_dropout_differ_and_are_the_same_again(merge, images):
-    found, again = (
+    regions, again = (
         repeated(rate=0.3, merge=merge, iou=0.7).detect(images, batch_size=size) for size in (2, 2)
     )
-    assert_array_equal(found.logits, again.logits)
-    assert found.mutual_information.max() > 0.01 and found.box_variance.max() > 0.01
-    assert 1 <= found.detections.min() <= found.detections.max() <= 4
-    rows = np.arange(len(found))
-    assert_allclose(softmax(found.logits, axis=1)[rows, found.label], found.score, rtol=1e-4)
-    for name in found.image_id:
-        assert (np.diff(found.score[found.image_id == name]) <= 0).all()
+    assert_array_equal(regions.logits, again.logits)
+    assert regions.mutual_information.max() > 0.01 and regions.box_variance.max() > 0.01
+    assert 1 <= regions.detections.min() <= regions.detections.max() <= 4
+    rows = np.arange(len(regions))
+    assert_allclose(softmax(regions.logits, axis=1)[rows, regions.label], regions.score, rtol=1e-4)
+    for name in regions.image_id:
+        assert (np.diff(regions.score[regions.image_id == name]) <= 0).all()
 
 
 def test_few_detections_are_left_out(images):
@@ -69,7 +69,7 @@ def test_few_detections_are_left_out(images):
 
 
 def test_clusters_are_mutual_overlaps_of_one_label():
-    """IoU of neighbours in the row is 0.9/1.1 = 0.82, of the outer two 0.8/1.2 = 0.67: all three are no cluster."""
+    """IoU of neighbours is 0.9/1.1 = 0.82, of the outer two 0.8/1.2 = 0.67: no cluster of three."""
     boxes = np.array([[0, 0, 1, 1], [0.1, 0, 1.1, 1], [0.2, 0, 1.2, 1], [0, 0, 1, 1]])
     labels = np.array([3, 3, 3, 5])
     at = lambda iou: clusters(boxes, labels, iou).tolist()  # noqa: E731
@@ -81,25 +81,26 @@ def test_clusters_are_mutual_overlaps_of_one_label():
 
 def test_a_cluster_has_the_mean_box_and_the_mean_probabilities():
     header = Header(classes=("none", "cat", "dog"), background_index=0)
-    first = {
-        "logits": np.log([[0.1, 0.8, 0.1], [0.3, 0.1, 0.6]]),
-        "boxes": np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
-        "labels": np.array([1, 2]),
-    }
-    second = {
-        "logits": np.log([[0.3, 0.4, 0.3]]),
-        "boxes": np.array([[0.0, 0, 10, 12]]),
-        "labels": np.array([1]),
-    }
-    empty = {"logits": np.zeros((0, 3)), "boxes": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}
-    found = regions(header, [merge_clusters(header, [first, empty, second], 0.8, 1)], ["a"])
-    order = np.argsort(found.label)
-    assert_allclose(found.box[order], [[0, 0, 10, 11], [50, 50, 60, 60]])
-    assert_allclose(
-        softmax(found.logits, axis=1)[order], [[0.2, 0.6, 0.2], [0.3, 0.1, 0.6]], rtol=1e-5
+    first = ImageDetections(
+        logits=np.log([[0.1, 0.8, 0.1], [0.3, 0.1, 0.6]]),
+        boxes=np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
+        labels=np.array([1, 2]),
     )
-    assert_allclose(found.box_variance[order][0], [1e-6, 1e-6, 1e-6, 1])
-    assert found.detections[order].tolist() == [2, 1]
+    second = ImageDetections(
+        logits=np.log([[0.3, 0.4, 0.3]]),
+        boxes=np.array([[0.0, 0, 10, 12]]),
+        labels=np.array([1]),
+    )
+    empty = ImageDetections(np.zeros((0, 3)), np.zeros((0, 4)), np.zeros(0, np.int64))
+    merged = merge_clusters(header, [first, empty, second], 0.8, 1)
+    regions = merged_regions(header, [merged], ["a"])
+    order = np.argsort(regions.label)
+    assert_allclose(regions.box[order], [[0, 0, 10, 11], [50, 50, 60, 60]])
+    assert_allclose(
+        softmax(regions.logits, axis=1)[order], [[0.2, 0.6, 0.2], [0.3, 0.1, 0.6]], rtol=1e-5
+    )
+    assert_allclose(regions.box_variance[order][0], [1e-6, 1e-6, 1e-6, 1])
+    assert regions.detections[order].tolist() == [2, 1]
 
 
 def test_an_ensemble_of_two_copies_finds_everything_twice(images, tmp_path):
@@ -108,10 +109,10 @@ def test_an_ensemble_of_two_copies_finds_everything_twice(images, tmp_path):
     plain = detectors.create(
         "faster_rcnn", weights=tmp_path / "one.safetensors", device="cpu", **low("faster_rcnn")
     ).detect(images)
-    found = repeated(weights=tmp_path, kind="ensemble", iou=0.5).detect(images)
-    assert_allclose(found.score, plain.score, rtol=1e-5)
-    assert_allclose(found.box, plain.box, rtol=1e-5)
-    assert set(found.detections) == {2}
+    regions = repeated(weights=tmp_path, kind="ensemble", iou=0.5).detect(images)
+    assert_allclose(regions.score, plain.score, rtol=1e-5)
+    assert_allclose(regions.box, plain.box, rtol=1e-5)
+    assert set(regions.detections) == {2}
 
 
 def test_what_cannot_be_repeated_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""What the networks' adapters store of the demo's detectors: `latent` at its place, and what `protocol` changes."""
+"""The columns that adapters store of the demo's detectors: `latent`, and changes by `protocol`."""
 
 from functools import partial
 
@@ -66,7 +66,7 @@ def pooled_layer(detector):
 
 
 def with_places(activations):
-    """The activations with x and y of each cell's centre, in 1/1000 pixels of the network's input, for two channels."""
+    """The activations, with x and y of each cell's centre in 1/1000 pixels in two channels."""
     activations = activations.clone()
     height, width = activations.shape[-2:]
     stride = 2 ** np.ceil(np.log2(160 / width))  # inputs are 160 to 224 pixels wide
@@ -102,7 +102,7 @@ def test_activations_that_are_the_place_of_their_cell_give_the_middle_of_the_box
 
 
 def activations_of(detector, image):
-    """What the convolutions of YOLO or Faster R-CNN give for an image, (C, h, w) per level, and the first stride."""
+    """Maps (C, h, w) of YOLO or Faster R-CNN for an image, one per level, and the first stride."""
     batch = torch.from_numpy(image).permute(2, 0, 1)[None] / 255
     with torch.inference_mode():
         if detector.name == "yolo":
@@ -243,7 +243,7 @@ def test_published_detections_of_rt_detr_are_the_best_class_of_each_query(params
 
 @pytest.mark.parametrize("adapter", DEMO_ADAPTERS)
 def test_published_rois_are_asked_for_alone_and_scale_boxes_of_the_image_by_the_widths(adapter):
-    """The code published with FMIYC pools with spatial_scale = width of the map / width of the image, everywhere."""
+    """FMIYC's published code pools with spatial_scale = width of the map / width of the image."""
     image = scene()
     maps, regions = pooled_maps(make_detector(adapter, None, published_rois=True), image)
     if (
@@ -298,12 +298,12 @@ def test_a_layer_is_averaged_over_the_box_in_its_own_cells(adapter, tmp_path):
     rows, columns = maps.shape[-2:]
     cells = boxes.float() * torch.tensor([columns / width, rows / height] * 2)
     expected = roi_align(maps.float(), [cells], 9, 1.0, 2, aligned=True).mean((2, 3))
-    found = regions.array(f"latent.{layer}")
-    assert found.shape == (len(regions), maps.shape[1])
+    latents = regions.array(f"latent.{layer}")
+    assert latents.shape == (len(regions), maps.shape[1])
     # The box of a network may leave the image, and is cut to it afterwards.
     inside = (regions.box[:, :2] > 0).all(1) & (regions.box[:, 2] < 160) & (regions.box[:, 3] < 120)
     assert inside.sum() > 3
-    np.testing.assert_allclose(found[inside], expected.numpy()[inside], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(latents[inside], expected.numpy()[inside], rtol=2e-3, atol=2e-3)
 
 
 def test_columns_of_layers_are_written_and_read_only_when_asked_for(tmp_path):

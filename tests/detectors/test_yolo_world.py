@@ -98,7 +98,7 @@ def create(weights, **params):
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_boxes_scores_and_labels_are_those_of_predict(kind, files, images, tmp_path):
-    found = create(files(kind), max_detections=30).detect(images)
+    regions = create(files(kind), max_detections=30).detect(images)
     model = KINDS[kind][2](files(kind))
     asked = {
         "conf": THRESHOLD,
@@ -109,7 +109,7 @@ def test_boxes_scores_and_labels_are_those_of_predict(kind, files, images, tmp_p
         "project": str(tmp_path),
     }
     for number, image in enumerate(images):
-        own = found[found.image_id == str(number)]
+        own = regions[regions.image_id == str(number)]
         theirs = model.predict(image[..., ::-1], verbose=False, **asked)[0].boxes
         assert len(own) == len(theirs) > 0
         assert len(set(own.score)) > 1

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.detectors.test_inference import SMALL, Speckles, draw
 from tests.detectors.test_passes import Doubled
+from tests.images.speckles import SMALL, Speckles, draw
 from tests.support.clock import calls_take
 
 from farther import methods

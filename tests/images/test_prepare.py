@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from farther.images.plan import Batch
-from farther.images.prepare import Preparation, Unusable, spread
+from farther.images.prepare import Preparation, Unusable, map_batches
 
 
 class Brightness:
@@ -16,7 +16,7 @@ class Brightness:
 
 @pytest.fixture
 def batches(tmp_path):
-    """Ten batches of one image, whose brightness is the number of the batch; `read` says how many were asked for."""
+    """Ten batches of one image each, as bright as the batch's number; `read` counts them."""
 
     class Batches:
         read = 0
@@ -35,7 +35,7 @@ PREPARATION = Preparation(Brightness(), 1_000)
 
 @pytest.mark.parametrize("processes", [0, 1, 3])
 def test_batches_come_in_order_each_with_its_own_images(batches, processes):
-    answers = list(spread(PREPARATION, batches, processes))
+    answers = list(map_batches(PREPARATION, batches, processes))
     assert [(batch.image_ids, items) for batch, items in answers] == [
         ([str(n)], [n]) for n in range(10)
     ]
@@ -43,14 +43,14 @@ def test_batches_come_in_order_each_with_its_own_images(batches, processes):
 
 @pytest.mark.parametrize(("processes", "at_most"), [(0, 3), (1, 4), (2, 6)])
 def test_work_is_read_a_bounded_number_of_batches_ahead(batches, processes, at_most):
-    stream = spread(PREPARATION, batches, processes)
+    stream = map_batches(PREPARATION, batches, processes)
     assert len(list(itertools.islice(stream, 3))) == 3
     assert batches.read <= at_most
     stream.close()
 
 
 def test_a_stream_that_is_closed_early_reads_no_further(batches):
-    stream = spread(PREPARATION, batches, 1)
+    stream = map_batches(PREPARATION, batches, 1)
     next(stream)
     stream.close()
     assert batches.read == 2
@@ -67,7 +67,7 @@ class Arrays:
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_arrays_and_tensors_come_as_they_are_made_and_can_be_written_to(batches, processes):
-    for batch, [(pixels, floats, (half, small), empty, image_id)] in spread(
+    for batch, [(pixels, floats, (half, small), empty, image_id)] in map_batches(
         Preparation(Arrays(), 1_000), batches, processes
     ):
         assert batch.image_ids == [image_id]
@@ -93,7 +93,7 @@ class Starved:
 
 def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
     with pytest.raises(MemoryError, match="no room"):
-        list(spread(Preparation(Starved(), 1_000), batches, 1))
+        list(map_batches(Preparation(Starved(), 1_000), batches, 1))
 
 
 def test_a_fitting_size_is_usable_and_a_wrong_one_is_named(tmp_path):

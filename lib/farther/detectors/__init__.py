@@ -1,4 +1,4 @@
-"""Detectors: adapters that turn images into the regions table.
+"""Detectors: adapters that convert images to the regions table.
 
 Example:
     >>> import farther.detectors
@@ -12,7 +12,7 @@ from typing import Any
 
 from farther.detectors.base import Adapter, Detector, register, registry
 
-# Hugging Face's libraries report their use, unless they are told not to before they are imported.
+# Hugging Face's libraries report their use unless this is set before they are imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 create = registry.create
@@ -28,5 +28,7 @@ def of_entry(entry: Mapping[str, Any]) -> Any:
     Raises:
         ParameterError: the adapter or a parameter is unknown, or a value does not fit.
     """
-    weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    return create(str(entry.get("adapter", "")), **{**(entry.get("params") or {}), **weights})
+    params = dict(entry.get("params") or {})
+    if "weights" in entry:
+        params["weights"] = entry["weights"]
+    return create(str(entry.get("adapter", "")), **params)

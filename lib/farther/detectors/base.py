@@ -66,12 +66,12 @@ class Adapter(ABC):
         """Header of all regions of this detector.
 
         Raises:
-            DataError: what `weights` names is absent or damaged, or does not fit.
+            DataError: the files of `weights` are absent or damaged, or do not fit.
         """
 
     @property
     def assumed(self) -> str:
-        """What the files of `weights` do not say and was assumed, in a sentence; empty where nothing was."""
+        """Sentence on what was assumed because the files do not say it; empty where nothing was."""
         return ""
 
 
@@ -79,16 +79,15 @@ class Adapter(ABC):
 class Detector(Adapter):
     """A network: the only code that knows its framework.
 
-    The checkpoint is read when something first needs it, so that a detector is cheap to make. An
-    instance can be pickled for worker processes; the network stays behind, and `prepare` does not
-    need it.
+    The checkpoint is read at first use, so that a detector is cheap to create. An instance can be
+    pickled for worker processes; the network stays behind, and `prepare` does not need it.
 
     Args:
         weights: The checkpoint's file.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
         precision: Type of the network's activations; boxes, scores and logits are always computed
-            in float32. "tf32" is what PyTorch takes of itself for the convolutions of a GPU:
-            float32 with 10 bits of mantissa.
+            in float32. "tf32" is PyTorch's default for the convolutions of a GPU: float32
+            with 10 bits of mantissa.
         features_dtype: Type of the columns `features` and `latent`.
     """
 
@@ -96,7 +95,7 @@ class Detector(Adapter):
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
 
-    #: Parameters that say where something is, not what: they are no part of `identity`.
+    #: Parameters that are places of files or devices: they are not part of `identity`.
     PLACES: ClassVar[tuple[str, ...]] = ("weights", "device")
     #: Names of the optional columns that are computed, None for all; see `only`.
     computed: ClassVar[frozenset[str] | None] = None
@@ -112,7 +111,7 @@ class Detector(Adapter):
 
     @abstractmethod
     def prepare(self, image: np.ndarray) -> Any:
-        """Prepares one image for `forward`; cheap, and needs no network.
+        """Prepares one image for `forward`; cheap, and does not need the network.
 
         Args:
             image: ndarray of shape (H, W, 3), uint8, red green blue.
@@ -123,8 +122,8 @@ class Detector(Adapter):
         """Detects objects in one batch of prepared images.
 
         Returns:
-            The rows image by image, in the order given, best score first; `region_id` counts them
-            from 0.
+            The rows image by image, in the order of `image_ids`, best score first; `region_id`
+            counts them from 0.
 
         Raises:
             DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are
@@ -132,12 +131,14 @@ class Detector(Adapter):
         """
 
     def forward_proposals(
-        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+        self, prepared: list, image_ids: list[str], selections: Mapping[str, ProposalSelection]
     ) -> tuple[Regions, ...]:
-        """Detects objects in one batch as `forward` does, and gives class-agnostic proposals of the same pass.
+        """Detections of `forward`, and class-agnostic proposals of the same forward pass.
 
         Args:
-            wanted: Selections of proposals, by name.
+            prepared: Images that `prepare` made.
+            image_ids: Their names.
+            selections: Selections of proposals, by name.
 
         Returns:
             The regions of `forward`, and for each selection a table of the same form under
@@ -159,10 +160,10 @@ class Detector(Adapter):
         )
 
     def replay(self, prepared: list) -> Replay:
-        """Detects objects in one batch of prepared images, so that its rows can be computed again.
+        """Detects objects in one batch of prepared images, so that its rows can be recomputed.
 
-        The network's output for the same rows can then be had of other images, with gradients or
-        with dropout.
+        The network's output for the same rows can then be computed for other images, with gradients
+        or with dropout.
 
         Raises:
             ParameterError: this kind of detector cannot do so; `can_replay` is False.
@@ -186,13 +187,22 @@ class Detector(Adapter):
         )
 
     def only(self, columns: Collection[str]) -> Self:
-        """This detector without the optional columns (`features`, `latent`, `box_variance`, …) that are not listed.
+        """This detector with only these of the optional columns (`features`, `latent`, …).
 
-        What they cost is saved; all other values stay the same, bit for bit. The network is shared.
+        The cost of the others is saved; all other values stay the same, bit for bit. The network is
+        shared.
         """
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), computed=frozenset(columns))
-        return other
+        detector = object.__new__(type(self))
+        vars(detector).update(vars(self), computed=frozenset(columns))
+        return detector
+
+    def load_network(self) -> Any:
+        """Loads the network, unless it is loaded, and returns it.
+
+        Called before inference mode begins: the weights must be ordinary tensors, with which
+        gradients can be computed later.
+        """
+        return self.network
 
     def detect(
         self,
@@ -216,34 +226,30 @@ class Detector(Adapter):
             DataError: an image cannot be read or has another shape or type; or see `forward`.
             ParameterError: there are not as many names as images.
         """
-        if isinstance(images, (str, Path, Image)) or (
-            isinstance(images, np.ndarray) and images.ndim == 3
-        ):
-            images = [images]
-        if isinstance(image_ids, str):
-            image_ids = [image_ids]
+        pictures = _as_sequence(images)
         if image_ids is None:
-            image_ids = [
-                str(image) if isinstance(image, (str, Path)) else str(n)
-                for n, image in enumerate(images)
-            ]
-        if len(image_ids) != len(images):
-            raise ParameterError(f"{len(images)} images, but {len(image_ids)} image_ids")
-        if len(images) == 0:
+            image_ids = _default_names(pictures)
+        elif isinstance(image_ids, str):
+            image_ids = [image_ids]
+        if len(image_ids) != len(pictures):
+            raise ParameterError(f"{len(pictures)} images, but {len(image_ids)} image_ids")
+        if len(pictures) == 0:
             return Regions.empty(self.header())
-        found = []
-        for start in range(0, len(images), batch_size):
-            names = list(image_ids[start : start + batch_size])
-            pixels = [
-                as_pixels(i, n)
-                for i, n in zip(images[start : start + batch_size], names, strict=True)
-            ]
-            found.append(self.forward([self.prepare(image) for image in pixels], names))
-        together = Regions.concatenate(found)
-        return together.with_columns(region_id=np.arange(len(together)))
+
+        regions_by_batch = []
+        for start in range(0, len(pictures), batch_size):
+            batch = slice(start, start + batch_size)
+            names = list(image_ids[batch])
+            prepared = []
+            for picture, name in zip(pictures[batch], names, strict=True):
+                prepared.append(self.prepare(as_pixels(picture, name)))
+            regions_by_batch.append(self.forward(prepared, names))
+
+        regions = Regions.concatenate(regions_by_batch)
+        return regions.with_columns(region_id=np.arange(len(regions)))
 
     def content(self) -> tuple[Path, ...]:
-        """The files whose content the numbers depend on.
+        """The files whose content the detections depend on.
 
         Raises:
             DataError: one is absent.
@@ -252,16 +258,16 @@ class Detector(Adapter):
 
     @property
     def code_modules(self) -> tuple[str, ...]:
-        """Dotted names of the modules whose code detects: see `farther.code.digest_of`."""
+        """Dotted names of the modules that detections depend on; see `farther.code.digest_of`."""
         return (type(self).__module__,)
 
     def files(self) -> tuple[Path, ...]:
-        """The files that the network is read from; none where they are not on this machine."""
+        """The files that the network is read from; empty where they are not on this machine."""
         return (self.weights,)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Where the numbers come from: adapter, content of the files, and every parameter that is not one of `PLACES`.
+        """Identity of the detector, as JSON: adapter, digest of its files, and `parameters`.
 
         Raises:
             DataError: a file is absent.
@@ -273,8 +279,12 @@ class Detector(Adapter):
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Every parameter that is not one of `PLACES`, as `identity` has them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.PLACES}
+        """Every parameter, by name, that is not one of `PLACES`."""
+        values = {}
+        for parameter in fields(self):
+            if parameter.name not in self.PLACES:
+                values[parameter.name] = getattr(self, parameter.name)
+        return values
 
     def torch_device(self) -> torch.device:
         """The device that `device` names.
@@ -284,8 +294,11 @@ class Detector(Adapter):
         """
         return torch_device(self.device)
 
-    def placed(self, network: Network) -> Network:
-        """The network on its device, in the layout whose convolutions take up to a sixth less time on a CPU."""
+    def to_device(self, network: Network) -> Network:
+        """The network on its device, with channels last.
+
+        Convolutions in this layout take up to a sixth less time on a CPU.
+        """
         import torch
 
         return network.to(self.torch_device()).to(memory_format=torch.channels_last)
@@ -295,13 +308,14 @@ class Detector(Adapter):
         return self.torch_device().type == "cpu"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = {f.name for f in fields(self)} | {"computed"}
-        return {name: value for name, value in self.__dict__.items() if name in names}
+        names = {"computed"}
+        names.update(parameter.name for parameter in fields(self))
+        return {name: value for name, value in vars(self).items() if name in names}
 
 
 @dataclass(config=STRICT, kw_only=True)
 class ReplayDetector(Detector):
-    """Base of the networks whose rows can be computed again."""
+    """Base of the networks whose rows can be recomputed."""
 
     @abstractmethod
     def detection(self, prepared: list) -> Replay:
@@ -312,24 +326,22 @@ class ReplayDetector(Detector):
         return self.forward_proposals(prepared, image_ids, {})[0]
 
     def forward_proposals(
-        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+        self, prepared: list, image_ids: list[str], selections: Mapping[str, ProposalSelection]
     ) -> tuple[Regions, ...]:
         """See `Detector.forward_proposals`."""
         from farther.detectors.networks.proposals import as_regions
 
-        self.network  # noqa: B018 (loaded before inference mode begins: its weights must be ordinary tensors)
+        self.load_network()
         with network_errors(self.weights), inference_mode():
-            seen = self.detection(prepared)
-            further = [
-                as_regions(
-                    self.proposals_header(of),
-                    cast("Proposing", seen).proposals(of),
-                    image_ids,
-                    self.features_dtype,
+            replay = self.detection(prepared)
+            proposals_by_selection = []
+            for selection in selections.values():
+                candidates = cast("Proposing", replay).proposals(selection)
+                header = self.proposals_header(selection)
+                proposals_by_selection.append(
+                    as_regions(header, candidates, image_ids, self.features_dtype)
                 )
-                for of in wanted.values()
-            ]
-            return (seen.regions(image_ids), *further)
+            return (replay.regions(image_ids), *proposals_by_selection)
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""
@@ -339,7 +351,9 @@ class ReplayDetector(Detector):
 
 @dataclass(config=STRICT, kw_only=True)
 class LayeredDetector(Detector):
-    """Base of the networks whose inner modules can be stored, by the names of PyTorch's `named_modules`.
+    """Base of the networks whose inner modules can be stored.
+
+    Modules have the names of PyTorch's `named_modules`.
 
     Args:
         latents: Modules, such as the stages of a ResNet, whose activations are averaged per channel
@@ -379,11 +393,13 @@ class BoxDetector(Detector):
 
 @dataclass(config=STRICT, kw_only=True)
 class LatentDetector(LayeredDetector, BoxDetector):
-    """Base of the networks whose column `latent` is pooled from an inner layer (FMIYC, Appendix F.2.4).
+    """Base of the networks whose column `latent` is pooled from an inner layer.
+
+    See FMIYC, Appendix F.2.4.
 
     Args:
-        protocol: "paper", or "published-code" for what the code published with FMIYC stores. It is
-            the value of each parameter that says so and is None.
+        protocol: "paper", or "published-code" for the columns of the code published with FMIYC. It
+            gives the default of parameters that refer to it.
         latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the
             protocol's: 9 in the paper, 16 in the published code.
         latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the
@@ -402,12 +418,37 @@ class LatentDetector(LayeredDetector, BoxDetector):
     def stored_columns(
         self, *, all_levels: bool = False, log_scores: bool = False
     ) -> StoredColumns:
-        """What the network's inference stores; see `StoredColumns`."""
-        size, sampling = (9, 2) if self.protocol == "paper" else (16, -1)
-        pooling = Pooling(
-            size=self.latent_size or size,
-            sampling=sampling if self.latent_sampling is None else self.latent_sampling,
-            all_levels=all_levels,
-            published_rois=self.published_rois,
-        )
+        """Settings of the columns that inference stores; see `StoredColumns`."""
+        if self.protocol == "paper":
+            size = 9
+            sampling = 2
+        else:
+            size = 16
+            sampling = -1
+        if self.latent_size is not None:
+            size = self.latent_size
+        if self.latent_sampling is not None:
+            sampling = self.latent_sampling
+
+        pooling = Pooling(size, sampling, all_levels, self.published_rois)
         return StoredColumns(pooling, self.features_dtype, log_scores, self.layers(), self.computed)
+
+
+def _as_sequence(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
+    """The images of an argument that is one image or a sequence of them."""
+    if isinstance(images, (str, Path, Image)):
+        return [images]
+    if isinstance(images, np.ndarray):
+        return [images] if images.ndim == 3 else list(images)
+    return images
+
+
+def _default_names(images: Sequence[Picture]) -> list[str]:
+    """Names of images: the path of a file, else the image's number."""
+    names = []
+    for number, image in enumerate(images):
+        if isinstance(image, (str, Path)):
+            names.append(str(image))
+        else:
+            names.append(str(number))
+    return names

@@ -1,4 +1,4 @@
-"""What `infer` would refuse in an entry of the section `detectors`, before it runs."""
+"""Checks of an entry of the section `detectors`, before `infer` runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from farther import detectors
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, renamed
-from farther.detectors.passes import able, read_passes
+from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources, selections
 from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, choose, shorten
 from farther.tables import Header, Images
 from farther.tables.files import regular_file
 
-#: What an entry may have.
+#: Keys of an entry.
 KEYS = (
     "title",
     "adapter",
@@ -32,12 +32,14 @@ KEYS = (
     "proposals",
 )
 
-#: Where a checkpoint comes from if section `sources` does not name it.
+#: Origin of a checkpoint that section `sources` does not name.
 ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
 
 
 def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) -> None:
-    """Refuses unknown keys, adapters, kinds of passes and of proposals, and their parameters; opens nothing.
+    """Refuses unknown keys, adapters, kinds of passes and of proposals, and their parameters.
+
+    No file is opened.
 
     Args:
         run: Name of the run.
@@ -45,7 +47,7 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
         encoder: See `read_passes`.
 
     Raises:
-        ParameterError: what is wrong, with the names that are known.
+        ParameterError: a name is unknown; lists those that are known.
         ModuleNotFoundError: the framework of the adapter or of a pass is not installed.
     """
     if not isinstance(entry, Mapping):
@@ -58,21 +60,24 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
 
 
 def check_weights(run: str, entry: Mapping[str, Any], source: str = ELSEWHERE) -> Finding | None:
-    """The finding on a checkpoint that is not there; None where it is."""
+    """The finding on a checkpoint that does not exist; None if it exists."""
     weights = Path(str(entry.get("weights", "")))
+    paths = [weights]
     config = (entry.get("params") or {}).get("config")  # a folder beside the weights
-    places = (weights, *([] if config is None else [Path(str(config))]))
-    lacking = [path for path in places if not os.path.exists(path)]  # noqa: PTH110, a name may be too long
+    if config is not None:
+        paths.append(Path(str(config)))
+    missing = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110, a name may be too long
+    if not missing:
+        return None
+
     # The name may be a model's on the hub: owner/name, without the ending of a file.
-    named = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
-    if lacking == [weights] and named and detectors.get(entry["adapter"]).FROM_HUB:
+    is_hub_name = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
+    if missing == [weights] and is_hub_name and detectors.get(entry["adapter"]).FROM_HUB:
         return Finding(
             "checkpoints", run, "note", f"{weights}: a model of the hub, fetched when `infer` runs"
         )
-    if lacking:
-        more = {"belongs at": ", ".join(map(str, lacking)), "comes from": source}
-        return Finding("checkpoints", run, "missing", f"{entry['adapter']} checkpoint", more)
-    return None
+    details = {"belongs at": ", ".join(map(str, missing)), "comes from": source}
+    return Finding("checkpoints", run, "missing", f"{entry['adapter']} checkpoint", details)
 
 
 def check_run(
@@ -83,30 +88,31 @@ def check_run(
     encoder: Mapping[str, Any] | None = None,
     unknown_classes: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """One finding on a checkpoint or on imported detections, which are opened, and one on each pass of the run.
+    """Yields one finding on a checkpoint or on imported detections, and one on each pass.
+
+    The checkpoint or the detections are opened.
 
     Args:
         run: Name of the run.
         entry: Its entry, which `check_entry` accepts.
         id_classes: The ID classes of its benchmark.
-        images: Images of the splits, and the splits and datasets that there are: imported
-            detections are read and compared with them.
+        images: Images of the splits, and the names of splits and datasets: imported detections are
+            read and compared with them.
         encoder: See `read_passes`.
         unknown_classes: See `check_classes`.
     """
-    weights, detector = entry["weights"], detectors.of_entry(entry)
+    detector = detectors.of_entry(entry)
     try:
         header = detector.header()
         absent = check_classes(header, entry.get("classes"), id_classes, unknown_classes)
-        layer = (
-            ""
-            if header.weight is None
-            else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
-        )
-        text = f"{weights}: {len(header.known_classes)} classes{layer}"
-        text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
+        text = f"{entry['weights']}: {len(header.known_classes)} classes"
+        if header.weight is not None:
+            rows, columns = header.weight.shape
+            text += f", last layer {rows}×{columns}"
+        if absent:
+            text += f"; it does not have the ID classes {', '.join(absent)}"
         if images is not None and isinstance(detector, Imported):
-            text += _counted(detector, *images)
+            text += _import_summary(detector, *images)
     except FartherError as error:
         yield Finding("checkpoints", run, "wrong", str(error))
         return
@@ -121,25 +127,27 @@ def check_passes(
     header: Header,
     encoder: Mapping[str, Any] | None = None,
 ) -> Iterator[Finding]:
-    """One finding on each pass of a run: whether its detector can do it, and its CLIP can be loaded."""
-    for name, again in read_passes(run, entry.get("passes"), encoder).items():
+    """Yields one finding on each pass: the detector supports it, and CLIP can be loaded."""
+    for name, extra_pass in read_passes(run, entry.get("passes"), encoder).items():
+        subject = f"{run}, pass {name}"
         try:
-            if isinstance(again, Crops):
-                prompts = again.header_of(renamed(header, entry.get("classes")))
+            if isinstance(extra_pass, Crops):
+                prompts = extra_pass.header_of(renamed(header, entry.get("classes")))
                 count = len(prompts.unknown_columns)
                 text = f"{len(prompts.known_classes)} prompts of classes, {count} negative ones"
             else:
-                able(name, again, detector)
-                text = f"{again.name}: the detector can do it"
+                check_detector(name, extra_pass, detector)
+                text = f"{extra_pass.name}: the detector can do it"
         except FartherError as error:
-            yield Finding("checkpoints", f"{run}, pass {name}", "wrong", str(error))
+            yield Finding("checkpoints", subject, "wrong", str(error))
         else:
-            yield Finding("checkpoints", f"{run}, pass {name}", "ok", text)
+            yield Finding("checkpoints", subject, "ok", text)
 
 
-def _counted(detector: Imported, images: Mapping[str, Images], scopes: Scopes) -> str:
-    """How many detections there are, or that they were too large to read; errors as in `check_import`."""
-    if sum(regular_file(file).stat().st_size for file in detector.files()) > OPENED_BYTES:
+def _import_summary(detector: Imported, images: Mapping[str, Images], scopes: Scopes) -> str:
+    """Summary of imported detections, unless they are too large to read; see `check_import`."""
+    size = sum(regular_file(file).stat().st_size for file in detector.files())
+    if size > OPENED_BYTES:
         return " (large: the detections were not read)"
     with TemporaryDirectory() as folder:
         return f", {check_import(detector, images, scopes, Path(folder) / 'rows')}"

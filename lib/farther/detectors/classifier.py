@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -39,7 +39,7 @@ from farther.tables.header import numbered
 
 FORMAT = "farther.classifier"
 
-#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None where the checkpoint or the
+#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None if the checkpoint or the
 #: parameters give it.
 STEM_3X3: dict[str, int | None] = {
     "ResNet18_32x32": 32,
@@ -47,16 +47,17 @@ STEM_3X3: dict[str, int | None] = {
     "openood_resnet": None,
 }
 
-#: OpenOOD's network for MNIST, and the side of its images.
-LENET, LENET_SIDE = "LeNet", 28
-
-#: Mean, and standard deviation, of each channel of LeNet's images: OpenOOD has no others for MNIST.
+#: OpenOOD's network for MNIST.
+LENET = "LeNet"
+#: Side of LeNet's images.
+LENET_SIDE = 28
+#: Mean and standard deviation of each channel of LeNet's images in OpenOOD.
 LENET_NORMALISATION = (0.5, 0.5, 0.5)
 
-#: OpenOOD's name of a network that torchvision has.
-SAME_AS = {"ResNet18_224x224": "resnet18"}
+#: torchvision's name of networks with another name in OpenOOD.
+TORCHVISION_NAMES = {"ResNet18_224x224": "resnet18"}
 
-#: torchvision's networks whose state dict does not say how they transform their input.
+#: torchvision's networks whose state dict does not contain how they transform their input.
 REFUSED = ("googlenet", "inception_v3")
 
 #: Module three quarters through a network of each family: the default of `latent`.
@@ -87,8 +88,8 @@ LATENTS = {
     r"vit_h.*": "encoder.layers.encoder_layer_23",
 }
 
-#: Names that wrap a network: of DataParallel, of torch.compile, and usual ones in PyTorch
-#: Lightning's modules.
+#: Prefixes of weights of wrapped networks: DataParallel's, torch.compile's, and common ones in
+#: PyTorch Lightning's modules.
 WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
 
 
@@ -103,13 +104,13 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 
 @plain_dataclass(frozen=True)
 class ClassifierBlueprint:
-    """Description from which a classifier is built; its weights are stored beside it.
+    """Description from which a classifier is built, without its weights.
 
     Args:
-        architecture: A name that torchvision knows, or one of OpenOOD's.
+        architecture: A name of torchvision or OpenOOD.
         classes: Class names, in the order of the logits.
         preprocessing: resize, crop, mean, std and interpolation; see `Classifier`.
-        similarity: Of the numerator of a network that G-ODIN trained; see `Classifier`.
+        similarity: Similarity in the numerator of a network that G-ODIN trained; see `Classifier`.
     """
 
     architecture: str
@@ -120,11 +121,14 @@ class ClassifierBlueprint:
 
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierPreprocessing:
-    """Preparation of images: parameters of the adapter, or the field `preprocessing` of a checkpoint of farther.
+    """Preprocessing of images.
+
+    It is given by parameters of the adapter, or by the field `preprocessing` of a checkpoint of
+    farther.
 
     Args:
-        resize: Pixels of the shorter side, or height and width.
-        crop: Side of the square that is cut from the centre; smaller images are padded with zeros.
+        resize: Length of the shorter side, or height and width, in pixels.
+        crop: Side of the central crop, a square; smaller images are padded with zeros.
         mean, std: Of each channel, for pixels from 0 to 1. OpenOOD's networks have no default.
         interpolation: Interpolation of the resizing.
     """
@@ -147,15 +151,15 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     Logits are those of the network. `features` is the input of the last linear layer, which is the
     header's last layer; a network that does not end with one (SqueezeNet) has neither.
 
-    Networks with a head of their own are read from the checkpoints of farther's trainer and from
-    OpenOOD's. Of a confidence branch (`ConfBranchNet`), `latent.confidence` is its output before
+    Networks with added heads are read from the checkpoints of farther's trainer and from OpenOOD's.
+    Of a confidence branch (`ConfBranchNet`), `latent.confidence` is its output before
     the sigmoid. Of G-ODIN (`GodinNet`), the logits are the quotients h(x) / g(x),
-    `latent.numerator` is h and `latent.denominator` g; there are no `features`. Where the
-    checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
+    `latent.numerator` is h and `latent.denominator` g; there are no `features`. If the
+    checkpoint has the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
 
-    Images are prepared as torchvision's presets do: resized with Pillow, cropped at the centre,
-    scaled to 0 … 1 and normalised. Values that no parameter gives are those of the file's metadata,
-    or else of the preset.
+    Images are prepared as in torchvision's presets: resized with Pillow, cropped at the centre,
+    scaled to 0 … 1 and normalised. Values without a parameter are those of the file's metadata, or
+    else of the preset.
 
     Args:
         weights: A PyTorch file of weights, whole or below `state_dict`, `model`, `model_state_dict`
@@ -168,9 +172,9 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
         classes: Class names, in the order of the logits. None takes the file's metadata, else the
             preset's (ImageNet).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
-        similarity: Of the numerator of a network that G-ODIN trained: "inner", "euclidean" or
-            "cosine" (OpenOOD's default). None takes the file's metadata, or "inner" where the
-            numerator has a bias.
+        similarity: Similarity in the numerator of a network that G-ODIN trained: "inner",
+            "euclidean" or "cosine" (OpenOOD's default). None takes the file's metadata, or "inner"
+            if the numerator has a bias.
     """
 
     architecture: str | None = None
@@ -180,49 +184,49 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
 
     @cached_property
     def blueprint(self) -> ClassifierBlueprint:
-        """What the network is built from.
+        """Description from which the network is built.
 
         Raises:
             DataError: the checkpoint is absent or damaged.
             ParameterError: the architecture is unknown, or parameters are missing.
         """
-        found = read_description(self.weights)
-        architecture = self.architecture or found.get("architecture")
+        metadata = read_description(self.weights)
+        architecture = self.architecture or metadata.get("architecture")
         if architecture is None:
             raise ParameterError("detector 'classifier': give the parameter 'architecture'")
         try:
-            described = asdict(
-                build(ClassifierPreprocessing, "preprocessing", found.get("preprocessing", {}))
+            stored = build(
+                ClassifierPreprocessing, "preprocessing", metadata.get("preprocessing", {})
             )
-            usual = describe(architecture, self.preset)
+            defaults = describe(architecture, self.preset)
         except ParameterError as error:
-            raise (
-                DataError(str(error), file=self.weights, field="preprocessing") if found else error
-            ) from None
-        said = {
-            name: getattr(self, name) for name in PREPROCESSING if getattr(self, name) is not None
-        }
-        preprocessing = {
-            **usual["preprocessing"],
-            **{k: v for k, v in described.items() if v is not None},
-            **said,
-        }
-        classes = self.classes or found.get("classes") or usual.get("classes", ())
-        missing = [name for name in PREPROCESSING if name not in preprocessing] + ["classes"] * (
-            not classes
-        )
+            if not metadata:
+                raise
+            raise DataError(str(error), file=self.weights, field="preprocessing") from None
+
+        preprocessing = defaults["preprocessing"]
+        for source in (stored, self):
+            for name in PREPROCESSING:
+                value = getattr(source, name)
+                if value is not None:
+                    preprocessing[name] = value
+        classes = self.classes or metadata.get("classes") or defaults.get("classes", ())
+        missing = [name for name in PREPROCESSING if name not in preprocessing]
+        if not classes:
+            missing.append("classes")
         if missing:
             raise ParameterError(
                 f"detector 'classifier': {architecture} also needs {', '.join(missing)}"
             )
-        similarity = self.similarity or found.get("similarity")
+        similarity = self.similarity or metadata.get("similarity")
         return ClassifierBlueprint(architecture, tuple(classes), preprocessing, similarity)
 
     @cached_property
     def network(self) -> ClassifierNetwork:
         """See `Detector.network`."""
-        network = self.placed(load_network(self.weights, self.blueprint))
-        preprocessing, architecture = self.blueprint.preprocessing, self.blueprint.architecture
+        network = self.to_device(load_network(self.weights, self.blueprint))
+        preprocessing = self.blueprint.preprocessing
+        architecture = self.blueprint.architecture
         with network_errors(self.weights):
             return ClassifierNetwork(
                 network,
@@ -243,11 +247,11 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
 
 
 class OpenOODResNet(nn.Module):
-    """A ResNet of basic blocks with a 3×3 stem, as OpenOOD builds it for small images (`ResNet18_32x32`).
+    """OpenOOD's ResNet for small images, of basic blocks with a 3×3 stem (`ResNet18_32x32`).
 
     Args:
-        widths: Channels of each stage; the stem has those of the first.
-        blocks: Blocks of each stage.
+        widths: Number of channels of each stage; the stem has that of the first.
+        blocks: Number of blocks of each stage.
         classes: Number of logits.
 
     Attributes:
@@ -257,25 +261,18 @@ class OpenOODResNet(nn.Module):
 
     def __init__(self, widths: Sequence[int], blocks: Sequence[int], classes: int):
         super().__init__()
-        before = widths[0]
-        self.conv1 = nn.Conv2d(3, before, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(before)
+        self.stages = len(widths)
+        self.width = widths[-1]
+        self.conv1 = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
         self.relu = nn.ReLU()
+        input_width = widths[0]
         for number, (width, count) in enumerate(zip(widths, blocks, strict=True), start=1):
             stride = 1 if number == 1 else 2
-            shortcut = None
-            if stride > 1 or before != width:
-                shortcut = nn.Sequential(
-                    nn.Conv2d(before, width, 1, stride, bias=False), nn.BatchNorm2d(width)
-                )
-            first = BasicBlock(before, width, stride, shortcut)
-            self.add_module(
-                f"layer{number}",
-                nn.Sequential(first, *(BasicBlock(width, width) for _ in range(count - 1))),
-            )
-            before = width
-        self.stages, self.width = len(widths), before
-        self.fc: nn.Module = nn.Linear(before, classes)
+            stage = _resnet_stage(input_width, width, stride, count)
+            self.add_module(f"layer{number}", stage)
+            input_width = width
+        self.fc: nn.Module = nn.Linear(self.width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, K) of images (B, 3, H, W)."""
@@ -285,12 +282,24 @@ class OpenOODResNet(nn.Module):
         return self.fc(maps.mean((2, 3)))
 
 
+def _resnet_stage(input_width: int, width: int, stride: int, count: int) -> nn.Sequential:
+    """A stage of `count` basic blocks, the first of which has the stride."""
+    shortcut = None
+    if stride > 1 or input_width != width:
+        shortcut = nn.Sequential(
+            nn.Conv2d(input_width, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+        )
+    first_block = BasicBlock(input_width, width, stride, shortcut)
+    further_blocks = [BasicBlock(width, width) for _ in range(count - 1)]
+    return nn.Sequential(first_block, *further_blocks)
+
+
 class OpenOODLeNet(nn.Module):
-    """LeNet as OpenOOD builds it for MNIST: images of 28 × 28 pixels, 84 features behind a ReLU.
+    """OpenOOD's LeNet for MNIST: images of 28 × 28 pixels, 84 features after a ReLU.
 
     Args:
         classes: Number of logits.
-        channels: Channels of an image; OpenOOD repeats grey ones three times.
+        channels: Number of channels of an image; OpenOOD repeats that of grey images three times.
 
     References:
         LeCun et al., "Gradient-based learning applied to document recognition", 1998,
@@ -327,8 +336,14 @@ def save_checkpoint(
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Fields of the blueprint in a safetensors file that `save_checkpoint` wrote; nothing for other files."""
-    metadata = read_metadata(path) if path.suffix == ".safetensors" else {}
+    """Fields of the blueprint in a file of `save_checkpoint`; empty for other files.
+
+    Raises:
+        DataError: a field is damaged.
+    """
+    if path.suffix != ".safetensors":
+        return {}
+    metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         return {}
     preprocessing = json_field(path, metadata, "preprocessing")
@@ -350,25 +365,37 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
-    """Preprocessing and, for torchvision's networks, class names that belong to an architecture.
+    """Default preprocessing and classes of an architecture.
 
     Args:
+        architecture: See `Classifier`.
         preset: Name of torchvision's weights; None takes its default ones.
+
+    Returns:
+        "preprocessing" and, for torchvision's networks, "classes".
 
     Raises:
         ParameterError: the architecture or the preset is unknown.
     """
+    preprocessing: dict[str, Any] = {}
     if architecture == LENET:
-        normalisation = {"mean": LENET_NORMALISATION, "std": LENET_NORMALISATION}
-        sizes = {"resize": LENET_SIDE, "crop": LENET_SIDE}
-        return {"preprocessing": {**sizes, **normalisation, "interpolation": "bilinear"}}
+        preprocessing["resize"] = LENET_SIDE
+        preprocessing["crop"] = LENET_SIDE
+        preprocessing["mean"] = LENET_NORMALISATION
+        preprocessing["std"] = LENET_NORMALISATION
+        preprocessing["interpolation"] = "bilinear"
+        return {"preprocessing": preprocessing}
     if architecture in STEM_3X3:
         side = STEM_3X3[architecture]
-        sizes = {} if side is None else {"resize": side, "crop": side}
-        return {"preprocessing": {**sizes, "interpolation": "bilinear"}}
+        if side is not None:
+            preprocessing["resize"] = side
+            preprocessing["crop"] = side
+        preprocessing["interpolation"] = "bilinear"
+        return {"preprocessing": preprocessing}
+
     known = [name for name in models.list_models(module=models) if name not in REFUSED]
-    name = SAME_AS.get(architecture, architecture)
-    choose("architecture", name, [*known, LENET, *STEM_3X3, *SAME_AS])
+    name = TORCHVISION_NAMES.get(architecture, architecture)
+    choose("architecture", name, [*known, LENET, *STEM_3X3, *TORCHVISION_NAMES])
     presets = models.get_model_weights(name)
     choose(f"preset of {name}", preset or "DEFAULT", ["DEFAULT", *presets.__members__])
     weights = presets[preset or "DEFAULT"]
@@ -384,21 +411,21 @@ def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
 
 
 def resize_and_crop(image: np.ndarray, preprocessing: Mapping[str, Any]) -> Scaled:
-    """An image (H, W, 3), uint8, resized with Pillow and cropped at its centre, as torchvision's presets do."""
+    """An image (H, W, 3), uint8, resized and cropped at its centre as in torchvision's presets."""
     size = preprocessing["resize"]
+    sides = [size] if isinstance(size, int) else list(size)
     mode = InterpolationMode(preprocessing["interpolation"])
-    resized = functional.resize(
-        Image.fromarray(image), [size] if isinstance(size, int) else list(size), mode
-    )
+    resized = functional.resize(Image.fromarray(image), sides, mode)
     cropped = functional.center_crop(resized, [preprocessing["crop"]])
     return Scaled(np.array(cropped), (image.shape[0], image.shape[1]))
 
 
 def default_latent(architecture: str) -> str | None:
-    """Name of the module three quarters through the network, None where it is not known."""
-    return next(
-        (module for family, module in LATENTS.items() if re.fullmatch(family, architecture)), None
-    )
+    """Name of the module three quarters through the network; None if it is not known."""
+    for family, module in LATENTS.items():
+        if re.fullmatch(family, architecture):
+            return module
+    return None
 
 
 def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
@@ -408,21 +435,20 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         DataError: the file is absent or damaged, or does not fit the network.
         ParameterError: the similarity of a network that G-ODIN trained is not known.
     """
-    weights = _renamed(read_weights(path))
-    count, name = (
-        len(blueprint.classes),
-        SAME_AS.get(blueprint.architecture, blueprint.architecture),
-    )
+    weights = _with_torchvision_names(read_weights(path))
+    count = len(blueprint.classes)
+    name = TORCHVISION_NAMES.get(blueprint.architecture, blueprint.architecture)
+    network: nn.Module
     if name == LENET:
         weights = {_lenet_name(weight): tensor for weight, tensor in weights.items()}
-        network: nn.Module = _lenet(path, blueprint)
+        network = _lenet(path, blueprint)
     elif name in STEM_3X3:
         network = _openood_resnet(path, weights, count)
-    else:
+    elif name.startswith("vit"):
         side = blueprint.preprocessing["crop"]
-        network = models.get_model(
-            name, num_classes=count, **({"image_size": side} if name.startswith("vit") else {})
-        )
+        network = models.get_model(name, num_classes=count, image_size=side)
+    else:
+        network = models.get_model(name, num_classes=count)
     replace_head(network, weights, count, blueprint.similarity, path)
     if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(count))
@@ -431,54 +457,76 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
 
 
 def _lenet(path: Path, blueprint: ClassifierBlueprint) -> OpenOODLeNet:
-    """LeNet; its images have one size, since its last convolution has the size of what it sees."""
-    if blueprint.preprocessing["crop"] != LENET_SIDE:
-        problem = f"{LENET} takes images of {LENET_SIDE} pixels, found crop: {blueprint.preprocessing['crop']}"
+    """LeNet; its images must have one size, which is that of its last convolution's input."""
+    crop = blueprint.preprocessing["crop"]
+    if crop != LENET_SIDE:
+        problem = f"{LENET} takes images of {LENET_SIDE} pixels, found crop: {crop}"
         raise DataError(problem, file=path, field="crop")
     return OpenOODLeNet(len(blueprint.classes))
 
 
 def _lenet_name(weight: str) -> str:
-    """Name of a weight of LeNet: OpenOOD's first version kept both linear layers in one module."""
-    for earlier, later in (("classifier.0.", "classifier1."), ("classifier.2.", "fc.")):
-        if weight.startswith(earlier):
-            return later + weight.removeprefix(earlier)
+    """Name of a weight of LeNet; OpenOOD's first version had both linear layers in one module."""
+    for old_prefix, new_prefix in (("classifier.0.", "classifier1."), ("classifier.2.", "fc.")):
+        if weight.startswith(old_prefix):
+            return new_prefix + weight.removeprefix(old_prefix)
     return weight
 
 
 def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> OpenOODResNet:
-    """A network of the depth and width of the weights, which may be random."""
-    blocks: dict[int, int] = {}
+    """A network with the depth and widths of the weights, initialised at random.
+
+    Raises:
+        DataError: the weights are not those of such a network.
+    """
+    blocks_of_stage: dict[int, int] = {}
     for name in weights:
-        if match := re.match(r"layer(\d+)\.(\d+)\.", name):
-            blocks[int(match[1])] = max(blocks.get(int(match[1]), 0), int(match[2]) + 1)
-    firsts = [f"layer{number}.0.conv1.weight" for number in range(1, len(blocks) + 1)]
-    missing = [name for name in ["conv1.weight", *firsts] if name not in weights]
-    if missing or not blocks:
+        match = re.match(r"layer(\d+)\.(\d+)\.", name)
+        if match:
+            stage = int(match[1])
+            count = int(match[2]) + 1
+            blocks_of_stage[stage] = max(blocks_of_stage.get(stage, 0), count)
+    stages = range(1, len(blocks_of_stage) + 1)
+    first_convolutions = [f"layer{stage}.0.conv1.weight" for stage in stages]
+    missing = [name for name in ["conv1.weight", *first_convolutions] if name not in weights]
+    if not blocks_of_stage and not missing:
+        missing = ["layer1"]
+    if missing:
         raise DataError(
-            "the weight is missing: not a ResNet in OpenOOD's layout",
-            file=path,
-            field=(missing or ["layer1"])[0],
+            "the weight is missing: not a ResNet in OpenOOD's layout", file=path, field=missing[0]
         )
-    if flat := [name for name in firsts if weights[name].ndim != 4]:
-        raise DataError("expected the weight of a convolution", file=path, field=flat[0])
-    return OpenOODResNet(
-        [len(weights[name]) for name in firsts],
-        [blocks[number] for number in sorted(blocks)],
-        classes,
-    )
+    for name in first_convolutions:
+        if weights[name].ndim != 4:
+            raise DataError("expected the weight of a convolution", file=path, field=name)
+    widths = [len(weights[name]) for name in first_convolutions]
+    blocks = [blocks_of_stage[stage] for stage in sorted(blocks_of_stage)]
+    return OpenOODResNet(widths, blocks, classes)
 
 
-def _renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under torchvision's names: without wrappers, and with the newer names of DenseNet's and OpenOOD's."""
-    while wrapper := next(
-        (w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), ""
-    ):
-        weights = {name.removeprefix(wrapper): tensor for name, tensor in weights.items()}
-    weights = from_openood(weights)
+def _with_torchvision_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with torchvision's names.
+
+    Prefixes of wrappers are removed, and old names of DenseNet and names of OpenOOD are replaced.
+    """
+    prefix = _wrapper_prefix(weights)
+    while prefix is not None:
+        weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+        prefix = _wrapper_prefix(weights)
+
     renamed = {}
-    for name, tensor in weights.items():
+    for name, tensor in from_openood(weights).items():
         name = re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.", r"\1\2.", name)
         name = re.sub(r"^(layer\d+\.\d+)\.shortcut\.", r"\1.downsample.", name)
-        renamed[re.sub(r"^linear\.", "fc.", name)] = tensor
+        name = re.sub(r"^linear\.", "fc.", name)
+        renamed[name] = tensor
     return renamed
+
+
+def _wrapper_prefix(weights: Mapping[str, Tensor]) -> str | None:
+    """The prefix of a wrapper that all names of weights have; None if there is none."""
+    if not weights:
+        return None
+    for prefix in WRAPPERS:
+        if all(name.startswith(prefix) for name in weights):
+            return prefix
+    return None

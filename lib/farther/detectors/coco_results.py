@@ -1,4 +1,4 @@
-"""COCO results: a JSON list of detections, as pycocotools and most detection libraries write it."""
+"""COCO results: a JSON list of detections, as most detection libraries write it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import (
@@ -29,7 +29,7 @@ from farther.registry import STRICT
 from farther.tables.folders import listed, resolved
 from farther.tables.json_stream import list_elements
 
-#: Records that are checked at once.
+#: Number of records in a batch.
 BATCH = 4096
 
 
@@ -49,27 +49,29 @@ class _Category(Record):
 @register("coco_results")
 @dataclass(config=STRICT, kw_only=True)
 class CocoResults(ImportedClasses):
-    """Detections from COCO results files: `image_id`, `category_id`, `bbox` (x, y, width, height) and `score` of each.
+    """Detections from COCO results files.
 
-    Each may also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax)
-    and `uncertainty`: then all must. Other fields are not read.
+    Each detection has `image_id`, `category_id`, `bbox` (x, y, width, height) and `score`. It may
+    also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax) and
+    `uncertainty`: then all must. Other fields are not read.
 
     Args:
         weights: A JSON file, or a folder of such files (`*.json`).
         score_threshold, score_tolerance, last_layer: See `Imported`.
         annotations: COCO annotation file whose `images` give the file of an `image_id`; where the
             results are a folder, one file for all, or one for each results file by its name without
-            ending. Without, `image_id` is that of the images table; a number is also padded to 12
-            digits, as COCO does.
-        categories: `category_id` → name of the class, or an annotation file whose `categories` say
-            so. Without, those of `annotations`; a `category_id` that is text is always the name
-            itself.
-        classes: Name of each value of `logits`, in order; without, the categories by rising number.
+            ending. Without it, `image_id` is that of the images table; a number is also padded to
+            12 digits, as COCO does.
+        categories: Name of the class of each `category_id`, or an annotation file with
+            `categories`. By default, those of `annotations`; a `category_id` that is text is always
+            the name itself.
+        classes: Name of each value of `logits`, in order; by default, the categories by ascending
+            number.
         match: Field that names the image: `image_id`, or `file_name` (as ultralytics writes it),
-            whose end is compared with that of the image's path. Without, `file_name` where the
-            first detection has it and there are no `annotations`.
-        background_index: Which of them is "no object".
-        activation: Turns the logits into the scores.
+            which is compared with the end of the image's path. By default, `file_name` if the first
+            detection has it and there are no `annotations`.
+        background_index: Number of the class "no object".
+        activation: Converts the logits to the scores.
     """
 
     annotations: Path | dict[str, Path] | None = None
@@ -82,130 +84,153 @@ class CocoResults(ImportedClasses):
         sources = []
         for path, files in self._image_files.items():
             name = path.stem if len(self._image_files) > 1 else ""
-            sources.append(
-                DetectionsSource(name, path, None if files is None else tuple(files.values()))
-            )
+            image_files = None if files is None else tuple(files.values())
+            sources.append(DetectionsSource(name, path, image_files))
         return sources
 
     def files(self) -> list[Path]:
         """See `Imported.files`."""
-        described = [*self._annotation_files(), self.categories, self.last_layer]
-        files = [*self._results(), *(file for file in described if isinstance(file, Path))]
+        files = [*self._results(), *self._annotation_files()]
+        optional_files = (self.categories, self.last_layer)
+        files += [file for file in optional_files if isinstance(file, Path)]
         for file in files:
             if not file.is_file():
                 raise DataError("the file does not exist", file=file)
         return files
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
-        header, files = self.header(), self._image_files[source.path]
-        numbers = None if files is None else {key: str(number) for number, key in enumerate(files)}
-        by = (
-            "image_id"
-            if files is None or self._annotations_of(source.path) is not None
-            else "file_name"
-        )
-        labels, optional = self._labels(header), None
+        header = self.header()
+        labels = self._labels(header)
+        image_files = self._image_files[source.path]
+        numbers = None
+        by = "image_id"
+        if image_files is not None:
+            numbers = {image_id: str(number) for number, image_id in enumerate(image_files)}
+            if self._annotations_of(source.path) is None:
+                by = "file_name"
+
+        optional: frozenset[str] | None = None
         for first, detections in _records(source.path, list[Detection]):
-            place = Place(source.path, first)
-            optional = OPTIONAL_FIELDS & detections[0].keys() if optional is None else optional
-            check_fields(detections, by, optional, place)
-            columns = columns_of(detections, by, numbers, labels, place)
-            yield Placed(self.checked(header, columns, place), place)
+            location = RowLocation(source.path, first)
+            if optional is None:
+                optional = OPTIONAL_FIELDS & detections[0].keys()
+            check_fields(detections, by, optional, location)
+            columns = columns_of(detections, by, numbers, labels, location)
+            yield DetectionBatch(self.checked(header, columns, location), location)
 
     @cached_property
     def _image_files(self) -> dict[Path, dict[int | str, str] | None]:
-        """Results file → image id → image file; None for a results file without annotations."""
-        results = self._results()
+        """Image file of each image id, by results file; None where `image_id` names the images."""
+        results_files = self._results()
         if isinstance(self.annotations, dict):
-            unknown = sorted(set(self.annotations) - {file.stem for file in results})
+            stems = [file.stem for file in results_files]
+            unknown = sorted(set(self.annotations) - set(stems))
             if unknown:
-                known = ", ".join(file.stem for file in results)
                 raise ParameterError(
-                    f"parameter 'annotations': no results file {unknown[0]!r}. Known: {known}"
+                    f"parameter 'annotations': no results file {unknown[0]!r}. Known: "
+                    f"{', '.join(stems)}"
                 )
-        images = {file: _images(file) for file in self._annotation_files()}
-        described = [(file, self._annotations_of(file)) for file in results]
-        return {
-            file: self._file_names(file) if annotations is None else images[annotations]
-            for file, annotations in described
-        }
+
+        files_by_annotations = {file: _images(file) for file in self._annotation_files()}
+        image_files: dict[Path, dict[int | str, str] | None] = {}
+        for results_file in results_files:
+            annotations = self._annotations_of(results_file)
+            if annotations is None:
+                image_files[results_file] = self._file_names(results_file)
+            else:
+                image_files[results_file] = files_by_annotations[annotations]
+        return image_files
 
     def _file_names(self, results: Path) -> dict[int | str, str] | None:
-        """The image files that a results file without annotations names; None where `image_id` names the images."""
-        first = next(iter(list_elements(results)), None)
-        named = isinstance(first, dict) and isinstance(first.get("file_name"), str)
-        if self.match == "image_id" or (self.match is None and not named):
+        """The image files that a results file names itself; None where `image_id` names images."""
+        if self.match == "image_id":
             return None
-        names = (
-            one["file_name"]
-            for _, detections in _records(results, list[_Named])
-            for one in detections
-        )
-        return {name: name for name in names}
+        if self.match is None:
+            first = next(iter(list_elements(results)), None)
+            if not isinstance(first, dict) or not isinstance(first.get("file_name"), str):
+                return None
+        file_names: dict[int | str, str] = {}
+        for _, detections in _records(results, list[_Named]):
+            for detection in detections:
+                file_names[detection["file_name"]] = detection["file_name"]
+        return file_names
 
     def _results(self) -> list[Path]:
+        """The results files."""
         if not self.weights.is_dir():
             return [self.weights]
-        described = {
-            resolved(file)
-            for file in [*self._annotation_files(), self.categories]
-            if isinstance(file, Path)
-        }
-        found = [file for file in listed(self.weights, "*.json") if resolved(file) not in described]
-        if not found:
+        other_files = {resolved(file) for file in self._annotation_files()}
+        if isinstance(self.categories, Path):
+            other_files.add(resolved(self.categories))
+        results_files = [
+            file for file in listed(self.weights, "*.json") if resolved(file) not in other_files
+        ]
+        if not results_files:
             raise DataError("no results here: expected files *.json", file=self.weights)
-        return found
+        return results_files
 
     def _annotation_files(self) -> list[Path]:
+        """The annotation files."""
+        if self.annotations is None:
+            return []
         if isinstance(self.annotations, dict):
             return [self.annotations[name] for name in sorted(self.annotations)]
-        return [] if self.annotations is None else [self.annotations]
+        return [self.annotations]
 
     def _annotations_of(self, results: Path) -> Path | None:
-        return (
-            self.annotations.get(results.stem)
-            if isinstance(self.annotations, dict)
-            else self.annotations
-        )
+        """The annotation file of a results file."""
+        if isinstance(self.annotations, dict):
+            return self.annotations.get(results.stem)
+        return self.annotations
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        """Name of each category."""
+        """Name of each category, by its number."""
         if isinstance(self.categories, dict):
             return self.categories
         if self.categories is not None:
             return _categories(self.categories)
-        found = [_categories(file) for file in self._annotation_files()]
-        if any(names != found[0] for names in found):
+        names_by_file = [_categories(file) for file in self._annotation_files()]
+        if not names_by_file:
+            return {}
+        if any(names != names_by_file[0] for names in names_by_file):
             raise ParameterError(
-                "detector 'coco_results': the annotation files number categories differently; set the parameter "
-                "'categories' to the detector's"
+                "detector 'coco_results': the annotation files number categories differently; set "
+                "the parameter 'categories' to the detector's"
             )
-        return found[0] if found else {}
+        return names_by_file[0]
 
 
 def _images(annotations: Path) -> dict[int | str, str]:
     """File of each image by its id, in the order of an annotation file."""
-    found: dict[int | str, str] = {}
+    file_by_id: dict[int | str, str] = {}
     files: set[str] = set()
     for first, images in _records(annotations, list[_Image], "images"):
         for row, image in enumerate(images, first):
-            if image["id"] in found or image["file_name"] in files:
-                field = "id" if image["id"] in found else "file_name"
-                problem = f"{field} {shorten(image[field])} occurs twice"
-                raise DataError(problem, file=annotations, row=f"images[{row}]", field=field)
-            found[image["id"]] = image["file_name"]
+            repeated = None
+            if image["id"] in file_by_id:
+                repeated = "id"
+            elif image["file_name"] in files:
+                repeated = "file_name"
+            if repeated is not None:
+                raise DataError(
+                    f"{repeated} {shorten(image[repeated])} occurs twice",
+                    file=annotations,
+                    row=f"images[{row}]",
+                    field=repeated,
+                )
+            file_by_id[image["id"]] = image["file_name"]
             files.add(image["file_name"])
-    if not found:
+    if not file_by_id:
         raise DataError(
             "no images here; expected a COCO annotation file", file=annotations, field="images"
         )
-    return found
+    return file_by_id
 
 
 def _categories(annotations: Path) -> dict[int, str]:
-    """Name of each category by its number."""
+    """Name of each category of an annotation file, by its number."""
     names = {}
     for _, categories in _records(annotations, list[_Category], "categories"):
         for category in categories:
@@ -216,12 +241,19 @@ def _categories(annotations: Path) -> dict[int, str]:
 
 
 def _records(path: Path, kind: Any, key: str | None = None) -> Iterator[tuple[int, list[Any]]]:
-    """Batches of the elements of a JSON list, with the fields of a kind of record, and the number of the first of each.
+    """Yields batches of the elements of a JSON list, with the number of the first of each.
+
+    Args:
+        path: The file.
+        kind: Type of a list of such elements.
+        key: Key of the list, if the file is an object.
 
     Raises:
-        DataError: see `list_elements`; or an element is not such a record.
+        DataError: see `list_elements`; or an element is not of this type.
     """
-    schema, elements, first = TypeAdapter(kind), list_elements(path, key), 0
+    schema = TypeAdapter(kind)
+    elements = list_elements(path, key)
+    first = 0
     while records := list(islice(elements, BATCH)):
         yield first, checked_records(schema, records, first, path, key)
         first += len(records)

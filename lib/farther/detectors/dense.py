@@ -47,7 +47,6 @@ from farther.detectors.networks.weights import describes_itself, fill, read_weig
 from farther.detectors.settings import (
     BoxSelection,
     MapSelection,
-    Pooling,
     ProposalSelection,
     to_numpy,
 )
@@ -60,12 +59,13 @@ from farther.tables import Header, Regions
 #: Pixels between two cells of the finest pyramid level; each further level has twice as many.
 FIRST_STRIDE = 8
 
-#: torchvision's pixels of the shorter side of scaled images, and most of the longer one.
-MIN_SIZE, MAX_SIZE = 800, 1333
+#: torchvision's length of the shorter side of scaled images, in pixels.
+MIN_SIZE = 800
+#: torchvision's largest length of the longer side of scaled images, in pixels.
+MAX_SIZE = 1333
 
-
-#: Parameters that a checkpoint of farther says itself.
-TOLD = ("architecture", "classes", "min_size", "max_size", "norm_epsilon")
+#: Parameters that are in the metadata of a checkpoint of farther.
+IN_CHECKPOINT = ("architecture", "classes", "min_size", "max_size", "norm_epsilon")
 
 
 @plain_dataclass(frozen=True)
@@ -74,11 +74,11 @@ class AnchorOutput:
 
     Args:
         logits: Shape (A, K).
-        scores: Of the classes, shape (A, K); 0 for the background.
+        scores: Scores of the classes, shape (A, K); 0 for the background.
         deltas: Regressions of the boxes, shape (A, 4).
         anchors: Shape (A, 4), in pixels of the resized image.
         size: Height and width of the resized image.
-        original: Height and width of the image as given.
+        original: Height and width of the original image.
         finest: The finest map of the backbone, shape (C, H, W).
     """
 
@@ -89,6 +89,23 @@ class AnchorOutput:
     size: tuple[int, int]
     original: tuple[int, int]
     finest: Tensor
+
+
+@plain_dataclass(frozen=True)
+class BatchOutput:
+    """Output of a network for a batch.
+
+    Args:
+        images: Output for each image.
+        levels: Maps of the backbone's pyramid, the finest first, shape (B, C, H, W) each.
+        taps: Outputs of the inner modules that are stored.
+        input_size: Height and width of the network's input, padding included.
+    """
+
+    images: list[AnchorOutput]
+    levels: list[Tensor]
+    taps: Taps
+    input_size: tuple[int, int]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -106,7 +123,7 @@ class AnchorDetector(LatentDetector):
 
     @cached_property
     def fits(self) -> list[Fit]:
-        """How the weights fit those of torchvision's networks that they fit best."""
+        """torchvision's networks that the weights fit best."""
         return closest_builders(read_weights(self.weights))
 
     @property
@@ -114,13 +131,17 @@ class AnchorDetector(LatentDetector):
         """The builder of this adapter that the weights fit.
 
         Raises:
-            DataError: they fit none; says which do not fit the closest one, or whose they are.
+            DataError: they fit none; lists those that do not fit the closest one.
         """
-        own = [builder.last_layer for builder in BUILDERS.values() if builder.adapter == self.name]
         if not self.fits:
-            problem = "the weight is missing, or has not the same number of rows for each anchor of a cell"
-            raise DataError(problem, file=self.weights, field=own[0])
-        (fit,) = self.fits[:1]
+            last_layers = [b.last_layer for b in BUILDERS.values() if b.adapter == self.name]
+            raise DataError(
+                "the weight is missing, or has not the same number of rows for each anchor of a "
+                "cell",
+                file=self.weights,
+                field=last_layers[0],
+            )
+        fit = self.fits[0]
         if fit.misfits:
             fit.refuse(self.weights)
         fit.refuse_other_adapter(self.weights, [self.name])
@@ -131,15 +152,15 @@ class AnchorDetector(LatentDetector):
         """Which boxes are detections."""
 
     @abstractmethod
-    def scores(self, answers: Mapping[str, Tensor]) -> Tensor:
-        """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
+    def scores(self, head_output: Mapping[str, Tensor]) -> Tensor:
+        """Scores of all anchors and classes, shape (B, A, K), from the output of the head."""
 
     @abstractmethod
     def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
         """The detections of an image.
 
         Args:
-            output: Of the network.
+            output: Output of the network.
             counts: Number of anchors of each level.
         """
 
@@ -149,10 +170,10 @@ class AnchorDetector(LatentDetector):
 
     @abstractmethod
     def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
-        """The levels that `latent` is pooled from, and the pixels between two cells of the first."""
+        """The levels that `latent` is pooled from, and the stride of the first one in pixels."""
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
-        """The image itself: it is scaled and normalised on the network's device."""
+        """The image, which is scaled and normalised on the network's device."""
         return np.ascontiguousarray(image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
@@ -160,112 +181,124 @@ class AnchorDetector(LatentDetector):
         return self.forward_proposals(prepared, image_ids, {})[0]
 
     def forward_proposals(
-        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+        self, prepared: list, image_ids: list[str], selections: Mapping[str, ProposalSelection]
     ) -> tuple[Regions, ...]:
         """See `Detector.forward_proposals`."""
-        network: Any = self.network
-        header, stored = self.header(), self.stored_columns()
+        self.load_network()
         with network_errors(self.weights), inference_mode():
-            batch = network_input(network.transform, prepared, self.torch_device())
-            taps = Taps(network, stored.layers)
-            with taps, autocast(batch.tensors.device, self.precision):
-                levels = [level.float() for level in network.backbone(batch.tensors).values()]
-                answers = {name: answer.float() for name, answer in network.head(levels).items()}
-            anchors = network.anchor_generator(batch, levels)
-            scores = self.scores(answers)
-            counts = self.anchors_per_level(levels)
-            outputs, found = [], []
-            for number, image in enumerate(prepared):
-                output = AnchorOutput(
-                    answers["cls_logits"][number],
-                    scores[number],
-                    answers["bbox_regression"][number],
-                    anchors[number],
-                    batch.image_sizes[number],
-                    image.shape[:2],
-                    levels[0][number],
-                )
-                outputs.append(output)
-                found.append(self.select(output, counts))
-
-            boxes = [detections.boxes for detections in found]
-            given, logits = [], []
-            for output, detections in zip(outputs, found, strict=True):
-                given.append(resize_boxes(detections.boxes, output.size, output.original))
-                logits.append(output.logits[detections.rows])
-            height, width = batch.tensors.shape[2:]
-            vectors = taps.over_boxes(boxes, (height, width), stored.pooling)
-            if stored.wants("latent"):
-                vectors["latent"] = self._latent(levels, boxes, given, outputs, stored.pooling)
-            columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
-            tables = [Regions(header=header, **columns, logits=to_numpy(torch.cat(logits)))]
-            for selection in wanted.values():
+            output = self._run(prepared)
+            tables = [self._regions(output, image_ids)]
+            for selection in selections.values():
                 proposals = [
-                    self._proposals(selection, (height, width), output) for output in outputs
+                    self._proposals(selection, output.input_size, image_output)
+                    for image_output in output.images
                 ]
-                header_of = self.proposals_header(selection)
-                tables.append(as_regions(header_of, proposals, image_ids, self.features_dtype))
+                header = self.proposals_header(selection)
+                tables.append(as_regions(header, proposals, image_ids, self.features_dtype))
             return tuple(tables)
 
-    def _latent(
-        self,
-        levels: Sequence[Tensor],
-        boxes: Sequence[Tensor],
-        given: Sequence[Tensor],
-        outputs: Sequence[AnchorOutput],
-        pooling: Pooling,
-    ) -> Tensor:
-        """The column `latent` of all detections, whose boxes are in pixels of resized images and of those as given."""
-        maps, stride = self.latent_maps(levels)
-        widths = [output.original[1] for output in outputs]
-        return pyramid_latent(maps, stride, boxes, given, widths, pooling)
+    def _run(self, prepared: list) -> BatchOutput:
+        """Forward pass of a batch of images."""
+        network: Any = self.network
+        batch = network_input(network.transform, prepared, self.torch_device())
+        taps = Taps(network, self.layers())
+        with taps, autocast(batch.tensors.device, self.precision):
+            levels = [level.float() for level in network.backbone(batch.tensors).values()]
+            head_output = {name: value.float() for name, value in network.head(levels).items()}
+        anchors = network.anchor_generator(batch, levels)
+        scores = self.scores(head_output)
+
+        images = []
+        for number, image in enumerate(prepared):
+            images.append(
+                AnchorOutput(
+                    logits=head_output["cls_logits"][number],
+                    scores=scores[number],
+                    deltas=head_output["bbox_regression"][number],
+                    anchors=anchors[number],
+                    size=batch.image_sizes[number],
+                    original=image.shape[:2],
+                    finest=levels[0][number],
+                )
+            )
+        height, width = batch.tensors.shape[2:]
+        return BatchOutput(images, levels, taps, (height, width))
+
+    def _regions(self, output: BatchOutput, image_ids: list[str]) -> Regions:
+        """The detections of a batch."""
+        counts = self.anchors_per_level(output.levels)
+        detections = []
+        logits = []
+        #: Boxes of each image in pixels of the resized and of the original image.
+        boxes = []
+        original_boxes = []
+        for image in output.images:
+            image_detections = self.select(image, counts)
+            detections.append(image_detections)
+            logits.append(image.logits[image_detections.rows])
+            boxes.append(image_detections.boxes)
+            original_boxes.append(resize_boxes(image_detections.boxes, image.size, image.original))
+
+        stored = self.stored_columns()
+        optional_columns = output.taps.over_boxes(boxes, output.input_size, stored.pooling)
+        if stored.wants("latent"):
+            maps, stride = self.latent_maps(output.levels)
+            widths = [image.original[1] for image in output.images]
+            optional_columns["latent"] = pyramid_latent(
+                maps, stride, boxes, original_boxes, widths, stored.pooling
+            )
+        columns = columns_of(detections, original_boxes, image_ids)
+        columns |= stored.arrays(optional_columns)
+        return Regions(header=self.header(), **columns, logits=to_numpy(torch.cat(logits)))
 
     def _proposals(
-        self, selection: ProposalSelection, padded: tuple[int, int], output: AnchorOutput
+        self, selection: ProposalSelection, input_size: tuple[int, int], output: AnchorOutput
     ) -> ImageProposals:
         """The proposals of an image.
 
         Args:
             selection: Which boxes are proposals.
-            padded: Height and width of the network's input, padding included.
-            output: Of the network.
+            input_size: Height and width of the network's input, padding included.
+            output: Output of the network.
         """
-        own = None
+        contrast = None
         if isinstance(selection, MapSelection):
-            every = decode(self.network, output.deltas, output.anchors, output.size)
-            whole, own = salient_pixels(output.finest, padded, selection)
-            rows = nearest(whole, every)
-            boxes = clip_boxes_to_image(whole, output.size)
+            anchor_boxes = decode(self.network, output.deltas, output.anchors, output.size)
+            salient_boxes, contrast = salient_pixels(output.finest, input_size, selection)
+            anchors = nearest(salient_boxes, anchor_boxes)
+            boxes = clip_boxes_to_image(salient_boxes, output.size)
         else:
-            rows = best(output.scores.amax(dim=1), selection)
-            boxes = decode(self.network, output.deltas[rows], output.anchors[rows], output.size)
+            anchors = best(output.scores.amax(dim=1), selection)
+            boxes = decode(
+                self.network, output.deltas[anchors], output.anchors[anchors], output.size
+            )
         boxes = resize_boxes(boxes, output.size, output.original)
-        kept, values = propose(boxes, output.scores[rows], own, output.original, selection)
-        return ImageProposals(boxes[kept], values, output.logits[rows[kept]])
+        scores = output.scores[anchors]
+        rows, objectness = propose(boxes, scores, contrast, output.original, selection)
+        return ImageProposals(boxes[rows], objectness, output.logits[anchors[rows]])
 
 
 @dataclass(config=STRICT, kw_only=True)
 class DenseDetector(AnchorDetector):
-    """A detector of torchvision that scores every anchor with a convolution, and its state dict.
+    """Base of torchvision's detectors that score every anchor with a convolution.
 
-    Logits are the whole row of the anchor that gave the box, before the sigmoid. The last layer is
+    Logits are those of all classes at the anchor of the box, before the sigmoid. The last layer is
     a 3×3 convolution: there is no last linear layer on a vector, hence neither `features` nor a
     `weight`, and methods that need them are not offered for it. `latent` pools the feature pyramid
     over each detection's box, from the level that fits its size, and averages it per channel.
 
     torchvision reserves the first column for a background, which is never trained. A file with one
-    column more than `classes` has it: it is then called "background", stored in the logits, and
+    more column than `classes` has it: it is then called "background", stored in the logits, and
     never detected.
 
     Args:
         classes: The file's classes, without the background, in the order of its logits.
         min_size: Images are scaled to this many pixels on the shorter side (800) …
         max_size: … unless the longer one would then have more than this (1333).
-        candidates: Number of boxes of each pyramid level, the best, that take part in the
-            suppression.
+        candidates: Number of boxes of each pyramid level, the best, that take part in NMS.
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1`
             were trained with 0, which their file does not contain, nor do files that were
-            fine-tuned from them; all others with 1e-5. Left out, it is 0 for the file that
+            fine-tuned from them; all others with 1e-5. The default is 0 for the file that
             torchvision publishes, else 1e-5.
     """
 
@@ -286,7 +319,7 @@ class DenseDetector(AnchorDetector):
     @cached_property
     def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
-        return self.placed(self.load())
+        return self.to_device(self.load())
 
     def load(self) -> detection.RetinaNet | detection.FCOS:
         """The network with the weights of a state dict, in evaluation mode.
@@ -298,8 +331,12 @@ class DenseDetector(AnchorDetector):
         builder: Builder = BUILDERS[self.builder]
         rows = len(weights.get(builder.last_layer, ()))
         if rows == 0 or rows % builder.rows:
-            problem = f"expected {builder.rows} rows for each class, as {self.builder!r} has them, found {rows}"
-            raise DataError(problem, file=self.weights, field=builder.last_layer)
+            raise DataError(
+                f"expected {builder.rows} rows for each class, as {self.builder!r} has them, "
+                f"found {rows}",
+                file=self.weights,
+                field=builder.last_layer,
+            )
         columns = rows // builder.rows
         check_columns(self.weights, self.classes, columns, optional_background=True)
         network: Any = builder.build(columns)
@@ -318,11 +355,14 @@ class DenseDetector(AnchorDetector):
     @cached_property
     def _header(self) -> Header:
         columns = self.network.head.classification_head.num_classes
-        names = self.class_names()
-        has_background = columns > len(names)
+        classes = self.class_names()
+        background_index = None
+        if columns > len(classes):
+            classes = ("background", *classes)
+            background_index = 0
         return Header(
-            classes=("background", *names) if has_background else names,
-            background_index=0 if has_background else None,
+            classes=classes,
+            background_index=background_index,
             activation="sigmoid",
             score_threshold=self.score_threshold,
             detector=self.identity,
@@ -332,9 +372,9 @@ class DenseDetector(AnchorDetector):
         """See `Detector.header`."""
         return self._header
 
-    def scores(self, answers: Mapping[str, Tensor]) -> Tensor:
+    def scores(self, head_output: Mapping[str, Tensor]) -> Tensor:
         """See `AnchorDetector.scores`."""
-        return scores_of(answers, self._header.background_index)
+        return scores_of(head_output, self._header.background_index)
 
     def anchors_per_level(self, levels: Sequence[Tensor]) -> list[int]:
         """See `AnchorDetector.anchors_per_level`."""
@@ -343,7 +383,6 @@ class DenseDetector(AnchorDetector):
 
     def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
         """See `AnchorDetector.select`."""
-        selection = self.selection()
         return select(
             self.network,
             output.scores,
@@ -351,7 +390,7 @@ class DenseDetector(AnchorDetector):
             output.anchors,
             output.size,
             list(counts),
-            selection,
+            self.selection(),
         )
 
     def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
@@ -370,41 +409,52 @@ class DenseDetector(AnchorDetector):
 class RetinaNet(DenseDetector):
     """torchvision's RetinaNet. Boxes, scores and labels are those of its own forward pass.
 
-    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and
-    its parameters. A checkpoint of farther's trainer says its classes, its architecture and the
-    size of images itself.
+    A box's score is the sigmoid of its class's logit. See `DenseDetector` for the stored columns
+    and the parameters. A checkpoint of farther's trainer has its classes, its architecture and the
+    size of images in its metadata.
 
     Args:
         architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels,
-            its coarsest levels follow the backbone); left out, the one that the weights fit.
+            its coarsest levels follow the backbone); by default, the one that the weights fit.
         classes: For a state dict: its classes, without the background, in the order of its logits.
 
     Raises:
         ParameterError: a state dict is given without its classes, or a checkpoint of farther with
-            one of these.
+            a parameter that is in its metadata.
     """
 
     architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] | None = None
     classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        told = [name for name in TOLD if getattr(self, name) is not None]
         if not describes_itself(self.weights):
             if self.classes is None:
-                problem = "a state dict does not name its classes: list them in its order, without the background"
-                raise ParameterError(f"detector {self.name!r}: parameter 'classes': {problem}")
-        elif told:
-            problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
-            raise ParameterError(f"detector {self.name!r}: parameter {told[0]!r}: {problem}")
+                raise ParameterError(
+                    f"detector {self.name!r}: parameter 'classes': a state dict does not name its "
+                    "classes: list them in its order, without the background"
+                )
+            return
+        for name in IN_CHECKPOINT:
+            if getattr(self, name) is not None:
+                raise ParameterError(
+                    f"detector {self.name!r}: parameter {name!r}: the checkpoint {self.weights} "
+                    "says so itself; remove the parameter"
+                )
 
     @cached_property
     def blueprint(self) -> RetinaNetBlueprint:
-        """Description of the network in a checkpoint of farther; DataError if it is absent or wrong."""
-        return RetinaNetBlueprint.read(self.weights)
+        """Description of the network in a checkpoint of farther.
+
+        Raises:
+            DataError: it is absent or wrong.
+        """
+        return read_retinanet(self.weights)
 
     def class_names(self) -> tuple[str, ...]:
         """See `DenseDetector.class_names`."""
-        return self.blueprint.classes if self.classes is None else self.classes
+        if self.classes is None:
+            return self.blueprint.classes
+        return self.classes
 
     def load(self) -> detection.RetinaNet | detection.FCOS:
         """See `DenseDetector.load`."""
@@ -425,9 +475,10 @@ class RetinaNet(DenseDetector):
 class FCOS(DenseDetector):
     """torchvision's FCOS. Boxes, scores and labels are those of its own forward pass.
 
-    The network also says how near each anchor is to the middle of its object, its centerness, and a
-    box's score is √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the logits
-    alone, which are the class's only. See `DenseDetector` for what is stored and its parameters.
+    The network also predicts the centerness of each anchor, how near it is to the middle of its
+    object. A box's score is √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the
+    stored logits alone, which are those of the classes. See `DenseDetector` for the stored columns
+    and the parameters.
 
     Args:
         nms_iou: See `BoxDetector`; the default is torchvision's.
@@ -441,11 +492,11 @@ class FCOS(DenseDetector):
         return self.fit.builder
 
 
-def scores_of(answers: Mapping[str, Tensor], background: int | None) -> Tensor:
-    """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
-    scores = answers["cls_logits"].sigmoid()
-    if "bbox_ctrness" in answers:
-        scores = torch.sqrt(scores * answers["bbox_ctrness"].sigmoid())
+def scores_of(head_output: Mapping[str, Tensor], background: int | None) -> Tensor:
+    """Scores of all anchors and classes, shape (B, A, K), from the output of the head."""
+    scores = head_output["cls_logits"].sigmoid()
+    if "bbox_ctrness" in head_output:
+        scores = torch.sqrt(scores * head_output["bbox_ctrness"].sigmoid())
     if background is not None:
         scores[..., background] = 0.0
     return scores
@@ -460,24 +511,29 @@ def select(
     counts: list[int],
     selection: BoxSelection,
 ) -> ImageDetections:
-    """Threshold, the best of each level, and non-maximum suppression per class, as torchvision does.
+    """Applies threshold, the limit of candidates per level, and NMS per class, as torchvision does.
 
     Args:
-        scores, deltas, anchors: (A, K), (A, 4) and (A, 4) for an image's A anchors, in pixels of
-            the resized image.
+        network: Decodes the boxes.
+        scores, deltas, anchors: Shapes (A, K), (A, 4) and (A, 4), for an image's A anchors, in
+            pixels of the resized image.
         size: Height and width of the resized image.
         counts: Number of anchors of each level.
+        selection: Which boxes are detections.
     """
     columns = scores.shape[1]
-    chosen, start = [], 0
+    selected_by_level = []
+    first_anchor = 0
     for level in scores.split(counts):
-        flat = level.flatten()
-        above = torch.where(flat > selection.score_threshold)[0]
-        best = flat[above].topk(_topk_min(above, selection.candidates, 0)).indices
-        chosen.append(above[best] + start * columns)
-        start = start + level.shape[0]
-    picked = torch.cat(chosen)
-    rows, labels = picked // columns, picked % columns
+        flat_scores = level.flatten()
+        above = torch.where(flat_scores > selection.score_threshold)[0]
+        count = _topk_min(above, selection.candidates, 0)
+        highest = flat_scores[above].topk(count).indices
+        selected_by_level.append(above[highest] + first_anchor * columns)
+        first_anchor = first_anchor + level.shape[0]
+    selected = torch.cat(selected_by_level)
+    rows = selected // columns
+    labels = selected % columns
     boxes = decode(network, deltas[rows], anchors[rows], size)
     confidence = scores[rows, labels]
     kept = batched_nms(boxes, confidence, labels, selection.iou)[: selection.max_detections]

@@ -1,15 +1,16 @@
-"""Detections in the files that other programs leave: CSV, text, and JSON of several libraries."""
+"""Detections in the files of other programs: CSV, text, and JSON of several libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.formats import Results, files_of, open_results
 from farther.detectors.imported.records import (
@@ -23,21 +24,29 @@ from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import is_folder, regular_file
 
-#: Fields of records that make columns of the regions table of other names.
+#: Field of COCO results of each column of the regions table with another name.
 FIELDS = {"box": "bbox", "label": "category_id"}
+
+
+@plain_dataclass(frozen=True)
+class _OpenedFile:
+    """A file of detections, or a folder with one file per image, and its first file opened."""
+
+    path: Path
+    results: Results
 
 
 @register("detections")
 @dataclass(config=STRICT, kw_only=True)
 class Detections(ImportedClasses):
-    """Detections in any format of `farther.detectors.imported.formats`, which is recognised from the file.
+    """Detections in any format of `farther.detectors.imported.formats`, recognised from the file.
 
     Args:
         weights: A file; a folder of files; or a folder of such folders.
         score_threshold, score_tolerance, last_layer, categories, classes, background_index,
         activation: See
             `ImportedClasses`.
-        fractions: True where boxes are fractions of the image's width and height.
+        fractions: True if boxes are fractions of the image's width and height.
         columns: Names of the columns of text files, by default those of Ultralytics (`class cx cy
             width height score`), or of CSV files without a line of names.
     """
@@ -56,52 +65,79 @@ class Detections(ImportedClasses):
 
     def files(self) -> list[Path]:
         """See `Imported.files`."""
-        described = [one for one in (self.categories, self.last_layer) if isinstance(one, Path)]
-        files = [
-            *(file for source in self.sources() for file in self._files(source.path)),
-            *described,
-        ]
+        files = []
+        for source in self.sources():
+            files += self._files(source.path)
+        optional_files = (self.categories, self.last_layer)
+        files += [file for file in optional_files if isinstance(file, Path)]
         return [regular_file(file) for file in files]
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
-        header, optional = self.header(), None
+        header = self.header()
         labels = self._labels(header)
+        optional: frozenset[str] | None = None
         for file in self._files(source.path):
             for batch in open_results(file, self.columns).batches():
-                place = Place(file, batch.first)
+                location = RowLocation(file, batch.first)
                 try:
-                    rows = checked_records(DETECTIONS, batch.records, batch.first, file)
-                    optional = OPTIONAL_FIELDS & rows[0].keys() if optional is None else optional
-                    check_fields(rows, "image_id", optional, place)
-                    regions = self.checked(
-                        header, columns_of(rows, "image_id", None, labels, place), place
-                    )
+                    records = checked_records(DETECTIONS, batch.records, batch.first, file)
+                    if optional is None:
+                        optional = OPTIONAL_FIELDS & records[0].keys()
+                    check_fields(records, "image_id", optional, location)
+                    columns = columns_of(records, "image_id", None, labels, location)
+                    regions = self.checked(header, columns, location)
                 except DataError as error:
-                    field = FIELDS.get(error.field or "", error.field)
-                    own = batch.fields.get(field or "", field)
-                    raise DataError(error.problem, file=file, row=error.row, field=own) from None
-                yield Placed(regions, place)
+                    raise _with_own_field(error, file, batch.fields) from None
+                yield DetectionBatch(regions, location)
 
     @cached_property
     def _sources(self) -> list[DetectionsSource]:
-        places = [self.weights]
-        if self.weights.is_dir() and not files_of(self.weights):
-            folders = [folder for folder in sorted(self.weights.iterdir()) if is_folder(folder)]
-            places = [folder for folder in folders if files_of(folder)]
-        found: list[tuple[Path, Results]] = []
-        for place in places:
-            opened = [(file, open_results(file, self.columns)) for file in self._files(place)]
-            images = next((results for _, results in opened if results.per_image), None)
-            found += opened if images is None else [(place, images)]
-        if not found:
+        opened_files: list[_OpenedFile] = []
+        for path in self._paths():
+            opened_files += self._open(path)
+        if not opened_files:
             raise DataError(
                 "no detections here: expected files .csv, .json or .txt", file=self.weights
             )
-        return [
-            DetectionsSource(path.stem if len(found) > 1 else "", path, named=results.named)
-            for path, results in found
+        sources = []
+        for opened in opened_files:
+            name = opened.path.stem if len(opened_files) > 1 else ""
+            sources.append(DetectionsSource(name, opened.path, named=opened.results.named))
+        return sources
+
+    def _paths(self) -> list[Path]:
+        """The file, the folder of files, or the folders of such folders."""
+        if not self.weights.is_dir() or files_of(self.weights):
+            return [self.weights]
+        folders = [folder for folder in sorted(self.weights.iterdir()) if is_folder(folder)]
+        return [folder for folder in folders if files_of(folder)]
+
+    def _open(self, path: Path) -> list[_OpenedFile]:
+        """A file, or the files of a folder; the folder itself if it has one file per image."""
+        opened_files = [
+            _OpenedFile(file, open_results(file, self.columns)) for file in self._files(path)
         ]
+        for opened in opened_files:
+            if opened.results.per_image:
+                return [_OpenedFile(path, opened.results)]
+        return opened_files
 
     def _files(self, path: Path) -> list[Path]:
-        return files_of(path) if path.is_dir() else [regular_file(path)]
+        """The file, or the files of a folder."""
+        if path.is_dir():
+            return files_of(path)
+        return [regular_file(path)]
+
+
+def _with_own_field(error: DataError, file: Path, fields: dict[str, str]) -> DataError:
+    """An error with the file's own name of the field.
+
+    Args:
+        error: Names a column of the regions table, or a field of COCO results.
+        file: The file.
+        fields: The file's own name of each field of COCO results.
+    """
+    field = FIELDS.get(error.field or "", error.field)
+    own_field = fields.get(field or "", field)
+    return DataError(error.problem, file=file, row=error.row, field=own_field)

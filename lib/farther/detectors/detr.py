@@ -1,4 +1,4 @@
-"""RT-DETR (Zhao et al. 2024), DETR (Carion et al. 2020) and their relatives in the `transformers` library."""
+"""Detection transformers: DETR (Carion et al. 2020), RT-DETR (Zhao et al. 2024), and others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from farther.detectors.networks.detr import (
 )
 from farther.detectors.networks.detr_inference import replay, unit
 from farther.detectors.networks.replay import GroupedReplay
-from farther.detectors.settings import BoxSelection
+from farther.detectors.settings import BoxSelection, PerQuery
 from farther.registry import STRICT
 from farther.tables import Header
 
@@ -29,14 +29,14 @@ from farther.tables import Header
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
 class Detr(HubDetector, ReplayDetector, LatentDetector):
-    """A detection transformer of the kind that the checkpoint's configuration names (`model_type`).
+    """A detection transformer; its kind is the `model_type` of the checkpoint's configuration.
 
-    Tried: RF-DETR, LW-DETR, DEIMv2, RT-DETR and RT-DETRv2, D-FINE, YOLOS, DETR and Table
+    Tested: RF-DETR, LW-DETR, DEIMv2, RT-DETR and RT-DETRv2, D-FINE, YOLOS, DETR and Table
     Transformer, Conditional, DAB and Deformable DETR, and PP-DocLayoutV3; others are refused by
     name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
-    (`post_process_object_detection`), or those that `predict` of the package rfdetr gives. With a
-    sigmoid (all but DETR, Table Transformer and YOLOS) a query is a detection for each class that
-    it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`,
+    (`post_process_object_detection`), or those of `predict` of the package rfdetr. With a sigmoid
+    (all but DETR, Table Transformer and YOLOS) a query is a detection for each class above the
+    threshold: such rows differ in `score` and `label` and share `box`, `logits`,
     `features` and `latent`. `per_query: one` keeps the best class only.
 
     Logits are the query's own, from the last decoder layer; with a softmax the last column is "no
@@ -54,14 +54,14 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
             another PyTorch file (such as PyTorch Lightning's `.ckpt`), with `config`; or the name
             of a model on the hub (`owner/name`).
         nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
-            is kept. Detection transformers need no suppression: the default, 1, keeps all.
-        per_query: "several" or "one", see above. None takes the protocol's: as transformers does,
+            is kept. Detection transformers need no NMS: the default, 1, keeps all.
+        per_query: "several" or "one", see above. None takes the protocol's: that of transformers,
             or "one" in the published code.
         config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in
             another folder.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's. For
             a file of rfdetr they may be fewer than the rows of its class head, of which the last
-            one means no class.
+            one is not a class.
     """
 
     PLACES = (*HubDetector.PLACES, "config")
@@ -75,17 +75,22 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     @cached_property
     def checkpoint(self) -> DetrCheckpoint:
         """Blueprint and files of the checkpoint; errors as in `find_checkpoint`."""
-        local = {"revision": self.revision, "local_files_only": self.local_files_only}
-        return find_checkpoint(self.weights, self.config, self.classes, **local)  # type: ignore[arg-type]
+        return find_checkpoint(
+            self.weights,
+            self.config,
+            self.classes,
+            revision=self.revision,
+            local_files_only=self.local_files_only,
+        )
 
     def content(self) -> tuple[Path, ...]:
-        """See `Detector.content`: the description's content counts, its folder does not."""
+        """See `Detector.content`."""
         return self.checkpoint.files
 
     @cached_property
     def network(self) -> PreTrainedModel:
         """See `Detector.network`."""
-        network = self.placed(load_network(self.checkpoint))
+        network = self.to_device(load_network(self.checkpoint))
         keep_exact(network)
         return network
 
@@ -97,16 +102,21 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     @cached_property
     def _header(self) -> Header:
         blueprint = self.checkpoint.blueprint
-        columns, background = blueprint.columns()
-        last = class_head(self.network) if blueprint.family.last_layer == "linear" else None
+        classes, background_index = blueprint.columns()
+        weight = None
+        bias = None
+        if blueprint.family.last_layer == "linear":
+            last_layer = class_head(self.network)
+            weight = last_layer.weight.detach().cpu().numpy()
+            bias = last_layer.bias.detach().cpu().numpy()
         return Header(
-            classes=columns,
-            background_index=background,
+            classes=classes,
+            background_index=background_index,
             activation=blueprint.family.activation,
             score_threshold=self.score_threshold,
             detector=self.identity,
-            weight=None if last is None else last.weight.detach().cpu().numpy(),
-            bias=None if last is None else last.bias.detach().cpu().numpy(),
+            weight=weight,
+            bias=bias,
         )
 
     def header(self) -> Header:
@@ -114,24 +124,35 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
         return self._header
 
     def detection(self, prepared: list) -> GroupedReplay:
-        """See `ReplayDetector.detection`: rows are queries; those of RT-DETR and its like are the same proposals."""
-        settings = self.selection(), self.precision, self.stored_columns()
-        found = replay(self.network, self._header, prepared, *settings)
-        found.unit = unit(self.processor).to(self.torch_device())
-        return found
+        """See `ReplayDetector.detection`: rows are queries.
+
+        Those of RT-DETR and its relatives are the same proposals when they are recomputed.
+        """
+        detections = replay(
+            self.network,
+            self._header,
+            prepared,
+            self.selection(),
+            self.precision,
+            self.stored_columns(),
+        )
+        detections.unit = unit(self.processor).to(self.torch_device())
+        return detections
 
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
-        usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
+        default: PerQuery = "one"
+        if self.protocol == "paper":
+            default = self.checkpoint.blueprint.family.per_query
         return BoxSelection(
             self.score_threshold,
             self.nms_iou,
             self.max_detections,
-            self.per_query or usual,
+            self.per_query or default,
             clipped=self.checkpoint.is_rfdetr,
         )
 
     @property
     def assumed(self) -> str:
-        """What the checkpoint does not say and was assumed, in a sentence; empty where nothing was."""
+        """See `Adapter.assumed`."""
         return self.checkpoint.assumed

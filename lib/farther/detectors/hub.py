@@ -28,20 +28,23 @@ from farther.tables.documents import read_json
 from farther.tables.files import inside, is_file, is_present, regular_file
 from farther.tables.header import numbered
 
-CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
+CONFIG = "config.json"
+PROCESSOR = "preprocessor_config.json"
+WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-#: Names of models on the hub, and endings of file names that look like them.
+#: Names of models on the hub.
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+#: Endings of file names that look like names of models.
 FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
-#: Which weights may fail to fit: those of another shape start at random with "class heads".
+#: Weights that may be of another shape: with "class heads" they are initialised at random.
 Tolerated = Literal["nothing", "class heads"]
 
 
 @plain_dataclass(frozen=True)
 class Prepared:
-    """An image as the network takes it.
+    """An image as the input of a network.
 
     Args:
         pixels: Shape (3, H, W), float32.
@@ -55,11 +58,11 @@ class Prepared:
 
 
 def masks(images: Sequence[Prepared], device: torch.device) -> Tensor:
-    """The masks of images of one shape, (B, H, W), on a device; of ones if the processor returns none."""
-    given = [image.mask for image in images if image.mask is not None]
-    if not given:
+    """The masks of images of one shape, (B, H, W), on a device; ones if the processor has none."""
+    image_masks = [image.mask for image in images if image.mask is not None]
+    if not image_masks:
         return torch.ones(len(images), *images[0].pixels.shape[1:], device=device)
-    return torch.stack(given).to(device)
+    return torch.stack(image_masks).to(device)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -80,49 +83,64 @@ class HubDetector(Detector):
     @property
     @abstractmethod
     def processor(self) -> BaseImageProcessor:
-        """The checkpoint's image processor; loaded at first use, then kept.
+        """The checkpoint's image processor, which is loaded at first use.
 
         Raises:
-            DataError, ParameterError: transformers does not know it, or refuses its fields.
+            DataError, ParameterError: it is unknown to transformers, or a field is wrong.
         """
 
     def files(self) -> tuple[Path, ...]:
-        """See `Detector.files`: the list of the shards is one of them, where there is one."""
-        index = self.content()[0].parent / INDEX
-        return (*self.content(), index) if is_file(index) else self.content()
+        """See `Detector.files`: includes the list of the shards, if there is one."""
+        files = self.content()
+        index = files[0].parent / INDEX
+        if is_file(index):
+            return (*files, index)
+        return files
 
     def prepare(self, image: np.ndarray) -> Any:
-        """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
+        """The image after the checkpoint's image processor."""
         with network_errors(self.weights):
             return prepare(self.processor, image)
 
 
 def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
-    """The image (H, W, 3), uint8, resized, rescaled, normalised and padded by its checkpoint's processor."""
+    """An image (H, W, 3), uint8, resized, rescaled, normalised and padded by an image processor."""
     prepared = processor(
         images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt"
     )
-    mask = prepared.get("pixel_mask")
-    return Prepared(prepared["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
+    mask = None
+    if prepared.get("pixel_mask") is not None:
+        mask = prepared["pixel_mask"][0]
+    return Prepared(prepared["pixel_values"][0], mask, image.shape[:2])
 
 
 def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
-    """The image processor of a detector that a `preprocessor_config.json` describes, or that of the package rfdetr.
+    """The image processor that a `preprocessor_config.json` describes, or the package rfdetr's.
+
+    Args:
+        processor: Content of the file.
 
     Raises:
-        ParameterError: it names another kind of processor, or one of its fields is wrong.
+        ParameterError: it is not a processor for detection, or one of its fields is wrong.
     """
-    named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    found: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
-    if named == SquareResizeImageProcessor.__name__:
-        found = SquareResizeImageProcessor
-    elif not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
-        name = processor.get("image_processor_type")
+    type_name = processor.get("image_processor_type")
+    class_name = str(processor.get("image_processor_type", ""))
+    class_name = class_name.removesuffix("Fast").removesuffix("Pil")
+    processor_class: Any = None
+    if class_name == SquareResizeImageProcessor.__name__:
+        processor_class = SquareResizeImageProcessor
+    elif class_name.endswith("ImageProcessor"):
+        processor_class = getattr(transformers, class_name, None)
+        is_class = isinstance(processor_class, type)
+        if not is_class or not hasattr(processor_class, "post_process_object_detection"):
+            processor_class = None
+    if processor_class is None:
         raise ParameterError(
-            f"image_processor_type {name!r} is not one of transformers' processors for detection"
+            f"image_processor_type {type_name!r} is not one of transformers' processors for "
+            "detection"
         )
     try:
-        return found.from_dict(processor)
+        return processor_class.from_dict(processor)
     except Exception as error:  # each processor raises different errors
         raise ParameterError(
             f"transformers refuses the image processor: {str(error).strip()[:400]}"
@@ -131,16 +149,17 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps transformers from writing to the terminal for a while."""
+    """Keeps transformers from writing to the terminal in a block."""
     log = transformers.logging
-    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    level = log.get_verbosity()
+    has_progress_bar = log.is_progress_bar_enabled()
     log.set_verbosity(log.CRITICAL)
     log.disable_progress_bar()
     try:
         yield
     finally:
         log.set_verbosity(level)
-        if bars:
+        if has_progress_bar:
             log.enable_progress_bar()
 
 
@@ -151,9 +170,10 @@ def fetched(
     local_files_only: bool = False,
     more: Sequence[str] = (),
 ) -> Path:
-    """The file or folder `weights`, or the folder that the hub's model of that name was fetched to.
+    """The file or folder `weights`, or the folder of the fetched model of that name on the hub.
 
     Args:
+        weights: A file, a folder, or the name of a model.
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it is already cached.
         more: Names of further files to fetch, if the model has them.
@@ -164,27 +184,30 @@ def fetched(
     name = weights.as_posix()
     if is_present(weights) or not HUB_NAME.fullmatch(name) or weights.suffix in FILES:
         return weights
-    wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
+    patterns = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
     try:
-        found = snapshot_download(
-            name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=patterns, local_files_only=local_files_only
         )
-    except (
-        Exception
-    ) as error:  # no network, no such model, no access, not fetched before: each has its error
+    # No network, no such model, no access, or not cached: the errors have no common base.
+    except Exception as error:
         problem = f"no such file or folder, and no such model on the hub: {first_line(error)}"
         raise DataError(problem, file=name) from None
-    return Path(found)
+    return Path(folder)
 
 
 def folder_of(detector: HubDetector, more: Sequence[str] = ()) -> Path:
-    """The folder of a detector's files, fetched from the hub where it is a name there; see `fetched`.
+    """The folder of a detector's files; a model on the hub is fetched, see `fetched`.
 
     Raises:
         DataError: it is not a folder, or cannot be fetched.
     """
-    settings = {"local_files_only": detector.local_files_only, "more": more}
-    folder = fetched(detector.weights, detector.revision, **settings)  # type: ignore[arg-type]
+    folder = fetched(
+        detector.weights,
+        detector.revision,
+        local_files_only=detector.local_files_only,
+        more=more,
+    )
     if not folder.is_dir():
         problem = "expected a folder as transformers saves it, or the name of a model on the hub"
         raise DataError(problem, file=detector.weights)
@@ -192,24 +215,23 @@ def folder_of(detector: HubDetector, more: Sequence[str] = ()) -> Path:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The one file of weights in a folder, or all its shards."""
+    """The file of weights in a folder, or all its shards."""
     if not is_file(folder / INDEX):
         return (folder / WEIGHTS,)
     index = read_json(folder / INDEX)
-    shards = index.get("weight_map") if isinstance(index, dict) else None
-    if (
-        not isinstance(shards, dict)
-        or not shards
-        or not all(isinstance(name, str) for name in shards.values())
-    ):
+    file_of_weight = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(file_of_weight, dict):
+        file_of_weight = {}
+    names = list(file_of_weight.values())
+    if not names or not all(isinstance(name, str) for name in names):
         raise DataError(
             "expected the file of each weight, by name", file=folder / INDEX, field="weight_map"
         )
-    return tuple(inside(folder, name) for name in sorted(set(shards.values())))
+    return tuple(inside(folder, name) for name in sorted(set(names)))
 
 
 def require(files: Sequence[Path], needed: str) -> None:
-    """Refuses a folder that lacks one of its files; the error says what is needed."""
+    """Refuses a folder that lacks one of its files; `needed` lists them, for the message."""
     for file in files:
         regular_file(file, f"the file does not exist: {needed}")
 
@@ -222,13 +244,20 @@ def read_description(path: Path, most: float = MOST) -> Any:
 
 
 def class_names(path: Path, config: Any) -> list[str]:
-    """The classes that a configuration names, in the order of its logits; a name that comes twice gets its number."""
-    named = config.get("id2label") if isinstance(config, dict) else None
-    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not isinstance(named, dict) or not named or any(number not in named for number in numbers):
+    """The classes of a configuration, in the order of its logits; repeated names get numbers.
+
+    Raises:
+        DataError: the classes are not numbered from 0.
+    """
+    name_by_number = config.get("id2label") if isinstance(config, dict) else None
+    if not isinstance(name_by_number, dict):
+        name_by_number = {}
+    numbers = [str(number) for number in range(len(name_by_number))]
+    if not numbers or not all(number in name_by_number for number in numbers):
         problem = "expected names for the numbers 0, 1, …; give them with the parameter 'classes'"
         raise DataError(problem, file=path, field="id2label")
-    return list(numbered([str(named[number]) for number in numbers]))
+    names = [str(name_by_number[number]) for number in numbers]
+    return list(numbered(names))
 
 
 def load_pretrained(
@@ -244,11 +273,11 @@ def load_pretrained(
 
     Args:
         network_class: Its class, or one of transformers' Auto classes.
-        folder: Where configuration and safetensors are; None where both are `given`, as `config`
-            and `state_dict`.
-        file: Is named in errors.
-        tolerated: "class heads" lets weights whose shape depends on the number of classes or
-            queries start at random.
+        folder: Folder of configuration and safetensors; None if both are `given`, as `config` and
+            `state_dict`.
+        file: The file, for messages.
+        tolerated: With "class heads", weights whose shape depends on the number of classes or
+            queries are initialised at random.
         what: Name of the network in errors; its class by default.
         given: Further arguments of transformers' `from_pretrained`.
 
@@ -274,17 +303,17 @@ def load_pretrained(
         raise DataError(
             f"transformers cannot load this network: {str(error).strip()[:400]}", file=file
         ) from None
-    shapes = {
-        name: f"{name} {tuple(found)} instead of {tuple(to)}"
-        for name, found, to in info["mismatched_keys"]
-    }
+    mismatches = {}
+    for name, stored_shape, shape in info["mismatched_keys"]:
+        mismatches[name] = f"{name} {tuple(stored_shape)} instead of {tuple(shape)}"
     missing = set(info["missing_keys"])
     if tolerated == "class heads":
-        missing, shapes = missing - set(shapes), {}
+        missing -= mismatches.keys()
+        mismatches = {}
     problems = {
         "missing": sorted(missing),
         "unexpected": sorted(info["unexpected_keys"]),
-        "of another shape": sorted(shapes.values()),
+        "of another shape": sorted(mismatches.values()),
         "in error": [str(error) for error in info.get("error_msgs", [])],
     }
     refuse_misfit(file, what or type(network).__name__, problems)

@@ -1,9 +1,9 @@
-"""Inference: a detector over all images of a table or of a benchmark's splits, into regions folders."""
+"""Inference: runs a detector over the images of a table, or of a benchmark's splits."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.settings import ProposalSelection
-from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
+from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed, key_of, record_path
@@ -26,33 +26,25 @@ if TYPE_CHECKING:
 
 #: Parameters of inference: those of the engine.
 InferenceParams = StreamParams
-#: The ID split that methods learn from.
+#: The ID split that methods are fitted to.
 TRAINING = "train"
-#: The record of the proposals that the network gives; that of imported ones has the name of their
-#: source.
+#: Name of the record of the network's proposals; imported ones have records named by their source.
 NETWORK_RECORD = ".network.json"
 
 
 @dataclass(frozen=True)
-class Detection(Model):
-    """A detector as a model of the engine.
+class DetectorModel(Model):
+    """A detector as a model of the engine that streams images.
 
     Args:
         detector: The detector.
-        header: Of its regions.
-        wanted: Selections of proposals, by name, each of which gives a further table.
+        header: Header of its regions.
+        selections: Selections of proposals, by name; each gives a further table.
     """
 
     detector: Detector
     header: Header
-    wanted: Mapping[str, ProposalSelection] = field(default_factory=dict, kw_only=True)
-
-    @classmethod
-    def of(
-        cls, detector: Detector, wanted: Mapping[str, ProposalSelection] | None = None
-    ) -> Detection:
-        """The model of a detector, whose checkpoint is read for its header."""
-        return cls(detector, detector.header(), wanted=wanted or {})
+    selections: Mapping[str, ProposalSelection] = field(default_factory=dict, kw_only=True)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -85,25 +77,40 @@ class Detection(Model):
         return self.detector.forward(prepared, image_ids)
 
     def forward_all(self, prepared: list, image_ids: list[str]) -> tuple[Regions, ...]:
-        """See `Model.forward_all`: the regions, and a table for each selection of proposals."""
-        if not self.wanted:
+        """The regions, and one table per selection of proposals; see `Model.forward_all`."""
+        if not self.selections:
             return (self.forward(prepared, image_ids),)
-        return self.detector.forward_proposals(prepared, image_ids, self.wanted)
-
-    def empties(self) -> tuple[Regions, ...]:
-        """See `Model.empties`."""
-        return (
-            self.empty(),
-            *(Regions.empty(self.detector.proposals_header(of)) for of in self.wanted.values()),
-        )
+        return self.detector.forward_proposals(prepared, image_ids, self.selections)
 
     def empty(self) -> Regions:
         """See `Model.empty`."""
         return Regions.empty(self.header)
 
+    def empties(self) -> tuple[Regions, ...]:
+        """See `Model.empties`."""
+        headers = [self.header]
+        for selection in self.selections.values():
+            headers += [self.detector.proposals_header(selection)]
+        return tuple(Regions.empty(header) for header in headers)
+
     def finish(self, table: Table, rows: np.ndarray) -> Table:
-        """Numbers the regions by image and rank, so that numbers depend neither on batches nor on resuming."""
+        """Numbers the regions by image and rank: they depend neither on batches nor on resuming."""
         return table.with_columns(region_id=region_ids(rows, table.frame["image_id"]))
+
+
+@dataclass(frozen=True)
+class ProposalOutput:
+    """A regions folder of proposals that is written together with the regions.
+
+    Args:
+        name: Name of the kind of proposals.
+        selection: Which candidates are proposals.
+        folder: The folder that is written.
+    """
+
+    name: str
+    selection: ProposalSelection
+    folder: Path
 
 
 def infer(
@@ -114,131 +121,167 @@ def infer(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    proposals: Mapping[str, tuple[ProposalSelection, Path]] | None = None,
+    proposals: Sequence[ProposalOutput] = (),
     progress: bool = True,
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
 
-    See `farther.images.stream.stream` for the order of rows, images that cannot be used, and
-    resuming. `region_id` is the image's row × 65,536 + the region's rank within the image.
+    See `farther.images.stream.stream` for the order of rows, unusable images, and resuming.
+    `region_id` is the image's row × 65,536 + the region's rank within the image.
 
     Args:
         detector: Yields the regions.
         images: The images.
         roots: Folder of each dataset that the table names.
-        out: The regions folder to be; it is replaced when all is done.
+        out: The regions folder to write; it is replaced when all shards are written.
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
-        proposals: Selections of proposals that are written in the same pass, by name, and the
-            folder of each.
+        proposals: Proposals of the same forward pass that are written, too.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
         ParameterError, DataError, FartherError: see `farther.images.stream.stream`.
     """
-    params, proposals, work = params or InferenceParams(), proposals or {}, Path(work)
-    model = Detection.of(detector, {name: selection for name, (selection, _) in proposals.items()})
+    params = params or InferenceParams()
+    work = Path(work)
+    selections = {output.name: output.selection for output in proposals}
+    model = DetectorModel(detector, detector.header(), selections=selections)
     key = cache_key(model, images, params)
-    writer = RegionsWriter(out, model.header, work / "regions" if proposals else work, key)
-    beside = [
-        RegionsWriter(
-            to,
-            detector.proposals_header(selection),
-            work / f"of {name}",
-            proposals_key(key, selection),
+    regions_work = work / "regions" if proposals else work
+    writer = RegionsWriter(out, model.header, regions_work, key)
+
+    proposal_writers = []
+    for output in proposals:
+        header = detector.proposals_header(output.selection)
+        output_key = proposals_key(key, output.selection)
+        proposal_writers.append(
+            RegionsWriter(output.folder, header, work / f"of {output.name}", output_key)
         )
-        for name, (selection, to) in proposals.items()
-    ]
-    stream(model, images, roots, writer, params, beside=beside, progress=progress)
+
+    stream(
+        model, images, roots, writer, params, further_writers=proposal_writers, progress=progress
+    )
     return RegionsFolder(out)
 
 
 def proposals_key(key: str, selection: ProposalSelection) -> str:
-    """Cache key of a folder of proposals, from that of the regions of the same pass."""
+    """Cache key of a folder of proposals, from that of the regions of the same forward pass."""
     return key_of([], {"regions": key, "selection": asdict(selection)})
 
 
 def network_record(folder: str | Path) -> Path:
-    """The record of the proposals that the network of a run gives.
+    """Path of the record of the proposals that the network of a run yields.
 
     Args:
-        folder: The folder of the run's proposals. Imported ones have records of their own, by the
-            names of their sources.
+        folder: The folder of the run's proposals.
     """
     return record_path(folder).with_suffix("") / NETWORK_RECORD
 
 
+@dataclass(frozen=True)
+class _ProposalItem:
+    """Proposals of one kind in one split, an item of `ProposalFolders`."""
+
+    kind: str
+    split: str
+    selection: ProposalSelection
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The item's name, which is its path in the folder."""
+        return f"{self.kind}/{self.split}"
+
+
 class ProposalFolders:
-    """The proposals of a run: `<name>/<split>` is a regions folder, written in the pass that writes the regions.
+    """The proposals of a run's network; `<name>/<split>` is a regions folder.
+
+    They are written by the forward pass that writes the regions.
 
     Args:
         out: The folder.
-        wanted: Selections of proposals, by name; None for those that are imported into the folder.
-        keys: Cache key of the regions of each split. Methods learn from the detections in training
-            images, but nothing does from their proposals: that split has none.
+        selections: Selections of proposals, by name; None for those that are imported into the
+            folder.
+        keys: Cache key of the regions of each split. The training split has no proposals: methods
+            are fitted to the detections in its images, but nothing is fitted to proposals.
     """
 
     def __init__(
         self,
         out: str | Path,
-        wanted: Mapping[str, ProposalSelection | None],
+        selections: Mapping[str, ProposalSelection | None],
         keys: Mapping[str, str],
     ):
-        record = network_record(out)
-        self._kept = Keyed(out, record)
-        self._wanted = {
-            name: selection for name, selection in wanted.items() if selection is not None
-        }
-        self._keys = {
-            f"{name}/{split}": proposals_key(key, selection)
-            for split, key in keys.items()
-            if split != TRAINING
-            for name, selection in self._wanted.items()
-        }
-        with disk_errors(out):
-            Path(out).mkdir(parents=True, exist_ok=True)
-        imported = wanted.keys() - self._wanted.keys()
-        self._kept.keep_only([*self._keys, *imported])
-        for file in record.parent.glob("*.json"):
-            if file != record and file.stem not in imported:
+        self._folder = Path(out)
+        self._record = network_record(out)
+        self._keyed = Keyed(out, self._record)
+        self._imported = set[str]()
+        self._items: list[_ProposalItem] = []
+        for kind, selection in selections.items():
+            if selection is None:
+                self._imported.add(kind)
+                continue
+            for split, key in keys.items():
+                if split != TRAINING:
+                    item_key = proposals_key(key, selection)
+                    self._items.append(_ProposalItem(kind, split, selection, item_key))
+
+    def delete_removed(self) -> None:
+        """Deletes proposals that are no longer selected, and the records of those once imported."""
+        with disk_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        names = [item.name for item in self._items]
+        self._keyed.keep_only([*names, *self._imported])
+        for file in self._record.parent.glob("*.json"):
+            if file != self._record and file.stem not in self._imported:
                 file.unlink()
 
-    def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:
-        """Selection and folder of each kind of proposals in a split, by name."""
-        named = ((name, f"{name}/{split}", selection) for name, selection in self._wanted.items())
-        return {
-            name: (selection, self._kept.path(item))
-            for name, item, selection in named
-            if item in self._keys
-        }
+    def outputs(self, split: str) -> list[ProposalOutput]:
+        """What inference must write beside the regions of a split."""
+        outputs = []
+        for item in self._in_split(split):
+            folder = self._keyed.path(item.name)
+            outputs.append(ProposalOutput(item.kind, item.selection, folder))
+        return outputs
 
     def record(self, split: str) -> None:
-        """The folders of a split were written."""
-        for name in self.of(split):
-            self._kept.record(f"{name}/{split}", self._keys[f"{name}/{split}"])
+        """Records that the folders of a split were written."""
+        for item in self._in_split(split):
+            self._keyed.record(item.name, item.key)
 
     def are_current(self, split: str) -> bool:
-        """True if no folder of a split has to be made again."""
-        items = [f"{name}/{split}" for name in self.of(split)]
-        return all(self._kept.is_current(item, self._keys[item]) for item in items)
+        """True if no folder of a split must be computed."""
+        return all(self._is_current(item) for item in self._in_split(split))
 
-    def copy(self) -> None:
-        """Copies those of splits with the same images as another, whose pass they share."""
-        for item, key in self._keys.items():
-            if not self._kept.is_current(item, key):
-                same = next(
-                    o for o, k in self._keys.items() if k == key and self._kept.is_current(o, k)
-                )
-                with self._kept.make(item, key) as to:
-                    shutil.copytree(self._kept.path(same), to)
+    def copy_shared(self) -> None:
+        """Copies the folders of splits that have the same images as another split."""
+        for item in self._items:
+            if self._is_current(item):
+                continue
+            source = self._current_with_key(item.key)
+            with self._keyed.make(item.name, item.key) as folder:
+                shutil.copytree(self._keyed.path(source.name), folder)
 
-    def rename(self, detector: Detector, classes: Names | None) -> None:
-        """Stores them with other names of classes, as `RegionsFolder.renamed` does."""
-        for item in self._keys:
-            selection = self._wanted[item.partition("/")[0]]
-            rename_classes(
-                self._kept, [item], renamed(detector.proposals_header(selection), classes)
-            )
+    def rename_classes(self, detector: Detector, classes: Names | None) -> None:
+        """Stores them with other names of classes; see `RegionsFolder.renamed`."""
+        for item in self._items:
+            header = renamed(detector.proposals_header(item.selection), classes)
+            rename_classes(self._keyed, [item.name], header)
+
+    def _in_split(self, split: str) -> list[_ProposalItem]:
+        """The items of a split."""
+        return [item for item in self._items if item.split == split]
+
+    def _is_current(self, item: _ProposalItem) -> bool:
+        """True if an item was written under its key."""
+        return self._keyed.is_current(item.name, item.key)
+
+    def _current_with_key(self, key: str) -> _ProposalItem:
+        """The first current item with a key."""
+        for item in self._items:
+            if item.key == key and self._is_current(item):
+                return item
+        raise KeyError(key)
 
 
 def infer_splits(
@@ -267,7 +310,7 @@ def infer_splits(
         params: How to stream the images.
         classes: Other names of the detector's classes, see
             `farther.detectors.known_classes.renamed`.
-        proposals: Folder of the proposals, and their selections, by name; see `ProposalFolders`.
+        proposals: Folder of the proposals, and their selections by name; see `ProposalFolders`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
 
@@ -278,34 +321,46 @@ def infer_splits(
         DataError: the folder has no splits; see also `infer`.
     """
     params = params or InferenceParams()
-    tables, model = read_splits(splits), Detection.of(detector)
+    images_by_split = read_splits(splits)
+    model = DetectorModel(detector, detector.header())
     header = renamed(model.header, classes)
-    keys = {split: cache_key(model, images, params) for split, images in tables.items()}
-    beside = None if proposals is None else ProposalFolders(*proposals, keys)
+    keys = {}
+    for split, images in images_by_split.items():
+        keys[split] = cache_key(model, images, params)
 
-    def make(split: str, to: Path, unfinished: Path) -> str:
-        into = {} if beside is None else beside.of(split)
-        made = infer(
-            detector,
-            tables[split],
-            roots,
-            to,
-            unfinished,
-            params,
-            proposals=into,
-            progress=progress,
-        )
-        if beside is not None:
-            beside.record(split)
-        info = made.info
-        return (
-            f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
-        )
+    proposal_folders = None
+    if proposals is not None:
+        proposal_folders = ProposalFolders(*proposals, keys)
+        proposal_folders.delete_removed()
 
-    is_current = None if beside is None else beside.are_current
-    folders = update_splits(keys, out, work, make, log, is_current)
-    if beside is not None:
-        beside.copy()
-        beside.rename(detector, classes)
-    # Names are no part of the keys: a changed mapping does not run the detector again.
-    return rename_classes(folders, list(keys), header)
+    folders = SplitFolders(out, work, keys, log)
+    is_current = None if proposal_folders is None else proposal_folders.are_current
+    for split in folders.outdated(is_current):
+        with folders.make(split) as folder:
+            regions = infer(
+                detector,
+                images_by_split[split],
+                roots,
+                folder,
+                Path(work) / split,
+                params,
+                proposals=() if proposal_folders is None else proposal_folders.outputs(split),
+                progress=progress,
+            )
+            if proposal_folders is not None:
+                proposal_folders.record(split)
+            summary = _summary(regions)
+        log(f"{split}: {summary}")
+
+    if proposal_folders is not None:
+        proposal_folders.copy_shared()
+        proposal_folders.rename_classes(detector, classes)
+    # Names are not part of the keys: a changed mapping does not run the detector again.
+    return folders.rename_classes(header)
+
+
+def _summary(regions: RegionsFolder) -> str:
+    """Numbers of images, regions and failures of a regions folder."""
+    info = regions.info
+    failures = len(info["failures"])
+    return f"{info['images']} images, {info['regions']} regions, {failures} failures"

@@ -1,4 +1,4 @@
-"""No network: each image is one region of the only class, for scores of whole images that were made elsewhere."""
+"""A detector without a network: each image is one region, for image scores of other programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from farther.tables import Header, Regions
 @register("one_class")
 @dataclass(config=STRICT, kw_only=True)
 class OneClass(Detector):
-    """Each image is one region as large as the image, of the only class, with score 1. No network runs.
+    """Each image is one region of the image's size, of the only class, with score 1.
 
-    For benchmarks whose images have no classes, such as those of anomaly detection
-    (`farther.datasets.mvtec`): methods that another program ran give a score per image, which the
+    No network runs. For benchmarks whose images have no classes, such as those of anomaly detection
+    (`farther.datasets.mvtec`): methods of another program yield one score per image, which the
     method `imported` reads. The only logit is 0; there are no features.
 
     Args:

@@ -1,4 +1,4 @@
-"""Detection graphs in ONNX, as detectors' own packages export them, run by ONNX Runtime."""
+"""Detection graphs in ONNX, exported by detectors' own packages and run by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchvision.ops import batched_nms
 
 from farther.cores import count_cores
 from farther.detectors.base import Count, Detector, Fraction, register
-from farther.detectors.networks.onnx_graph import GraphDescription, external_files, shown
+from farther.detectors.networks.onnx_graph import Graph, Port, external_files, shown
 from farther.detectors.networks.onnx_input import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -53,11 +53,11 @@ from farther.tables import Header, Regions
 from farther.tables.files import inside, regular_file
 
 Positive = Annotated[float, Field(gt=0)]
-#: Candidates that take part in the suppression, the best ones, as in Ultralytics.
+#: Number of candidates, the best, that take part in NMS, as in Ultralytics.
 CANDIDATES = 30_000
-#: Pixels of the longer side of YOLO's inputs that vary, where the metadata do not say.
+#: Length of the longer side of YOLO's dynamic inputs, if it is not in the metadata.
 YOLO_SIZE = 640
-#: Shorter side of the input of Detectron2's graphs that varies.
+#: Length of the shorter side of dynamic inputs of Detectron2's graphs.
 DETECTRON2_SIZE = 800
 #: Part of the names of the nodes of DEIMv2 whose backbone is DINOv3.
 DINOV3 = "dinov3"
@@ -65,11 +65,11 @@ DINOV3 = "dinov3"
 
 @plain_dataclass(frozen=True)
 class PreparedImage:
-    """An image as the graph takes it.
+    """An image as the input of the graph.
 
     Args:
         pixels: float32 ndarray of shape (3, H', W').
-        placement: Where the image is in it.
+        placement: Place of the image in it.
     """
 
     pixels: np.ndarray
@@ -85,7 +85,7 @@ class Detections:
         scores: float32 tensor of shape (N,).
         labels: int64 tensor of shape (N,).
         rows: int64 tensor of shape (N,): their rows among the graph's candidates.
-        logits: float32 tensor of shape (N, K); None where the graph has none.
+        logits: float32 tensor of shape (N, K); None if the graph has none.
     """
 
     boxes: Tensor
@@ -98,30 +98,34 @@ class Detections:
 @register("onnx")
 @dataclass(config=STRICT, kw_only=True)
 class Onnx(Detector):
-    """A detection graph, one image at a time.
+    """A detection graph, run on one image at a time.
 
-    | layout | exported by | outputs | logits |
-    | --- | --- | --- | --- |
-    | `yolo` | Ultralytics | (1, 4 + K, A), suppressed here as `predict` does | inverse sigmoid of its scores |
-    | `yolo_nms` | Ultralytics with `nms=True`, or heads without need of it | (1, N, 6) | none |
-    | `yolov5` | YOLOv5, YOLOv7 with `--grid` | (1, A, 5 + K); score = objectness · class | of the class |
-    | `yolov7_nms` | YOLOv7 with `--grid --end2end --max-wh` | (N, 7) | none |
-    | `yolox` | YOLOX, with or without decoding | (1, A, 5 + K); score = objectness · class | of the class |
-    | `torchvision` | torchvision | boxes (N, 4), labels (N,) with background 0, scores (N,) | none |
-    | `detectron2` | Detectron2's tracing | boxes (N, 4), classes, scores, the image's size | none |
-    | `detr` | transformers | logits (1, Q, C), pred_boxes (1, Q, 4); a sigmoid, or with a column more
-      than classes a softmax with "no object" last | the graph's |
-    | `rfdetr` | RF-DETR | dets (1, Q, 4), labels (1, Q, C); a sigmoid, without a last column beyond
-      the classes | the graph's |
-    | `dfine` | D-FINE, DEIM, RT-DETR's own code | labels, boxes, scores (1, N); the input
-      orig_target_sizes | none |
-    | `mmdeploy` | MMDeploy | dets (1, N, 5), labels (1, N) | none |
+    Layouts, with their exporters and outputs:
 
-    The layout follows from names, shapes and metadata of inputs and outputs. Images are prepared as
-    the exporter's own code does; sizes, mean and std of transformers' `preprocessor_config.json`
-    and MMDeploy's `pipeline.json` beside the graph are used, and a graph that begins with a
-    normalisation, or takes 8-bit pixels, is given pixels without. The parameters override each of
-    these. A probability that float32 rounds to 1 has the logit of 1 − 2⁻²⁴, 16.6.
+    - `yolo`: Ultralytics; (1, 4 + K, A). NMS is applied as in `predict`. Logits are the inverse
+      sigmoid of the scores.
+    - `yolo_nms`: Ultralytics with `nms=True`, or heads that do not need it; (1, N, 6). No logits.
+    - `yolov5`: YOLOv5, and YOLOv7 with `--grid`; (1, A, 5 + K). The score is objectness · class
+      score; logits are those of the class scores.
+    - `yolov7_nms`: YOLOv7 with `--grid --end2end --max-wh`; (N, 7). No logits.
+    - `yolox`: YOLOX, with or without decoding; (1, A, 5 + K). Score and logits as in `yolov5`.
+    - `torchvision`: boxes (N, 4), labels (N,) with background 0, scores (N,). No logits.
+    - `detectron2`: Detectron2's tracing; boxes (N, 4), classes, scores, the image's size. No
+      logits.
+    - `detr`: transformers; logits (1, Q, C) and pred_boxes (1, Q, 4). Logits are the graph's: of a
+      sigmoid, or with one more column than classes of a softmax with "no object" last.
+    - `rfdetr`: RF-DETR; dets (1, Q, 4) and labels (1, Q, C). Logits are the graph's, of a sigmoid,
+      without a last column beyond the classes.
+    - `dfine`: D-FINE, DEIM, RT-DETR's own code; labels, boxes and scores (1, N), with the input
+      orig_target_sizes. No logits.
+    - `mmdeploy`: MMDeploy; dets (1, N, 5) and labels (1, N). No logits.
+
+    The layout is recognised from names, shapes and metadata of inputs and outputs. Images are
+    prepared as in the exporter's own code; sizes, mean and std of transformers'
+    `preprocessor_config.json` and MMDeploy's `pipeline.json` beside the graph are used, and a graph
+    that begins with a normalisation, or has 8-bit pixels as input, gets pixels that are not
+    normalised. The parameters override each of these. A probability that float32 rounds to 1 has
+    the logit of 1 − 2⁻²⁴, 16.6.
 
     The graph is data: operators that ONNX Runtime does not have, and files of weights outside of
     its folder, are refused.
@@ -132,14 +136,14 @@ class Onnx(Detector):
         max_detections: Largest number of detections per image; the best are kept.
         nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
             is kept. None is that of the exporter's own code: 0.7 for `yolo`, 0.45 for `yolov5`,
-            0.65 for `yolox`, and no suppression for the others.
+            0.65 for `yolox`, and no NMS for the others.
         layout: See above; None recognises it.
         classes: Names of the classes, in the graph's order, without a background.
-        size: Pixels of the input of graphs that take several: its longer side, or height and width;
-            for `detectron2` the shorter side.
+        size: Size in pixels of a dynamic input: its longer side, or height and width; for
+            `detectron2` the shorter side.
         resize: "letterbox" keeps the shape and pads both sides, "letterbox_corner" pads right and
             below, "shortest_edge" keeps the shape without padding, "stretch" scales both sides,
-            "none" leaves the image. None is as the exporter's own code does.
+            "none" leaves the image unchanged. None is the way of the exporter's own code.
         interpolation: "opencv", "pillow" (antialiased) or "torch"; all bilinear.
         padding: Value of padded pixels, between 0 and 255.
         channels: "rgb" or "bgr".
@@ -150,7 +154,7 @@ class Onnx(Detector):
             D) or (1, D, A).
 
     Raises:
-        DataError: the file is damaged, or its outputs are of no layout; says what they are.
+        DataError: the file is damaged, or its outputs are not those of a layout; lists them.
     """
 
     score_threshold: Fraction = 0.05
@@ -186,12 +190,13 @@ class Onnx(Detector):
         if not unknown:
             return f"ONNX Runtime refuses the graph: {first_line(error)}"
         return (
-            f"the graph has operators that ONNX Runtime does not have: {', '.join(unknown)}. They are "
-            "of the program that it was exported for, such as TensorRT: export it for ONNX Runtime, "
-            "without NMS or with that of ONNX (MMDeploy: a configuration *_onnxruntime_*)"
+            f"the graph has operators that ONNX Runtime does not have: {', '.join(unknown)}. They "
+            "are of the program that it was exported for, such as TensorRT: export it for ONNX "
+            "Runtime, without NMS or with that of ONNX (MMDeploy: a configuration *_onnxruntime_*)"
         )
 
     def _providers(self) -> list[str]:
+        """ONNX Runtime's execution providers, in order of preference."""
         available = onnxruntime.get_available_providers()
         if self.device != "cpu" and "CUDAExecutionProvider" in available:
             return ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -203,13 +208,16 @@ class Onnx(Detector):
 
     @cached_property
     def _model(self) -> onnx.ModelProto:
-        """The graph without weights that lie in other files."""
+        """The graph, without weights in other files."""
         file = regular_file(self.weights, "the checkpoint does not exist")
         try:
             model = onnx.load_model(file, load_external_data=False)
         except Exception as error:  # protobuf's own types
-            problem = f"not an ONNX graph, or a damaged one: {first_line(error)}"
-            raise DataError(f"{problem}. Copy or export it again", file=file) from None
+            raise DataError(
+                f"not an ONNX graph, or a damaged one: {first_line(error)}. Copy or export it "
+                "again",
+                file=file,
+            ) from None
         if not model.graph.node:
             raise DataError("not an ONNX graph, or an empty one: it has no operators", file=file)
         return model
@@ -230,7 +238,10 @@ class Onnx(Detector):
             DataError: one is absent.
         """
         files = []
-        problem = f"does not exist, but {self.weights.name} has its weights there: copy it beside the graph"
+        problem = (
+            f"does not exist, but {self.weights.name} has its weights there: copy it beside the "
+            "graph"
+        )
         for name in external_files(self._model):
             file = inside(self.weights.parent, name)
             files.append(regular_file(file, problem))
@@ -256,14 +267,13 @@ class Onnx(Detector):
         try:
             return recognise_layout(self.graph, self.layout, self.features)
         except DataError:
-            sides = [side for port in self.graph.outputs.values() for side in port.shape[1:]]
-            if None not in sides and all(port.shape for port in self.graph.outputs.values()):
+            if all(_is_fixed(port) for port in self.graph.outputs.values()):
                 raise
         return recognise_layout(self._measured, self.layout, self.features)
 
     @cached_property
-    def _measured(self) -> GraphDescription:
-        """The graph with the sides that its outputs have for a black image.
+    def _measured(self) -> Graph:
+        """The graph with the shapes of its outputs for a black image.
 
         Raises:
             DataError: ONNX Runtime refuses the graph, or the image.
@@ -273,16 +283,18 @@ class Onnx(Detector):
         fixed_height, fixed_width = self.graph.size
         canvas = (fixed_height or height, fixed_width or width)
         placement = Placement(canvas, canvas, (1.0, 1.0))
-        answer = self._run(PreparedImage(np.zeros((3, *canvas), dtype=np.float32), placement))
-        return self.graph.measured(canvas, {name: value.shape for name, value in answer.items()})
+        black_image = np.zeros((3, *canvas), dtype=np.float32)
+        outputs = self._run(PreparedImage(black_image, placement))
+        return self.graph.measured(canvas, {name: value.shape for name, value in outputs.items()})
 
     @property
     def _layout(self) -> Layout:
+        """The layout of the outputs."""
         return self._recognised.layout
 
     @cached_property
     def _settings(self) -> Settings:
-        """What the files beside the graph say; errors as in `read_sidecars`."""
+        """Settings in the files beside the graph; errors as in `read_sidecars`."""
         return read_sidecars(self.weights, self._layout.name, self._layout.preprocessing)
 
     @cached_property
@@ -290,19 +302,19 @@ class Onnx(Detector):
         """The classes: the parameter, or those of the metadata or of the files beside the graph.
 
         Raises:
-            ParameterError: none has them.
+            ParameterError: they are in none of these.
             DataError: the graph is of another task than detection.
         """
         names = self._names()
         if names is None:
             raise ParameterError(
-                f"detector {self.name!r}: parameter 'classes': the graph does not name its classes: "
-                "list them in its order, without a background"
+                f"detector {self.name!r}: parameter 'classes': the graph does not name its "
+                "classes: list them in its order, without a background"
             )
         return names
 
     def _names(self) -> tuple[str, ...] | None:
-        """Names of the classes; None where nothing gives them.
+        """Names of the classes; None if they are unknown.
 
         Raises:
             DataError: the graph is of another task than detection.
@@ -314,24 +326,24 @@ class Onnx(Detector):
 
     @property
     def names_classes(self) -> bool:
-        """Whether the classes are known; errors as in `known_classes`."""
+        """True if the classes are known; errors as in `known_classes`."""
         return self._names() is not None
 
     @property
     def lacks_size(self) -> bool:
-        """Whether the input varies, and nothing gives its size."""
+        """True if the input is dynamic and its size is unknown."""
         if self.graph.fixed_size is not None or self._resize == "none":
             return False
         return self._given_size() is None
 
     @cached_property
     def columns(self) -> int | None:
-        """Columns of the logits: classes, and "no object" where there is one.
+        """Number of columns of the logits: classes, and "no object" if there is one.
 
-        None for graphs that give no logits.
+        None for graphs without logits.
 
         Raises:
-            DataError: the graph has another number of columns than classes are named.
+            DataError: the number of columns differs from that of the classes.
         """
         layout = self._layout
         if not layout.has_logits:
@@ -349,18 +361,21 @@ class Onnx(Detector):
             expected.append(classes + 1)
         if count is not None and count not in expected:
             names = ", ".join(self.known_classes[:5])
+            if classes > 5:
+                names += ", …"
             raise DataError(
-                f"{classes} classes are named ({names}{', …' if classes > 5 else ''}), but the graph "
-                f"scores {count}: its output is {port}. List them with the parameter 'classes', in "
-                "the graph's order",
+                f"{classes} classes are named ({names}), but the graph scores {count}: its output "
+                f"is {port}. List them with the parameter 'classes', in the graph's order",
                 file=self.weights,
                 field="classes",
             )
-        return classes if layout.name == "rfdetr" else count
+        if layout.name == "rfdetr":
+            return classes
+        return count
 
     @property
     def _has_no_object(self) -> bool:
-        """Whether the last column of the logits is "no object", with a softmax."""
+        """True if the last column of the logits is "no object", with a softmax."""
         return self.columns is not None and self.columns > len(self.known_classes)
 
     @cached_property
@@ -390,7 +405,7 @@ class Onnx(Detector):
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
-        """How images become the input: the exporter's way, with what the graph and the parameters say.
+        """Preprocessing of images: the exporter's, changed by the graph and the parameters.
 
         Raises:
             ParameterError: a mean is outside of the pixels' range.
@@ -413,7 +428,7 @@ class Onnx(Detector):
 
     @property
     def _resize(self) -> Resize:
-        """How images are resized: the parameter, or the exporter's way for an input that is fixed or varies."""
+        """How images are resized: the parameter, or the exporter's way for this input."""
         if self.resize is not None:
             return self.resize
         if self.graph.fixed_size is None:
@@ -426,23 +441,22 @@ class Onnx(Detector):
         return self._settings.preprocessing.resize
 
     def _overridden(self, preprocessing: Preprocessing) -> Preprocessing:
-        """The preprocessing with the parameters that are given.
+        """The preprocessing, overridden by the parameters.
 
         Raises:
             ParameterError: a mean is outside of the pixels' range.
         """
-        given = {}
-        names = ("interpolation", "padding", "channels", "pixel_range", "mean", "std")
-        for name in names:
+        params = {}
+        for name in ("interpolation", "padding", "channels", "pixel_range", "mean", "std"):
             value = getattr(self, name)
             if value is not None:
-                given[name] = value
-        if self.pixel_range not in (None, preprocessing.pixel_range):
-            # Mean and std of the exporter are of the other range.
+                params[name] = value
+        if self.pixel_range is not None and self.pixel_range != preprocessing.pixel_range:
+            # The exporter's mean and std are for the other range.
             factor = self.pixel_range / preprocessing.pixel_range
-            given.setdefault("mean", tuple(value * factor for value in preprocessing.mean))
-            given.setdefault("std", tuple(value * factor for value in preprocessing.std))
-        preprocessing = replace(preprocessing, **given)
+            params.setdefault("mean", tuple(value * factor for value in preprocessing.mean))
+            params.setdefault("std", tuple(value * factor for value in preprocessing.std))
+        preprocessing = replace(preprocessing, **params)
         largest = max(abs(value) for value in preprocessing.mean)
         if self.mean is not None and largest > preprocessing.pixel_range + 2:
             raise ParameterError(
@@ -452,10 +466,10 @@ class Onnx(Detector):
         return preprocessing
 
     def _is_normalised_as_imagenet(self) -> bool:
-        """Whether networks of this kind are given pixels with ImageNet's mean and std.
+        """True if the input of this kind of network is normalised by ImageNet's mean and std.
 
-        These are transformers' DETRs with "no object", and DEIMv2 on DINOv3. RT-DETR and D-FINE are
-        given pixels between 0 and 1.
+        These are transformers' DETRs with "no object", and DEIMv2 on DINOv3. The input of RT-DETR
+        and D-FINE is pixels between 0 and 1.
         """
         if self._layout.name == "detr":
             return self._has_no_object
@@ -465,10 +479,10 @@ class Onnx(Detector):
 
     @cached_property
     def _canvas(self) -> Canvas | None:
-        """Size of the input; None where images are left as they are.
+        """Size of the input; None if images are not resized.
 
         Raises:
-            ParameterError: the input varies, and nothing gives its size.
+            ParameterError: the input is dynamic, and its size is unknown.
         """
         if self.preprocessing.resize == "none":
             return None
@@ -480,7 +494,7 @@ class Onnx(Detector):
         return Canvas(fixed_height or height, fixed_width or width, varies=True)
 
     def _varying_size(self) -> tuple[int, int]:
-        """Height and width of an input that varies; errors as in `_canvas`."""
+        """Height and width of a dynamic input; errors as in `_canvas`."""
         size = self._given_size()
         if size is None:
             raise ParameterError(
@@ -496,7 +510,7 @@ class Onnx(Detector):
         return height, width
 
     def _given_size(self) -> int | tuple[int, int] | None:
-        """Size of an input that varies: the parameter, or what files, metadata or the layout say; None without."""
+        """Size of a dynamic input, from the parameter, files, metadata or layout; None without."""
         size = self.size or self._settings.size
         if size is None and self._layout.name.startswith("yolo"):
             return self._trained_size
@@ -506,26 +520,26 @@ class Onnx(Detector):
 
     @property
     def _trained_size(self) -> int:
-        """Pixels of the longer side by Ultralytics' metadata ("[640, 640]")."""
+        """Length of the longer side in Ultralytics' metadata ("[640, 640]"), in pixels."""
         sides = re.findall(r"\d{1,5}", self.graph.metadata.get("imgsz", ""))
         return max((int(side) for side in sides), default=YOLO_SIZE)
 
     def prepare(self, image: np.ndarray) -> PreparedImage:
-        """The image as the graph takes it."""
+        """The image as the input of the graph."""
         pixels, placement = place(image, self.preprocessing, self._canvas)
         return PreparedImage(pixels, placement)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        stored_columns = self.columns
+        has_logits = self.columns is not None
         detections_by_image = []
         features = []
         for image in prepared:
-            answer = self._run(image)
-            detections = self._detections(answer, image.placement)
+            outputs = self._run(image)
+            detections = self._detections(outputs, image.placement)
             detections_by_image.append(detections)
             if self.features is not None and self._stores_features():
-                features.append(self._features_of(answer, detections.rows.numpy()))
+                features.append(self._features_of(outputs, detections.rows.numpy()))
         counts = [len(detections.scores) for detections in detections_by_image]
         boxes = torch.cat([detections.boxes for detections in detections_by_image])
         scores = torch.cat([detections.scores for detections in detections_by_image])
@@ -537,18 +551,15 @@ class Onnx(Detector):
             "score": scores.numpy(),
             "label": labels.numpy().astype(np.int16),
         }
-        if stored_columns is not None:
-            logits = [
-                detections.logits
-                for detections in detections_by_image
-                if detections.logits is not None
-            ]
-            columns["logits"] = torch.cat(logits).numpy()
+        if has_logits:
+            logits = [detections.logits for detections in detections_by_image]
+            columns["logits"] = torch.cat([rows for rows in logits if rows is not None]).numpy()
         if features:
             columns["features"] = np.concatenate(features).astype(self.features_dtype)
         return Regions(header=self._header, **columns)
 
     def _stores_features(self) -> bool:
+        """True if the column `features` is stored."""
         return self.computed is None or "features" in self.computed
 
     def _inputs(self, image: PreparedImage) -> dict[str, np.ndarray]:
@@ -560,7 +571,9 @@ class Onnx(Detector):
         if graph.image.type == "uint8":
             pixels = np.rint(pixels)
         pixels = np.ascontiguousarray(pixels, dtype=graph.image.type)
-        inputs = {graph.image.name: pixels if graph.is_list else pixels[None]}
+        if not graph.is_list:
+            pixels = pixels[None]
+        inputs = {graph.image.name: pixels}
         if graph.sizes is not None:
             height, width = image.placement.image
             sizes = np.array([[width, height]], dtype=graph.sizes.type)
@@ -571,7 +584,11 @@ class Onnx(Detector):
         return inputs
 
     def _run(self, image: PreparedImage) -> dict[str, np.ndarray]:
-        """The outputs for one image, finite."""
+        """The outputs for one image, by name.
+
+        Raises:
+            DataError: the graph cannot be run, or yields numbers that are not finite.
+        """
         network = self.network
         inputs = self._inputs(image)
         try:
@@ -582,26 +599,28 @@ class Onnx(Detector):
             if self.graph.fixed_size is None:
                 advice = (
                     f". The input {self.graph.image} says that its sides vary, but {sides} was "
-                    "refused: give the parameter 'size' that it was exported with (or a multiple of "
-                    f"{STRIDE}), and 'resize: stretch' if it takes squares only"
+                    "refused: give the parameter 'size' that it was exported with (or a multiple "
+                    f"of {STRIDE}), and 'resize: stretch' if it takes squares only"
                 )
             raise DataError(
                 f"ONNX Runtime cannot run the graph: {first_line(error)}{advice}", file=self.weights
             ) from None
-        answer = dict(zip(self.graph.outputs, values, strict=True))
-        for name, value in answer.items():
+        outputs = dict(zip(self.graph.outputs, values, strict=True))
+        for name, value in outputs.items():
             if not np.isfinite(value).all():
                 raise DataError(
-                    f"the output {name} has numbers that are not finite: the graph's weights are damaged",
+                    f"the output {name} has numbers that are not finite: the graph's weights are "
+                    "damaged",
                     file=self.weights,
                 )
-        return answer
+        return outputs
 
-    def _detections(self, answer: Mapping[str, np.ndarray], placement: Placement) -> Detections:
-        """Detections above the threshold, after NMS, the best first.
+    def _detections(self, outputs: Mapping[str, np.ndarray], placement: Placement) -> Detections:
+        """Detections above the threshold and after NMS, the best first.
 
         Raises:
-            DataError: a label is none of the classes, or the outputs are not as the layout says.
+            DataError: a label is not one of the classes, or the outputs are not those of the
+                layout.
         """
         reading = Reading(
             roles=self._recognised.roles,
@@ -610,14 +629,14 @@ class Onnx(Detector):
             decodes="Exp" in self.graph.operators,
         )
         try:
-            candidates = self._layout.read(answer, reading)
+            candidates = self._layout.read(outputs, reading)
         except DataError as error:
             raise error.within(self.weights) from None
         except (IndexError, RuntimeError) as error:
-            shapes = {name: shown(value.shape) for name, value in answer.items()}
-            outputs = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            shapes = ", ".join(f"{name} {shown(value.shape)}" for name, value in outputs.items())
             raise DataError(
-                f"the outputs {outputs} are not those of layout {self._layout.name!r} ({first_line(error)})",
+                f"the outputs {shapes} are not those of layout {self._layout.name!r} "
+                f"({first_line(error)})",
                 file=self.weights,
             ) from None
         rows = self._selected(candidates)
@@ -629,9 +648,9 @@ class Onnx(Detector):
             boxes = placement.of_fractions(boxes)
         if self._layout.clips:
             boxes = placement.clipped(boxes)
-        # Heads without exp() may give sides below 0: such a box is an empty one, which matches
-        # nothing.
-        boxes = torch.cat([boxes[:, :2], torch.maximum(boxes[:, :2], boxes[:, 2:])], dim=1)
+        # Heads without exp() may yield negative sides: such boxes are made empty.
+        corners = torch.maximum(boxes[:, :2], boxes[:, 2:])
+        boxes = torch.cat([boxes[:, :2], corners], dim=1)
         graph_rows = candidates.rows[rows]
         return Detections(
             boxes,
@@ -654,26 +673,26 @@ class Onnx(Detector):
         return rows[: self.max_detections]
 
     def _check_labels(self, labels: Tensor) -> None:
-        """Refuses labels that are none of the classes."""
+        """Refuses labels that are not classes."""
         count = len(self.known_classes)
         wrong = labels[(labels < 0) | (labels >= count)]
         if len(wrong) > 0:
             number = int(wrong[0])
             raise DataError(
-                f"the graph gives class {number}, but {count} classes are named, 0 to {count - 1}: "
-                "list all of them with the parameter 'classes', in the graph's order",
+                f"the graph gives class {number}, but {count} classes are named, 0 to "
+                f"{count - 1}: list all of them with the parameter 'classes', in the graph's order",
                 file=self.weights,
                 field="classes",
             )
 
-    def _features_of(self, answer: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-        """Vectors (N, D) of candidates.
+    def _features_of(self, outputs: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """Features of the candidates at `rows`, shape (N, D).
 
         Raises:
-            DataError: the output has not one vector per candidate.
+            DataError: the output does not have one vector per candidate.
         """
-        vectors = answer[str(self.features)][0]
-        boxes = answer[self._recognised.roles["boxes"]]
+        vectors = outputs[str(self.features)][0]
+        boxes = outputs[self._recognised.roles["boxes"]]
         if boxes.ndim == 3:
             boxes = boxes[0]
         candidates = boxes.shape[1] if self._layout.name == "yolo" else boxes.shape[0]
@@ -683,3 +702,8 @@ class Onnx(Detector):
         if vectors.shape[0] == candidates:
             return vectors[rows]
         return vectors[:, rows].T
+
+
+def _is_fixed(port: Port) -> bool:
+    """True if the shape of an output is known, except for the number of images."""
+    return len(port.shape) > 0 and None not in port.shape[1:]

@@ -1,4 +1,4 @@
-"""Zero-shot classification with CLIP, as open_clip loads it."""
+"""Zero-shot classification with CLIP, loaded by open_clip."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ from farther.tables.folders import listed
 class OpenClipClassifier(ImageClassifier):
     """CLIP as a zero-shot classifier (Radford et al. 2021, arXiv:2103.00020, Section 3.1).
 
-    The logit of a class is logit_scale · cos(image, text); text is the mean of the embeddings of
-    its prompts, at length
-    1. `features` is the image's embedding at length 1. The header's last layer is the classes' text
-       embeddings times
-    logit_scale, with bias 0 (SigLIP's logit_bias), so methods on features and last layer apply.
+    The logit of a class is logit_scale · cos(image, text), where text is the mean of the embeddings
+    of its prompts, at length 1. `features` is the image's embedding at length 1. The header's last
+    layer is the classes' text embeddings times logit_scale, with bias 0 (SigLIP's logit_bias), so
+    that methods on features and last layer apply.
 
     Args:
         weights: A folder with `open_clip_config.json` and weights; the name of a model on the hub
-            (`owner/name`); or, with `architecture`, a file of weights or a tag that open_clip knows
+            (`owner/name`); or, with `architecture`, a file of weights or a tag of open_clip
             ("openai").
         latent: See `ImageClassifier`. Names begin with `clip.visual.`.
         classes: The classes.
-        architecture: Name of an architecture that open_clip ships ("ViT-B-32").
-        templates: Prompts for a class; `{}` is its place.
+        architecture: Name of an architecture of open_clip ("ViT-B-32").
+        templates: Prompts for a class, in which `{}` is replaced by its name.
         words: Words for a class in the prompts, where they are not its name.
     """
 
@@ -60,10 +59,13 @@ class OpenClipClassifier(ImageClassifier):
     @cached_property
     def encoder(self) -> Encoder:
         """The loaded CLIP; errors as in `Encoder`."""
-        name, pretrained = f"{LOCAL}{self.weights}", None
+        pretrained = None
         if self.architecture is not None:
-            name, pretrained = self.architecture, str(self.weights)
-        elif not is_folder(self.weights):
+            name = self.architecture
+            pretrained = str(self.weights)
+        elif is_folder(self.weights):
+            name = f"{LOCAL}{self.weights}"
+        else:
             name = f"{HUB}{self.weights.as_posix()}"
         return Encoder(EncoderParams(model=name, pretrained=pretrained, device=self.device))
 
@@ -71,21 +73,26 @@ class OpenClipClassifier(ImageClassifier):
         """See `Detector.files`."""
         if is_folder(self.weights):
             return tuple(file for file in listed(self.weights, "*") if is_file(file))
-        return (self.weights,) if is_file(self.weights) else ()
+        if is_file(self.weights):
+            return (self.weights,)
+        return ()
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """See `Detector.identity`; the content of the weights counts, not their place."""
-        encoder = self.encoder.identity
-        shown = {
-            "weights_digest": encoder["weights_digest"],
-            "preprocessing": encoder["preprocessing"],
+        encoder_identity = self.encoder.identity
+        return {
+            "name": self.name,
+            "weights_digest": encoder_identity["weights_digest"],
+            "preprocessing": encoder_identity["preprocessing"],
+            "params": self.parameters(),
         }
-        return {"name": self.name, **shown, "params": self.parameters()}
 
     @cached_property
     def network(self) -> ClassifierNetwork:
-        """See `Detector.network`. The usual `latent` is block 9 of 12 of a transformer, or a ResNet's third stage.
+        """See `Detector.network`.
+
+        The default `latent` is block 9 of 12 of a transformer, or the third stage of a ResNet.
 
         Raises:
             ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
@@ -93,26 +100,25 @@ class OpenClipClassifier(ImageClassifier):
         unknown = sorted(set(self.words) - set(self.classes))
         if unknown:
             raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
-        encoder, latent = self.encoder, self.latent
+        encoder = self.encoder
+        words = [self.words.get(name, name) for name in self.classes]
         with network_errors(self.weights):
-            text = encoder.names(
-                [self.words.get(name, name) for name in self.classes], self.templates
-            )
+            text = encoder.names(words, self.templates)
             network = ZeroShot(encoder, torch.from_numpy(text).to(encoder.device)).eval()
-            if latent is None:
-                visual = network.clip.visual
-                inner = "layer3" if hasattr(visual, "layer3") else three_quarters_through(visual)
-                latent = None if inner is None else f"clip.visual.{inner}"
-            height, width = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
+            black_image = np.zeros((64, 64, 3), np.uint8)
+            height, width = self.prepare(black_image).pixels.shape[1:]
             config = self.preprocessing.config
-            normalisation = tuple(config["mean"]), tuple(config["std"])
             return ClassifierNetwork(
-                network, (height, width), latent, normalisation, layers=self.layers()
+                network,
+                sample=(height, width),
+                latent=_default_latent(network) if self.latent is None else self.latent,
+                normalisation=(tuple(config["mean"]), tuple(config["std"])),
+                layers=self.layers(),
             )
 
     @cached_property
     def preprocessing(self) -> ClipPreprocessing:
-        """Preprocessing of images; it travels with a pickled adapter."""
+        """Preprocessing of images, which is pickled with the adapter."""
         return self.encoder.preprocessing
 
     def class_names(self) -> tuple[str, ...]:
@@ -120,23 +126,20 @@ class OpenClipClassifier(ImageClassifier):
         return self.classes
 
     def prepare(self, image: np.ndarray) -> Scaled:
-        """The image, prepared as the model's configuration says."""
+        """The image, prepared according to the model's configuration."""
         with network_errors(self.weights):
-            return Scaled(
-                self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1])
-            )
+            pixels = self.preprocessing.prepare(image).numpy()
+        return Scaled(pixels, (image.shape[0], image.shape[1]))
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = (
-            {"preprocessing": self.__dict__["preprocessing"]}
-            if "preprocessing" in self.__dict__
-            else {}
-        )
-        return {**super().__getstate__(), **kept}
+        state = super().__getstate__()
+        if "preprocessing" in vars(self):
+            state["preprocessing"] = self.preprocessing
+        return state
 
 
 class ZeroShot(nn.Module):
-    """Logits of images: their embeddings, times those of the class names.
+    """Classifier of images by their embeddings and those of the class names.
 
     Args:
         encoder: A loaded CLIP.
@@ -155,3 +158,14 @@ class ZeroShot(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, K) of images (B, 3, H, W)."""
         return self.classes(self.clip.encode_image(images, normalize=True))
+
+
+def _default_latent(network: ZeroShot) -> str | None:
+    """Name of the module three quarters through the image encoder; None if it is not known."""
+    image_encoder = network.clip.visual
+    if hasattr(image_encoder, "layer3"):
+        return "clip.visual.layer3"
+    module = three_quarters_through(image_encoder)
+    if module is None:
+        return None
+    return f"clip.visual.{module}"

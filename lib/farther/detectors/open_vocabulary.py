@@ -1,4 +1,4 @@
-"""Open-vocabulary detectors of the `transformers` library: OWLv2, Grounding DINO, MM Grounding DINO, OmDet-Turbo."""
+"""Open-vocabulary detectors of the `transformers` library: OWLv2, Grounding DINO, OmDet-Turbo."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ from farther.tables import Header, Regions
 from farther.tables.documents import read_json
 from farther.tables.files import is_file
 
-#: The description of a whole processor, as recent releases save it: the image processor's is a
-#: field.
+#: The description of a complete processor, which recent releases save: that of the image processor
+#: is a field.
 WHOLE_PROCESSOR = "processor_config.json"
 
-#: Files of a tokenizer; a folder has the first, or those of one of the vocabularies.
-TOKENIZER, VOCABULARIES = "tokenizer.json", (("vocab.json", "merges.txt"), ("vocab.txt",))
+#: The file of a tokenizer; older folders have the files of one of the vocabularies instead.
+TOKENIZER = "tokenizer.json"
+VOCABULARIES = (("vocab.json", "merges.txt"), ("vocab.txt",))
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_FILES = (TOKENIZER, "vocab.json", "merges.txt", "vocab.txt", TOKENIZER_CONFIG)
 TOKENIZER_NOTES = ("special_tokens_map.json", "added_tokens.json")
@@ -63,7 +64,7 @@ CLASSES = {
 
 @plain_dataclass(frozen=True)
 class OpenVocabularyFolder:
-    """A folder of a network, its configuration read.
+    """A folder of a network, with its configuration.
 
     Args:
         path: The folder.
@@ -86,16 +87,17 @@ class OpenVocabularyFolder:
 @register("open_vocabulary")
 @dataclass(config=STRICT, kw_only=True)
 class OpenVocabulary(HubDetector):
-    """A detector whose classes are prompts, on the network that the configuration names (`model_type`).
+    """A detector whose classes are prompts.
 
-    OWLv2 (`owlv2`), Grounding DINO (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and
-    OmDet-Turbo (`omdet-turbo`). Boxes, scores and labels are those of transformers'
-    `post_process_grounded_object_detection`, but that a Grounding DINO's score is the largest over
-    the tokens of prompts, without the separators. Code on the hub is never run. The prompts are
-    embedded once per run.
+    The network is that of the configuration's `model_type`: OWLv2 (`owlv2`), Grounding DINO
+    (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and OmDet-Turbo (`omdet-turbo`).
+    Boxes, scores and labels are those of transformers'
+    `post_process_grounded_object_detection`, except that a Grounding DINO's score is the largest
+    over the tokens of prompts, without the separators. Code on the hub is never run. The prompts
+    are embedded once per run.
 
-    Logits are before the sigmoid, one column per prompt. In OWLv2 and OmDet-Turbo, `features` and
-    the text embeddings, which are the header's last layer, give them as features @ weight.T.
+    Logits are before the sigmoid, one column per prompt. In OWLv2 and OmDet-Turbo they are
+    features @ weight.T, where `weight` is the text embeddings, which are the header's last layer.
     OWLv2's scale and shift per query are part of `features`. In Grounding DINO there is no last
     layer; `features` is the decoder's last hidden state.
 
@@ -104,7 +106,7 @@ class OpenVocabulary(HubDetector):
             `processor_config.json`, `model.safetensors` or its shards, and the tokenizer's files),
             or the name of a model on the hub (`owner/name`).
         classes: The ID classes.
-        template: A sentence in which `{}` is the place of a class, or several, whose embeddings are
+        template: A sentence in which `{}` is replaced by a class, or several, whose embeddings are
             averaged (not in Grounding DINO). None is "a photo of a {}" for OWLv2 and "{}" for the
             others.
         unknown: Negative prompts, which mean an unknown object ("object"), or a text file of them,
@@ -113,11 +115,11 @@ class OpenVocabulary(HubDetector):
             threshold is applied later.
         max_detections: Largest number of detections per image; the best are kept.
         nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
-            is kept. None is as in transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the
+            is kept. None is transformers' value: 0.5 in OmDet-Turbo, and 1, which keeps all, in the
             others.
     """
 
-    #: The content of the prompts counts, wherever they are: see `identity`.
+    #: The content of the prompts is part of `identity`, not their place.
     PLACES = (*HubDetector.PLACES, "classes", "template", "unknown")
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -159,10 +161,8 @@ class OpenVocabulary(HubDetector):
                 templates.
         """
         prompts = self.prompts  # a wrong prompt is refused before the weights are read
-        network, tokenizer = (
-            load_network(self.folder).to(self.torch_device()),
-            load_tokenizer(self.folder),
-        )
+        network = load_network(self.folder).to(self.torch_device())
+        tokenizer = load_tokenizer(self.folder)
         with network_errors(self.weights):
             return self._kind(network, tokenizer, prompts)
 
@@ -176,7 +176,11 @@ class OpenVocabulary(HubDetector):
 
     @cached_property
     def _header(self) -> Header:
-        weight = None if self.network.weight is None else self.network.weight.cpu().numpy()
+        weight = None
+        bias = None
+        if self.network.weight is not None:
+            weight = self.network.weight.cpu().numpy()
+            bias = np.zeros(len(weight), np.float32)
         return Header(
             classes=self.prompts.columns,
             unknown_columns=self.prompts.unknown_columns,
@@ -184,7 +188,7 @@ class OpenVocabulary(HubDetector):
             score_threshold=self.score_threshold,
             detector=self.identity,
             weight=weight,
-            bias=None if weight is None else np.zeros(len(weight), np.float32),
+            bias=bias,
         )
 
     def header(self) -> Header:
@@ -193,49 +197,78 @@ class OpenVocabulary(HubDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        wanted = self.computed is None or "features" in self.computed
         iou = self._kind.nms_iou if self.nms_iou is None else self.nms_iou
         selection = BoxSelection(
             self.score_threshold, iou, self.max_detections, self._kind.per_query
         )
-        settings = selection, self.precision, self.features_dtype if wanted else None
+        features_dtype = None
+        if self.computed is None or "features" in self.computed:
+            features_dtype = self.features_dtype
+        network = self.load_network()
         with network_errors(self.weights), inference_mode():
-            return detect_regions(self.network, self._header, prepared, image_ids, *settings)
+            return detect_regions(
+                network,
+                self._header,
+                prepared,
+                image_ids,
+                selection,
+                self.precision,
+                features_dtype,
+            )
 
 
 def read_folder(path: Path) -> OpenVocabularyFolder:
-    """What a folder says of its network, and its files.
+    """Reads the configuration in a folder and lists its files.
 
     Raises:
         DataError: it lacks a file, describes another kind of network, or names code.
     """
-    whole = not is_file(path / PROCESSOR) and is_file(path / WHOLE_PROCESSOR)
-    described = path / (WHOLE_PROCESSOR if whole else PROCESSOR)
-    vocabulary = next((names for names in VOCABULARIES if is_file(path / names[0])), (TOKENIZER,))
-    tokenizer = (TOKENIZER,) if is_file(path / TOKENIZER) else vocabulary
-    needed = f"a model needs {CONFIG}, {PROCESSOR} or {WHOLE_PROCESSOR}, safetensors, and {TOKENIZER} or a vocabulary"
-    require(
-        [path / CONFIG, *weight_files(path), described, *(path / name for name in tokenizer)],
-        needed,
+    is_whole = not is_file(path / PROCESSOR) and is_file(path / WHOLE_PROCESSOR)
+    processor_file = path / (WHOLE_PROCESSOR if is_whole else PROCESSOR)
+    needed = (
+        f"a model needs {CONFIG}, {PROCESSOR} or {WHOLE_PROCESSOR}, safetensors, and {TOKENIZER} "
+        "or a vocabulary"
     )
-    names = [name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES) if is_file(path / name)]
-    config, processor = read_description(path / CONFIG), read_description(described, MOST_PIXELS)
-    if whole and isinstance(processor, dict):
+    required_files = [path / CONFIG, *weight_files(path), processor_file]
+    required_files += [path / name for name in _tokenizer_files(path)]
+    require(required_files, needed)
+
+    config = read_description(path / CONFIG)
+    processor = read_description(processor_file, MOST_PIXELS)
+    if is_whole and isinstance(processor, dict):
         processor = processor.get("image_processor")
-    contents = {path / CONFIG: config, described: processor}
-    if TOKENIZER_CONFIG in names:
+    contents = {path / CONFIG: config, processor_file: processor}
+    if is_file(path / TOKENIZER_CONFIG):
         contents[path / TOKENIZER_CONFIG] = read_json(path / TOKENIZER_CONFIG)
     for file, content in contents.items():
         if not isinstance(content, dict):
             raise DataError(f"expected an object, found {shorten(content)}", file=file)
         if "auto_map" in content:
-            problem = "names code of the checkpoint, which is never run: use a model that transformers itself has"
-            raise DataError(problem, file=file, field="auto_map")
-    if not isinstance(model_type := config.get("model_type"), str) or model_type not in CLASSES:
+            raise DataError(
+                "names code of the checkpoint, which is never run: use a model that transformers "
+                "itself has",
+                file=file,
+                field="auto_map",
+            )
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in CLASSES:
         problem = f"{shorten(model_type)} is none of {', '.join(CLASSES)}"
         raise DataError(problem, file=path / CONFIG, field="model_type")
-    files = (*weight_files(path), path / CONFIG, described, *(path / name for name in names))
-    return OpenVocabularyFolder(path, config, processor, files)
+
+    files = [*weight_files(path), path / CONFIG, processor_file]
+    tokenizer_paths = [path / name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES)]
+    files += [file for file in tokenizer_paths if is_file(file)]
+    return OpenVocabularyFolder(path, config, processor, tuple(files))
+
+
+def _tokenizer_files(path: Path) -> tuple[str, ...]:
+    """Names of the required files of a folder's tokenizer."""
+    if is_file(path / TOKENIZER):
+        return (TOKENIZER,)
+    for names in VOCABULARIES:
+        if is_file(path / names[0]):
+            return names
+    return (TOKENIZER,)
 
 
 def load_tokenizer(folder: OpenVocabularyFolder) -> PreTrainedTokenizerBase:
@@ -249,7 +282,7 @@ def load_tokenizer(folder: OpenVocabularyFolder) -> PreTrainedTokenizerBase:
     try:
         with quiet():
             return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
-    except Exception as error:  # whatever its reader met
+    except Exception as error:  # each tokenizer raises different errors
         raise DataError(
             f"transformers cannot read the tokenizer: {first_line(error)}", file=file
         ) from None
@@ -261,33 +294,42 @@ def load_network(folder: OpenVocabularyFolder) -> PreTrainedModel:
     Raises:
         DataError: transformers cannot build it, or the weights are absent, damaged or do not fit.
     """
-    file, weights = folder.path / CONFIG, weight_files(folder.path)
+    file = folder.path / CONFIG
+    weights = weight_files(folder.path)
     network_class: Any = getattr(transformers, CLASSES[folder.model_type][0])
     with network_errors(file, "built"), quiet():
-        config = AutoConfig.for_model(folder.model_type, **_of_local_parts(folder))
+        config = AutoConfig.for_model(folder.model_type, **_local_config(folder))
     with quiet():
         refuse_larger(file, weights, lambda: network_class(config))
     return load_pretrained(network_class, folder.path, weights[0], config=config)
 
 
-def _of_local_parts(folder: OpenVocabularyFolder) -> dict[str, Any]:
-    """The fields of a configuration; a backbone by name, as older releases write it, is timm's.
+def _local_config(folder: OpenVocabularyFolder) -> dict[str, Any]:
+    """The fields of a configuration, with the backbone's configuration in place of its name.
 
-    transformers would ask the hub for a model of that name.
+    Older releases write the name, which is timm's; transformers would ask the hub for a model of
+    that name.
+
+    Raises:
+        DataError: the backbone is not timm's.
     """
-    fields = {name: value for name, value in folder.config.items() if name != "model_type"}
-    named, settings = fields.get("backbone"), fields.get("backbone_kwargs") or {}
-    by_default = (
-        folder.model_type == "omdet-turbo" and not settings
-    )  # transformers knows these settings by itself
-    if named is not None and fields.get("backbone_config") is None and not by_default:
-        if not fields.get("use_timm_backbone", True):
-            problem = f"names a model on the hub, {shorten(named)}: give its configuration as 'backbone_config'"
-            raise DataError(problem, file=folder.path / CONFIG, field="backbone")
-        fields = {
-            name: value
-            for name, value in fields.items()
-            if name not in ("backbone", "backbone_kwargs")
-        }
-        fields["backbone_config"] = {"model_type": "timm_backbone", "backbone": named, **settings}
+    fields = dict(folder.config)
+    del fields["model_type"]
+    backbone = fields.get("backbone")
+    settings = fields.get("backbone_kwargs") or {}
+    # transformers knows these settings itself.
+    is_default = folder.model_type == "omdet-turbo" and not settings
+    if backbone is None or fields.get("backbone_config") is not None or is_default:
+        return fields
+
+    if not fields.get("use_timm_backbone", True):
+        raise DataError(
+            f"names a model on the hub, {shorten(backbone)}: give its configuration as "
+            "'backbone_config'",
+            file=folder.path / CONFIG,
+            field="backbone",
+        )
+    for name in ("backbone", "backbone_kwargs"):
+        fields.pop(name, None)
+    fields["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone, **settings}
     return fields

@@ -1,8 +1,10 @@
-"""Parquet files with the columns of the regions table, and regions folders that farther wrote elsewhere."""
+"""Parquet files with the columns of the regions table, and regions folders of another farther."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Imported, Place, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported, RowLocation
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -25,7 +27,7 @@ from farther.tables.parquet import read_batches
 
 
 class RegionsFacts(TypedDict, total=False):
-    """Fields of a `regions.json` beside the files, which are also parameters."""
+    """Fields of a `regions.json` that are also parameters of the adapter."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc]
     classes: list[str] | None
@@ -38,23 +40,46 @@ class RegionsFacts(TypedDict, total=False):
 FACTS = tuple(RegionsFacts.__annotations__)
 
 
+@plain_dataclass(frozen=True)
+class _Description:
+    """Content of a `regions.json`.
+
+    Args:
+        facts: The fields of `RegionsFacts` that it has.
+        header: Header of the regions, if farther wrote them.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    header: Header | None = None
+
+    def agrees_with(self, description: _Description) -> bool:
+        """True if facts, detector and last layer are the same."""
+        if self.facts != description.facts:
+            return False
+        if self.header is None or description.header is None:
+            return self.header is description.header
+        if self.header.detector != description.header.detector:
+            return False
+        return self.header.layer_digest() == description.header.layer_digest()
+
+
 @register("parquet")
 @dataclass(config=STRICT, kw_only=True)
 class ParquetRegions(Imported):
     """Detections from Parquet files with the columns `image_id`, `box`, `score` and `label`.
 
     They may also have `logits`, `features`, `latent`, `box_variance` and `uncertainty`. Regions are
-    numbered anew; other columns are not read. What holds for all rows is said by the parameters, or
-    by a `regions.json` beside the files.
+    numbered anew; other columns are not read. What is the same for all rows is given by the
+    parameters, or by a `regions.json` beside the files.
 
     Args:
-        weights: A file; a folder of files (`*.parquet`); or a folder of such folders, as farther's
-            own `artifacts/regions/RUN` is.
+        weights: A file; a folder of files (`*.parquet`); or a folder of such folders, such as
+            farther's own `artifacts/regions/RUN`.
         score_threshold, score_tolerance, last_layer: See `Imported`. A folder that farther wrote
             has its last layer.
         classes: Name of each value of `logits`, which `label` is an index into.
-        background_index: Which of them is "no object".
-        activation: Turns the logits into the scores; softmax by default.
+        background_index: Number of the class "no object".
+        activation: Converts the logits to the scores; softmax by default.
         whole_images: True for the output of an image classifier: one row per image, whose box is
             the image.
         columns: Optional columns to read, all by default: for folders of which some have more
@@ -70,34 +95,46 @@ class ParquetRegions(Imported):
     def header(self) -> Header:
         """See `Adapter.header`."""
         sources = self.sources()
-        found = [_described(source.path) for source in sources]
-        (facts, made), layer = found[0], dict[str, Any](self.layer())
-        for source, (others, other) in zip(sources, found, strict=True):
-            if (others, _origin(other)) != (facts, _origin(made)):
+        layer: dict[str, Any] = dict(self.layer())
+        descriptions = [_read_description(source.path) for source in sources]
+        first = descriptions[0]
+        for source, description in zip(sources, descriptions, strict=True):
+            if not description.agrees_with(first):
                 raise DataError(f"contradicts {sources[0].path / 'regions.json'}", file=source.path)
-        if not layer and made is not None and made.weight is not None and made.bias is not None:
-            layer = {"weight": made.weight, "bias": made.bias}
-        identity = {
-            **self.identity,
-            **({"made_by": made.detector} if made is not None and made.detector else {}),
-        }
+
+        written = first.header
+        identity = dict(self.identity)
+        if written is not None:
+            if written.detector:
+                identity["made_by"] = written.detector
+            if not layer and written.weight is not None and written.bias is not None:
+                layer = {"weight": written.weight, "bias": written.bias}
         try:
-            return Header(detector=identity, **layer, **self._facts(facts))
+            return Header(detector=identity, **layer, **self._facts(first.facts))
         except DataError as error:
             raise error.within(self.weights) from None
 
     def _facts(self, described: dict[str, Any]) -> dict[str, Any]:
-        """Fields of the header: what the parameters say, or else the folder; both may say the same."""
+        """Fields of the header, from the parameters, or else from the `regions.json`.
+
+        Raises:
+            ParameterError: both give different values, or neither gives the classes.
+        """
         facts = {name: described.get(name) for name in FACTS}
         for name in ("classes", "background_index", "activation", "whole_images"):
-            value, other = getattr(self, name), facts[name]
-            if None not in (value, other) and value != other:
-                problem = f"detector 'parquet': {name!r} is {value!r}, but regions.json says {other!r}; remove one"
-                raise ParameterError(problem)
-            facts[name] = other if value is None else value
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if facts[name] is not None and value != facts[name]:
+                raise ParameterError(
+                    f"detector 'parquet': {name!r} is {value!r}, but regions.json says "
+                    f"{facts[name]!r}; remove one"
+                )
+            facts[name] = value
         if not facts["classes"]:
             raise ParameterError(
-                f"detector 'parquet': give the parameter 'classes' (or a regions.json beside {self.weights})"
+                "detector 'parquet': give the parameter 'classes' (or a regions.json beside "
+                f"{self.weights})"
             )
         facts["activation"] = facts["activation"] or "softmax"
         facts["whole_images"] = facts["whole_images"] or False
@@ -112,32 +149,34 @@ class ParquetRegions(Imported):
         """See `Imported.files`."""
         files = []
         for source in self.sources():
-            beside = [source.path / "regions.json", source.path / "last_layer.safetensors"]
-            files += [*(file for file in beside if is_file(file)), *_parts(source.path)]
-        return files + ([self.last_layer] if self.last_layer is not None else [])
+            descriptions = (source.path / "regions.json", source.path / "last_layer.safetensors")
+            files += [file for file in descriptions if is_file(file)]
+            files += _parts(source.path)
+        if self.last_layer is not None:
+            files.append(self.last_layer)
+        return files
 
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
         for part in _parts(source.path):
             first = 0
             for frame in read_batches(part):
-                place = Place(part, first)
-                yield Placed(self.checked(header, self._columns(frame, place), place), place)
+                location = RowLocation(part, first)
+                regions = self.checked(header, self._columns(frame, location), location)
+                yield DetectionBatch(regions, location)
                 first += frame.height
 
-    def _columns(self, frame: pl.DataFrame, place: Place) -> dict[str, Any]:
-        """The columns of the regions table that the file has and that are read, but `region_id`."""
+    def _columns(self, frame: pl.DataFrame, location: RowLocation) -> dict[str, Any]:
+        """The columns of the regions table in a frame, except `region_id`."""
         if "image_id" not in frame.columns:
-            raise DataError("the column is missing", file=place.file, field="image_id")
-        read = [
-            c.name
-            for c in Regions.COLUMNS
-            if not c.optional or self.columns is None or c.name in self.columns
-        ]
-        columns = {
-            name: frame[name] for name in read if name in frame.columns and name != "region_id"
-        }
+            raise DataError("the column is missing", file=location.file, field="image_id")
+        columns: dict[str, Any] = {}
+        for column in Regions.COLUMNS:
+            name = column.name
+            is_left_out = column.optional and self.columns is not None and name not in self.columns
+            if name in frame.columns and name != "region_id" and not is_left_out:
+                columns[name] = frame[name]
         columns["image_id"] = _as_texts(frame["image_id"])
         return columns
 
@@ -149,23 +188,20 @@ class ParquetRegions(Imported):
             return [DetectionsSource("", self.weights)]
         if _is_source(self.weights):
             return [DetectionsSource("", self.weights)]
-        folders = [
-            folder
-            for folder in listed(self.weights, "*")
-            if is_folder(folder) and _is_source(folder)
-        ]
+
+        folders = [folder for folder in listed(self.weights, "*") if _is_source(folder)]
         if not folders:
             raise DataError(
                 "no detections here: expected files *.parquet, or folders of them",
                 file=self.weights,
             )
-        return [
-            DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders
-        ]
+        if len(folders) == 1:
+            return [DetectionsSource("", folders[0])]
+        return [DetectionsSource(folder.name, folder) for folder in folders]
 
 
 def _as_texts(image_id: pl.Series) -> pl.Series:
-    """Ids of images as text; numbers, as pandas stores them, without a fraction of zero."""
+    """Ids of images as text; numbers that pandas stores as 7.0 become "7"."""
     if image_id.dtype.is_float() and (image_id == image_id.round()).all():
         image_id = image_id.cast(pl.Int64)
     if image_id.dtype.is_integer():
@@ -173,50 +209,53 @@ def _as_texts(image_id: pl.Series) -> pl.Series:
     return image_id
 
 
-def _described(path: Path) -> tuple[dict[str, Any], Header | None]:
-    """Facts in the `regions.json` in a folder, or beside a file, and the header if farther wrote it.
+def _read_description(path: Path) -> _Description:
+    """Content of the `regions.json` in a folder, or beside a file; empty without one.
 
     Raises:
         DataError: it is damaged, or holds something else.
     """
-    source = (path if path.is_dir() else path.parent) / "regions.json"
-    if not is_file(source):
-        return {}, None
-    info = read_json(source)
+    folder = path if path.is_dir() else path.parent
+    file = folder / "regions.json"
+    if not is_file(file):
+        return _Description()
+    info = read_json(file)
     if isinstance(info, dict) and "format" in info:
-        header = RegionsFolder(source.parent).header
-        return {name: getattr(header, name) for name in FACTS}, header
+        header = RegionsFolder(folder).header
+        return _Description({name: getattr(header, name) for name in FACTS}, header)
+
     try:
         facts = dict[str, Any](TypeAdapter(RegionsFacts).validate_python(info))
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = str(problem["loc"][0]) if problem["loc"] else None
-        if problem["type"] == "extra_forbidden":
-            raise DataError(
-                f"unknown; known: {', '.join(FACTS)}", file=source, field=field
-            ) from None
-        found = info.get(field) if isinstance(info, dict) else info
-        raise DataError(
-            f"{problem['msg']}, found {shorten(found)}", file=source, field=field
-        ) from None
-    return {**facts, "classes": tuple(facts["classes"])} if facts.get("classes") else facts, None
+        raise _description_error(error, info, file) from None
+    if facts.get("classes"):
+        facts["classes"] = tuple(facts["classes"])
+    return _Description(facts)
 
 
-def _origin(header: Header | None) -> tuple[dict[str, Any], str | None] | None:
-    """Detector and last layer of a header that farther wrote."""
-    return None if header is None else (header.detector, header.layer_digest())
+def _description_error(error: ValidationError, info: Any, file: Path) -> DataError:
+    """The first problem of a `regions.json`."""
+    problem = error.errors(include_url=False)[0]
+    location = str(problem["loc"][0]) if problem["loc"] else None
+    if problem["type"] == "extra_forbidden":
+        return DataError(f"unknown; known: {', '.join(FACTS)}", file=file, field=location)
+    value = info.get(location) if isinstance(info, dict) else info
+    return DataError(f"{problem['msg']}, found {shorten(value)}", file=file, field=location)
 
 
 def _is_source(folder: Path) -> bool:
+    """True if a path is a folder with files of detections."""
+    if not is_folder(folder):
+        return False
     return is_file(folder / "regions.json") or bool(listed(folder, "*.parquet"))
 
 
 def _parts(path: Path) -> list[Path]:
-    """The files of a source: of a folder that farther wrote, those that its header lists."""
+    """The files of a source; of a folder that farther wrote, those that its header lists."""
     if not path.is_dir():
         return [path]
-    header = path / "regions.json"
-    if is_file(header) and "format" in read_json(header):
+    description = path / "regions.json"
+    if is_file(description) and "format" in read_json(description):
         parts = RegionsFolder(path).shards
         for part in parts:
             if not part.is_file():

@@ -1,4 +1,4 @@
-"""Prompts of text encoders: the ID classes and negative prompts, put into templates."""
+"""Prompts of text encoders: the ID classes and negative prompts, in templates."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from pydantic import Field
 from farther.errors import DataError, ParameterError, shorten
 from farther.tables.files import digest, read_text, regular_file
 
-#: Type of a parameter `template`: a sentence in which `{}` is the place of a name, or several.
+#: Type of a parameter `template`: a sentence in which `{}` is replaced by a name, or several.
 Template = Annotated[str, Field(pattern=r"\{\}")]
 Templates = Template | Annotated[tuple[Template, ...], Field(min_length=1)]
 
-#: Type of a parameter `unknown`: prompts that mean unknown objects, or a text file of them, one per
-#: line.
+#: Type of a parameter `unknown`: prompts of unknown objects, or a text file of them, one per line.
 Unknown = tuple[str, ...] | Path
 
-#: Largest number of prompts, as labels are 16-bit integers; most bytes of a file of them; most
-#: characters of one.
-MOST_PROMPTS, MOST_BYTES, MOST_CHARACTERS = np.iinfo(np.int16).max, 2**24, 500
+#: Largest number of prompts: labels are 16-bit integers.
+MAX_PROMPTS = np.iinfo(np.int16).max
+#: Largest size of a file of prompts, in bytes.
+MAX_BYTES = 2**24
+#: Largest number of characters of a prompt.
+MAX_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,10 @@ class Prompts:
 
     Args:
         classes: Names of the ID classes.
-        unknown: Names of what is not an ID class ("object", or negatives mined from WordNet). They
-            are put into the templates as the classes are, and their columns mean an unknown object.
-        templates: Sentences; `{}` is the place of a name. Embeddings of several are averaged
+        unknown: Names of other things than ID classes ("object", or negatives mined from WordNet).
+            They are put into the templates like the classes, and their columns mean an unknown
+            object.
+        templates: Sentences; `{}` is replaced by a name. Embeddings of several are averaged
             (Radford et al. 2021, arXiv:2103.00020, Section 3.1.4).
 
     Example:
@@ -62,35 +65,42 @@ class Prompts:
                 with `#` are skipped.
 
         Raises:
-            ParameterError: a prompt is empty or too long, or occurs twice or is also a class, where
-                case and spaces do not count; there are too many; or a template has no `{}`.
-            DataError: the same of a line of the file; or the file is absent, too large, not UTF-8,
+            ParameterError: a prompt is empty or too long, or occurs twice or is also a class
+                (case and spaces are ignored); there are too many; or a template has no `{}`.
+            DataError: the same for a line of the file; or the file is absent, too large, not UTF-8,
                 or has no prompt.
         """
         templates = (template,) if isinstance(template, str) else tuple(template)
         for sentence in templates:
             if "{}" not in sentence:
                 raise ParameterError(
-                    f"parameter 'template': {shorten(sentence)} lacks {{}}, the place of a class name"
+                    f"parameter 'template': {shorten(sentence)} lacks {{}}, the place of a class "
+                    "name"
                 )
-        lines = _of_file(unknown) if isinstance(unknown, Path) else list(enumerate(unknown))
-        file = unknown if isinstance(unknown, Path) else None
-        seen: dict[str, str] = {}
+
+        #: Where each name occurs, for messages.
+        occurrences: dict[str, str] = {}
         for name in classes:
-            _check(name, seen, "classes")
-            seen[_folded(name)] = f"also the class {name!r}"
-        for row, name in lines:
+            _check(name, occurrences, "classes")
+            occurrences[_folded(name)] = f"also the class {name!r}"
+
+        file = unknown if isinstance(unknown, Path) else None
+        prompts = list(enumerate(unknown)) if file is None else _read_prompts(file)  # type: ignore[arg-type]
+        for row, name in prompts:
             try:
-                _check(name, seen, "unknown")
+                _check(name, occurrences, "unknown")
             except ParameterError as error:
                 if file is None:
                     raise
                 raise DataError(str(error).partition(": ")[2], file=file, row=row) from None
-            seen[_folded(name)] = "listed twice"
-        if len(seen) > MOST_PROMPTS:
-            problem = f"{len(classes)} classes and {len(lines)} prompts; at most {MOST_PROMPTS:,} are read"
-            raise ParameterError(f"parameter 'unknown': {problem}")
-        return cls(tuple(classes), tuple(name.strip() for _, name in lines), templates)
+            occurrences[_folded(name)] = "listed twice"
+
+        if len(occurrences) > MAX_PROMPTS:
+            raise ParameterError(
+                f"parameter 'unknown': {len(classes)} classes and {len(prompts)} prompts; at most "
+                f"{MAX_PROMPTS:,} are read"
+            )
+        return cls(tuple(classes), tuple(name.strip() for _, name in prompts), templates)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -104,46 +114,61 @@ class Prompts:
 
     def sentences(self) -> list[tuple[str, ...]]:
         """For each template, the sentence of each column."""
-        return [
-            tuple(template.replace("{}", name) for name in self.columns)
-            for template in self.templates
-        ]
+        return [self._sentences_of(template) for template in self.templates]
+
+    def _sentences_of(self, template: str) -> tuple[str, ...]:
+        """The sentence of each column."""
+        return tuple(template.replace("{}", name) for name in self.columns)
 
     def identity(self) -> dict[str, Any]:
-        """What results depend on, for a cache key: the templates, and a digest of all names in their order."""
-        parts = [digest(*self.classes), digest(*self.unknown)]
+        """The part of a cache key: the templates, and a digest of all names in their order."""
+        names_digest = digest(digest(*self.classes), digest(*self.unknown))
         return {
             "templates": list(self.templates),
             "names": len(self.columns),
-            "names_digest": digest(*parts),
+            "names_digest": names_digest,
         }
 
 
-def _of_file(path: Path) -> list[tuple[int, str]]:
+def _read_prompts(path: Path) -> list[tuple[int, str]]:
     """Line number and text of each prompt in a file."""
-    if (size := regular_file(path).stat().st_size) > MOST_BYTES:
-        raise DataError(f"{size:,} bytes; at most {MOST_BYTES:,} are read as prompts", file=path)
-    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1)]
-    found = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    if not found:
+    size = regular_file(path).stat().st_size
+    if size > MAX_BYTES:
+        raise DataError(f"{size:,} bytes; at most {MAX_BYTES:,} are read as prompts", file=path)
+    prompts = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        prompt = line.strip()
+        if prompt and not prompt.startswith("#"):
+            prompts.append((number, prompt))
+    if not prompts:
         raise DataError("has no prompt; write one per line", file=path)
-    return found
+    return prompts
 
 
-def _check(name: str, seen: dict[str, str], parameter: str) -> None:
-    """Refuses a name that is empty, too long or not printable, or that was seen."""
+def _check(name: str, occurrences: dict[str, str], parameter: str) -> None:
+    """Refuses a name that is empty, too long or not printable, or that occurs twice.
+
+    Args:
+        name: The name.
+        occurrences: Where each earlier name occurs.
+        parameter: The parameter, for messages.
+    """
     problem = None
     if not name.strip():
         problem = "is empty: write a name or leave it out"
-    elif len(name) > MOST_CHARACTERS:
-        problem = f"has {len(name):,} characters; at most {MOST_CHARACTERS} are read"
+    elif len(name) > MAX_CHARACTERS:
+        problem = f"has {len(name):,} characters; at most {MAX_CHARACTERS} are read"
     elif not name.isprintable() or "{}" in name:
         problem = "is not a name: it has a line break, another control character or {}"
-    elif (what := seen.get(_folded(name))) is not None:
-        problem = f"is {'listed twice' if parameter == 'classes' else what}"
+    elif _folded(name) in occurrences:
+        if parameter == "classes":
+            problem = "is listed twice"
+        else:
+            problem = f"is {occurrences[_folded(name)]}"
     if problem is not None:
         raise ParameterError(f"parameter {parameter!r}: the prompt {shorten(name)} {problem}")
 
 
 def _folded(name: str) -> str:
+    """A name without case and repeated spaces."""
     return " ".join(name.casefold().split())

@@ -7,8 +7,8 @@
           rpn: {}
           unknown: {kind: second_detector, run: voc-yolov8-unknown}
 
-The name of an entry names its folder; it is also the kind, unless `kind` gives one. Networks give
-theirs in the pass in which they detect.
+The name of an entry names its folder; it is also the kind, unless `kind` gives one. Proposals of
+networks come from the forward pass of the detections.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class Source(ABC):
 
     Args:
         most: Largest number per image; the best are kept.
-        iou: Of two proposals that overlap more than this, the better one stays, whatever their
-            classes are.
+        iou: Of two proposals of any class that overlap by more than this, the better one is kept.
         smallest: Proposals whose shorter side has fewer pixels are dropped.
     """
 
@@ -58,23 +57,22 @@ class Source(ABC):
         """Refuses a detector that has no such proposals.
 
         Raises:
-            ParameterError: it has none; names its own source.
+            ParameterError: it has none; names the detector's own source.
         """
 
 
 @dataclass(config=STRICT, kw_only=True)
 class NetworkSource(Source):
-    """Base of the sources that come of the network's own pass.
+    """Base of the sources that come from the network's own forward pass.
 
     Args:
-        objectness: "network": what the network itself calls objectness (the RPN's probability);
-            "class_score": the highest score of a class; "ambiguity": how much class score there is
-            and how little it is of one class, see `farther.detectors.networks.proposals.ambiguity`.
+        objectness: "network": the network's own objectness (the RPN's probability); "class_score":
+            the highest score of a class; "ambiguity": how much class score there is and how little
+            of it is of one class, see `farther.detectors.networks.proposals.ambiguity`.
         size: Exponent γ of the square root of the box's share of the image, by which the objectness
             is multiplied. The false alarms among anchors and queries are mostly small known objects
-            just below the threshold. 0 does without.
-        candidates: Number of anchors, those of the highest class score, that take part in the
-            suppression.
+            just below the threshold. 0 disables it.
+        candidates: Number of anchors, those of the highest class score, that take part in NMS.
     """
 
     objectness: Literal["class_score", "ambiguity"] = "ambiguity"
@@ -83,23 +81,25 @@ class NetworkSource(Source):
 
     def check(self, detector: Adapter) -> None:
         """See `Source.check`."""
-        own = detector.PROPOSALS
-        if own != self.name:
-            problem = f"detector {detector.name!r} has {f'proposals of kind {own!r}' if own else 'none of its own'}"
-            raise ParameterError(f"proposals of kind {self.name!r}: {problem}")
+        kind = detector.PROPOSALS
+        if kind != self.name:
+            available = f"proposals of kind {kind!r}" if kind else "none of its own"
+            raise ParameterError(
+                f"proposals of kind {self.name!r}: detector {detector.name!r} has {available}"
+            )
 
     def selection(self) -> ProposalSelection:
-        """What the network's inference needs of the parameters."""
+        """The parameters that the network's inference needs."""
         return ProposalSelection(**dataclasses.asdict(self))
 
 
 @register_source("rpn")
 @dataclass(config=STRICT, kw_only=True)
 class Rpn(NetworkSource):
-    """Boxes of a region proposal network, by its objectness: Faster and Mask R-CNN (Ren et al. 2015, Section 3.1).
+    """Boxes of the region proposal network of Faster and Mask R-CNN, by its objectness.
 
-    The box head gives each its logits and features. Boxes are those of the proposals, before the
-    box head moves them.
+    See Ren et al. 2015, Section 3.1. Logits and features are those of the box head. Boxes are those
+    of the proposals, before the box head refines them.
     """
 
     objectness: Literal["network", "class_score", "ambiguity"] = "network"  # type: ignore[assignment]
@@ -109,27 +109,28 @@ class Rpn(NetworkSource):
 @register_source("anchors")
 @dataclass(config=STRICT, kw_only=True)
 class Anchors(NetworkSource):
-    """Anchors of one-stage detectors, whatever their score: RetinaNet, FCOS, and the networks of Ultralytics."""
+    """Anchors of one-stage detectors with any score: RetinaNet, FCOS, networks of Ultralytics."""
 
 
 @register_source("queries")
 @dataclass(config=STRICT, kw_only=True)
 class Queries(NetworkSource):
-    """Queries of detection transformers, whatever their score."""
+    """Queries of detection transformers with any score."""
 
 
 @register_source("feature_map")
 @dataclass(config=STRICT, kw_only=True)
 class FeatureMap(NetworkSource):
-    """Parts of the network's finest feature map that differ from its background; no head has a say in where they are.
+    """Regions of the network's finest feature map that differ from its background.
 
-    See `farther.detectors.networks.feature_maps.salient_boxes` (FMap's enhanced unknown
-    localisation, Martinez-Seras et al., arXiv:2411.04586). Logits and features are those of the
-    anchor that overlaps a box most; Faster R-CNN's box head gives its own.
+    No head of the network influences their boxes. See
+    `farther.detectors.networks.feature_maps.salient_boxes` (FMap's enhanced unknown localisation,
+    Martinez-Seras et al., arXiv:2411.04586). Logits and features are those of the anchor that
+    overlaps a box most; in Faster R-CNN those of the box head.
 
     Args:
-        objectness: "network" is the contrast: how far a part stands out of the background.
-        thresholds: Number of saliency levels at which parts are looked for.
+        objectness: "network" is the contrast between the region and the background.
+        thresholds: Number of saliency levels at which regions are searched.
     """
 
     objectness: Literal["network", "class_score", "ambiguity"] = "ambiguity"  # type: ignore[assignment]
@@ -150,11 +151,11 @@ class FeatureMap(NetworkSource):
 @register_source("second_detector")
 @dataclass(config=STRICT, kw_only=True)
 class SecondDetector(Source):
-    """What another run detects in the same images, as class-agnostic boxes: their score is the objectness.
+    """Detections of another run in the same images, as class-agnostic boxes.
 
-    That run may be a detector with a class for unknown objects, an open-vocabulary one with prompts
-    such as "object", or a file of boxes of any other program, which the adapter `detections`
-    imports.
+    Their score is the objectness. The run may be a detector with a class for unknown objects, an
+    open-vocabulary detector with prompts such as "object", or a file of boxes of any other program,
+    which the adapter `detections` imports.
 
     Args:
         run: Name of the run; its benchmark must be the same.
@@ -166,9 +167,9 @@ class SecondDetector(Source):
 @register_source("imported")
 @dataclass(config=STRICT, kw_only=True)
 class ImportedBoxes(Source):
-    """Boxes that another program found in the same images, whatever it calls them: their score is the objectness.
+    """Boxes of another program in the same images, of any class; their score is the objectness.
 
-    SAM's masks, EdgeBoxes, or a class-agnostic detector such as OLN (arXiv:2108.06753).
+    Examples: SAM's masks, EdgeBoxes, or a class-agnostic detector such as OLN (arXiv:2108.06753).
 
     Args:
         file: The file or folder, which an adapter of imported detections reads.
@@ -182,26 +183,31 @@ class ImportedBoxes(Source):
 
     @cached_property
     def reader(self) -> Imported:
-        """The adapter that reads the file.
+        """The adapter that reads the file; errors as in `create_reader`."""
+        return self.create_reader()
+
+    def create_reader(self) -> Imported:
+        """Creates the adapter that reads the file.
 
         Raises:
-            ParameterError: it is unknown, or reads no file of detections, or a parameter of it is
-                wrong.
+            ParameterError: the adapter is unknown, or does not read files of detections, or one of
+                its parameters is wrong.
         """
-        made = detectors.create(self.adapter, weights=self.file, **self.params)
-        if not isinstance(made, Imported):
+        reader = detectors.create(self.adapter, weights=self.file, **self.params)
+        if not isinstance(reader, Imported):
             raise ParameterError(
-                f"adapter {self.adapter!r} runs a network: give the run's own source, or a second run"
+                f"adapter {self.adapter!r} runs a network: give the run's own source, or a second "
+                "run"
             )
-        return made
+        return reader
 
     def check(self, detector: Adapter) -> None:
-        """See `Source.check`: the reader must fit."""
-        _ = self.reader
+        """See `Source.check`: the reader's parameters must be valid."""
+        self.create_reader()
 
 
 def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Source]:
-    """The sources of a run, checked.
+    """The sources of a run, by name.
 
     Args:
         run: Its name, for messages.
@@ -210,30 +216,40 @@ def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Sourc
     Raises:
         ParameterError: a kind or a parameter is unknown, or a value does not fit.
     """
-    found = {}
+    sources = {}
     for name, values in (entries or {}).items():
         params = dict(values or {})
         try:
-            found[name] = SOURCES.create(str(params.pop("kind", name)), **params)
+            sources[name] = SOURCES.create(str(params.pop("kind", name)), **params)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-    return found
+    return sources
 
 
 def selections(
     run: str, sources: Mapping[str, Source], detector: Adapter
 ) -> dict[str, ProposalSelection | None]:
-    """The selections of those sources that come of the detector's own pass, by name; None for imported ones.
+    """The selections of proposals in a run's own folder, by name.
+
+    Args:
+        run: Name of the run, for messages.
+        sources: The sources of the run.
+        detector: Its detector.
+
+    Returns:
+        The selection of each source of the network; None for imported boxes.
 
     Raises:
         ParameterError: the detector has no such proposals.
     """
-    found: dict[str, ProposalSelection | None] = {}
+    selection_by_name: dict[str, ProposalSelection | None] = {}
     for name, source in sources.items():
         try:
             source.check(detector)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-        if isinstance(source, NetworkSource | ImportedBoxes):
-            found[name] = source.selection() if isinstance(source, NetworkSource) else None
-    return found
+        if isinstance(source, NetworkSource):
+            selection_by_name[name] = source.selection()
+        elif isinstance(source, ImportedBoxes):
+            selection_by_name[name] = None
+    return selection_by_name

@@ -1,4 +1,4 @@
-"""A detector that detects in several passes with dropout, or with several networks, and merges what it finds."""
+"""MC dropout and ensembles as a detector: several inferences, whose detections are merged."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SMALLEST_PROBABILITY = 1e-12
 @register("repeated")
 @dataclass(config=STRICT, kw_only=True)
 class Repeated(Detector):
-    """Another adapter's detector, run several times on each image; the detections of all passes are merged.
+    """Another adapter's detector, run several times on each image, with merged detections.
 
-    Dropout sampling as Miller et al. 2018 (arXiv:1710.06677) have it: each pass with dropout
-    detects, and detections that overlap and have the same label become one. As Dhamija et al. 2020
-    (the elephant in the room of open-set detection) have it, with `merge: candidates`: the outputs
-    of each proposal are averaged over 30 passes at rate 0.5, and then detections are selected.
-    Proposals, anchors or queries are those of a pass without dropout.
+    Dropout sampling of Miller et al. 2018 (arXiv:1710.06677): each pass with dropout detects, and
+    detections that overlap and have the same label are merged. With `merge: candidates`, that of
+    Dhamija et al. 2020 (the elephant in the room of open-set detection): the outputs of each
+    proposal are averaged over 30 passes at rate 0.5, and then detections are selected. Proposals,
+    anchors or queries are those of a pass without dropout.
 
     An ensemble: `weights` is a folder of checkpoints of one kind, each of which detects once.
 
@@ -49,13 +49,14 @@ class Repeated(Detector):
 
     Args:
         of: The adapter.
-        params: Its parameters besides `weights`, `device`, `precision` and `features_dtype`.
+        params: Parameters of the adapter except `weights`, `device`, `precision` and
+            `features_dtype`.
         kind: "dropout", or "ensemble".
         passes: Number of passes with dropout.
         rate: Probability that a value is dropped; see the pass `dropout`.
         seed: Seed of the masks.
-        where: Names of the modules whose outputs are masked; none for the usual place, see the pass
-            `dropout`.
+        where: Names of the modules whose outputs are masked; empty for the default place, see the
+            pass `dropout`.
         merge: "clusters" of detections, or "candidates": averages of all proposals, anchors or
             queries before detections are selected.
         iou: Any two detections of a cluster overlap by this IoU. Miller et al. 2018 found 0.95 to
@@ -79,10 +80,10 @@ class Repeated(Detector):
     min_detections: Count = 1
 
     def __post_init__(self) -> None:
-        kind = registry.get(self.of)
-        if not issubclass(kind, Detector) or (
-            self.kind == "dropout" and kind.replay is Detector.replay
-        ):
+        adapter = registry.get(self.of)
+        is_network = issubclass(adapter, Detector)
+        can_replay = issubclass(adapter, Detector) and adapter.replay is not Detector.replay
+        if not is_network or (self.kind == "dropout" and not can_replay):
             raise ParameterError(
                 f"detector 'repeated': parameter 'of': {self.of!r} cannot detect in several passes"
             )
@@ -100,8 +101,10 @@ class Repeated(Detector):
             ParameterError: see `Registry.create`.
         """
         files = self.content() if self.kind == "ensemble" else (self.weights,)
-        names = [f.name for f in fields(Detector) if f.name != "weights"]
-        shared = {name: getattr(self, name) for name in names}
+        shared = {}
+        for parameter in fields(Detector):
+            if parameter.name != "weights":
+                shared[parameter.name] = getattr(self, parameter.name)
         return [registry.create(self.of, weights=file, **shared, **self.params) for file in files]  # type: ignore[misc]
 
     def content(self) -> tuple[Path, ...]:
@@ -117,19 +120,20 @@ class Repeated(Detector):
 
     @property
     def code_modules(self) -> tuple[str, ...]:
-        """See `Detector.code_modules`: that of the members, too."""
+        """See `Detector.code_modules`; includes the members' adapter."""
         return (*super().code_modules, registry.get(self.of).__module__)
 
     @property
     def network(self) -> Any:
-        """See `Detector.network`: those of all members."""
+        """See `Detector.network`: the networks of all members."""
         return [member.network for member in self.members]
 
     @cached_property
     def _header(self) -> Header:
-        first, *others = [member.header() for member in self.members]
-        for other in others:
-            if (other.classes, other.activation) != (first.classes, first.activation):
+        headers = [member.header() for member in self.members]
+        first = headers[0]
+        for header in headers[1:]:
+            if header.classes != first.classes or header.activation != first.activation:
                 raise DataError(
                     "members differ in their classes or in the activation of the logits",
                     file=self.weights,
@@ -150,32 +154,50 @@ class Repeated(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        passes = [
-            Dropout(self.rate, self.seed, number, image_ids, self.where)
-            for number in range(self.passes)
-        ]
         if self.kind == "ensemble":
-            found = of_members(
-                [member.forward(prepared, image_ids) for member in self.members], image_ids
-            )
+            members_regions = [member.forward(prepared, image_ids) for member in self.members]
+            detections_by_image = detections_of_members(members_regions, image_ids)
         else:
+            passes = [
+                Dropout(self.rate, self.seed, number, image_ids, self.where)
+                for number in range(self.passes)
+            ]
             replay: Any = self.members[0].replay(prepared)
             if self.merge == "candidates":
                 merged = merge_candidates(self._header, replay, passes)
-                return regions(self._header, merged, image_ids)
-            found = detections(self._header, replay, passes)
-        merged = [merge_clusters(self._header, one, self.iou, self.min_detections) for one in found]
-        return regions(self._header, merged, image_ids)
+                return merged_regions(self._header, merged, image_ids)
+            detections_by_image = detections_of_passes(self._header, replay, passes)
+
+        merged = [
+            merge_clusters(self._header, detections, self.iou, self.min_detections)
+            for detections in detections_by_image
+        ]
+        return merged_regions(self._header, merged, image_ids)
+
+
+@plain_dataclass(frozen=True)
+class ImageDetections:
+    """N detections of one pass or one member in one image.
+
+    Args:
+        logits: Shape (N, K).
+        boxes: Corners, shape (N, 4).
+        labels: Shape (N,).
+    """
+
+    logits: np.ndarray
+    boxes: np.ndarray
+    labels: np.ndarray
 
 
 @plain_dataclass
 class Merged:
-    """N detections of one image.
+    """N merged detections of one image.
 
     Args:
         labels: Shape (N,).
         counts: Number of detections that each was merged from, shape (N,).
-        moments: Of their logits and boxes.
+        moments: Moments of their logits and boxes.
     """
 
     labels: np.ndarray
@@ -184,133 +206,177 @@ class Merged:
 
 
 def clusters(boxes: np.ndarray, labels: np.ndarray, iou: float) -> np.ndarray:
-    """Number of each detection's cluster, from 0, shape (N,): all pairs in it share the label and overlap by `iou`.
+    """Clusters of detections of which any two share the label and overlap by at least `iou`.
 
     Clusters are joined as long as all pairs of the result overlap so much (complete linkage), the
     closest first.
 
     Args:
-        boxes: Shape (N, 4), corners.
+        boxes: Corners, shape (N, 4).
         labels: Shape (N,).
-        iou: Smallest IoU of two detections of one cluster.
+        iou: Smallest IoU of two detections of a cluster.
+
+    Returns:
+        Number of each detection's cluster, from 0, shape (N,), int64.
     """
-    found = np.zeros(len(labels), np.int64)
-    start = 0
+    cluster_of_row = np.zeros(len(labels), np.int64)
+    cluster_count = 0
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        of_label = np.ones(len(rows), np.int64)
+        clusters_from_1 = np.ones(len(rows), np.int64)
         if len(rows) > 1:
-            at = torch.from_numpy(boxes[rows].astype(np.float64))
-            distances = 1 - box_iou(at, at).numpy()
-            upper = np.triu_indices(len(rows), 1)
-            of_label = fcluster(linkage(distances[upper], "complete"), 1 - iou + 1e-9, "distance")
-        found[rows] = start + of_label - 1
-        start += int(of_label.max())
-    return found
+            label_boxes = torch.from_numpy(boxes[rows].astype(np.float64))
+            distances = 1 - box_iou(label_boxes, label_boxes).numpy()
+            condensed = distances[np.triu_indices(len(rows), 1)]
+            tree = linkage(condensed, "complete")
+            clusters_from_1 = fcluster(tree, 1 - iou + 1e-9, "distance")
+        cluster_of_row[rows] = cluster_count + clusters_from_1 - 1
+        cluster_count += int(clusters_from_1.max())
+    return cluster_of_row
 
 
 def merge_clusters(
-    header: Header, found: Sequence[dict[str, np.ndarray]], iou: float, fewest: int
+    header: Header, detections: Sequence[ImageDetections], iou: float, min_detections: int
 ) -> Merged:
-    """Merges detections of one image that overlap and share the label (Miller et al. 2018, arXiv:1710.06677).
+    """Merges detections of one image that overlap and share the label.
+
+    See Miller et al. 2018, arXiv:1710.06677.
 
     Args:
-        header: Of the detections.
-        found: Of each pass, `logits` (N, K), `boxes` (N, 4) and `labels` (N,).
+        header: Header of the detections.
+        detections: Those of each pass.
         iou: See `clusters`.
-        fewest: Clusters of fewer detections are left out.
+        min_detections: Clusters of fewer detections are left out.
     """
-    logits, boxes, labels = (
-        np.concatenate([one[name] for one in found]) for name in ("logits", "boxes", "labels")
-    )
-    numbers, counts = np.unique(
+    logits = np.concatenate([pass_detections.logits for pass_detections in detections])
+    boxes = np.concatenate([pass_detections.boxes for pass_detections in detections])
+    labels = np.concatenate([pass_detections.labels for pass_detections in detections])
+    _, cluster_of_row, counts = np.unique(
         clusters(boxes, labels, iou), return_inverse=True, return_counts=True
-    )[1:]
-    kept = np.flatnonzero(counts >= fewest)
-    place = np.full(len(counts), -1)
-    place[kept] = np.arange(len(kept))
+    )
+
+    # The merged detection of each cluster, −1 for clusters that are left out.
+    large_clusters = np.flatnonzero(counts >= min_detections)
+    merged_of_cluster = np.full(len(counts), -1)
+    merged_of_cluster[large_clusters] = np.arange(len(large_clusters))
+    merged_of_row = merged_of_cluster[cluster_of_row]
+
+    # The n-th detections of all clusters are added to the moments together.
+    rank = _rank_within(cluster_of_row, counts)
     moments = Moments(header)
-    order = np.argsort(numbers, kind="stable")
-    rank = np.empty(len(numbers), np.int64)  # of a detection within its cluster
-    rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    first = np.zeros(len(kept), np.int64)
-    for number in range(int(counts[kept].max(initial=1))):
-        rows = np.flatnonzero((rank == number) & (place[numbers] >= 0))
-        rows = rows[np.argsort(place[numbers[rows]])]
-        moments.add(logits[rows], boxes[rows], place[numbers[rows]] if number else None)
-        first = rows if number == 0 else first
-    return Merged(labels[first], counts[kept], moments)
+    first_rows = np.zeros(len(large_clusters), np.int64)
+    for number in range(int(counts[large_clusters].max(initial=1))):
+        rows = np.flatnonzero((rank == number) & (merged_of_row >= 0))
+        rows = rows[np.argsort(merged_of_row[rows])]
+        if number == 0:
+            first_rows = rows
+            moments.add(logits[rows], boxes[rows])
+        else:
+            moments.add(logits[rows], boxes[rows], merged_of_row[rows])
+    return Merged(labels[first_rows], counts[large_clusters], moments)
+
+
+def _rank_within(cluster_of_row: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Rank of each detection within its cluster, from 0, shape (N,).
+
+    Args:
+        cluster_of_row: Number of each detection's cluster, shape (N,).
+        counts: Number of detections of each cluster.
+    """
+    order = np.argsort(cluster_of_row, kind="stable")
+    starts = np.cumsum(counts) - counts
+    rank = np.empty(len(cluster_of_row), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(starts, counts)
+    return rank
 
 
 def merge_candidates(header: Header, replay: FreeReplay, passes: Sequence[Dropout]) -> list[Merged]:
-    """Averages all proposals, anchors or queries of each image over passes with dropout, and then detects."""
+    """Averages the candidates of each image over passes with dropout, and then detects.
+
+    Candidates are all proposals, anchors or queries.
+    """
+    candidates_by_pass = [replay.candidates(dropout) for dropout in passes]
     merged = []
-    for number, of_passes in enumerate(
-        zip(*(replay.candidates(one) for one in passes), strict=True)
-    ):
+    for number, candidates in enumerate(zip(*candidates_by_pass, strict=True)):
         moments = Moments(header)
         probabilities = sum(
-            moments.probabilities(one.logits.double().cpu().numpy()) for one in of_passes
-        ) / len(passes)
-        mean = torch.stack([one.boxes for one in of_passes]).mean(0)
-        scores = torch.from_numpy(probabilities).to(mean)
-        kept = replay.select(number, scores, mean)
-        for one in of_passes:
-            boxes = replay.placed(number, one.boxes, kept.rows, kept.labels)
-            moments.add(one.logits[kept.rows].cpu().numpy(), boxes.cpu().numpy())
-        merged.append(
-            Merged(kept.labels.cpu().numpy(), np.full(len(kept.rows), len(passes)), moments)
+            moments.probabilities(pass_candidates.logits.double().cpu().numpy())
+            for pass_candidates in candidates
         )
+        mean_boxes = torch.stack([pass_candidates.boxes for pass_candidates in candidates]).mean(0)
+        scores = torch.from_numpy(probabilities / len(passes)).to(mean_boxes)
+        selected = replay.select(number, scores, mean_boxes)
+        for pass_candidates in candidates:
+            boxes = replay.placed(number, pass_candidates.boxes, selected.rows, selected.labels)
+            moments.add(pass_candidates.logits[selected.rows].cpu().numpy(), boxes.cpu().numpy())
+        labels = selected.labels.cpu().numpy()
+        merged.append(Merged(labels, np.full(len(labels), len(passes)), moments))
     return merged
 
 
-def detections(
+def detections_of_passes(
     header: Header, replay: FreeReplay, passes: Sequence[Dropout]
-) -> list[list[dict[str, np.ndarray]]]:
-    """`logits`, `boxes` and `labels` of what each pass with dropout detects: of each image, one item per pass."""
-    moments, found = Moments(header), []
-    for candidates in (replay.candidates(one) for one in passes):
-        of_pass = []
-        for number, one in enumerate(candidates):
-            probabilities = moments.probabilities(one.logits.double().cpu().numpy())
-            kept = replay.select(number, torch.from_numpy(probabilities).to(one.boxes), one.boxes)
-            columns = {"logits": one.logits[kept.rows], "boxes": kept.boxes, "labels": kept.labels}
-            of_pass.append({name: values.cpu().numpy() for name, values in columns.items()})
-        found.append(of_pass)
-    return [list(of_image) for of_image in zip(*found, strict=True)]
+) -> list[list[ImageDetections]]:
+    """The detections of each pass with dropout: for each image, a list with one item per pass."""
+    moments = Moments(header)
+    detections_by_image: list[list[ImageDetections]] = []
+    for dropout in passes:
+        for number, candidates in enumerate(replay.candidates(dropout)):
+            probabilities = moments.probabilities(candidates.logits.double().cpu().numpy())
+            scores = torch.from_numpy(probabilities).to(candidates.boxes)
+            selected = replay.select(number, scores, candidates.boxes)
+            detections = ImageDetections(
+                logits=candidates.logits[selected.rows].cpu().numpy(),
+                boxes=selected.boxes.cpu().numpy(),
+                labels=selected.labels.cpu().numpy(),
+            )
+            if number == len(detections_by_image):
+                detections_by_image.append([])
+            detections_by_image[number].append(detections)
+    return detections_by_image
 
 
-def of_members(
+def detections_of_members(
     members: Sequence[Regions], image_ids: Sequence[str]
-) -> list[list[dict[str, np.ndarray]]]:
-    """`logits`, `boxes` and `labels` of what each member of an ensemble detects: of each image, one item per member."""
-    found = []
+) -> list[list[ImageDetections]]:
+    """The detections of each member: for each image, a list with one item per member."""
+    detections_by_image = []
     for image_id in image_ids:
-        rows = [regions[np.asarray(regions.image_id) == image_id] for regions in members]
-        found.append(
-            [{"logits": one.logits, "boxes": one.box, "labels": one.label} for one in rows]
-        )
-    return found
+        detections = []
+        for regions in members:
+            rows = regions[np.asarray(regions.image_id) == image_id]
+            detections.append(ImageDetections(rows.logits, rows.box, rows.label))
+        detections_by_image.append(detections)
+    return detections_by_image
 
 
-def regions(header: Header, merged: Sequence[Merged], image_ids: Sequence[str]) -> Regions:
-    """The merged detections of all images, best first: mean boxes, and mean probabilities as logits."""
-    columns: dict[str, list[np.ndarray]] = {}
+def merged_regions(header: Header, merged: Sequence[Merged], image_ids: Sequence[str]) -> Regions:
+    """The merged detections of all images, best first: mean boxes, and mean probabilities."""
     names: list[str] = []
-    for image_id, one in zip(image_ids, merged, strict=True):
-        of_image = one.moments.columns()
-        p = of_image.pop("mean_probabilities").astype(np.float64).clip(SMALLEST_PROBABILITY, 1)
-        score = p[np.arange(len(p)), one.labels]
-        odds = np.log(p) - (
-            np.log1p(-p.clip(max=1 - 1e-7)) if header.activation == "sigmoid" else 0
-        )
-        of_image |= {"logits": odds, "box": one.moments.boxes, "score": score, "label": one.labels}
-        of_image["detections"] = one.counts
-        order = np.argsort(-score, kind="stable")
+    parts: dict[str, list[np.ndarray]] = {}
+    for image_id, detections in zip(image_ids, merged, strict=True):
+        columns = _merged_columns(header, detections)
+        order = np.argsort(-columns["score"], kind="stable")
         names += [image_id] * len(order)
-        for name, values in of_image.items():
-            columns.setdefault(name, []).append(values[order])
-    together = {name: np.concatenate(values) for name, values in columns.items()}
+        for name, values in columns.items():
+            parts.setdefault(name, []).append(values[order])
+    columns = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     return Regions(
-        header=header, image_id=np.array(names, object), region_id=np.arange(len(names)), **together
+        header=header, image_id=np.array(names, object), region_id=np.arange(len(names)), **columns
     )
+
+
+def _merged_columns(header: Header, detections: Merged) -> dict[str, np.ndarray]:
+    """Columns of the merged detections of one image."""
+    columns = detections.moments.columns()
+    probabilities = columns.pop("mean_probabilities").astype(np.float64)
+    probabilities = probabilities.clip(SMALLEST_PROBABILITY, 1)
+    logits = np.log(probabilities)
+    if header.activation == "sigmoid":
+        logits = logits - np.log1p(-probabilities.clip(max=1 - 1e-7))
+    columns["logits"] = logits
+    columns["box"] = detections.moments.boxes
+    columns["score"] = probabilities[np.arange(len(probabilities)), detections.labels]
+    columns["label"] = detections.labels
+    columns["detections"] = detections.counts
+    return columns

@@ -1,4 +1,4 @@
-"""Scaling of images before the network, for networks that do not scale their input."""
+"""Scaling of images for networks that do not scale their input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class Scaled:
-    """An image as the network takes it.
+    """An image as the input of a network.
 
     Args:
         pixels: ndarray of shape (H, W, 3), uint8, red green blue.
@@ -22,29 +22,37 @@ class Scaled:
 
 
 def scaled_sides(height: int, width: int, shorter: int, longer: int) -> tuple[int, int]:
-    """Height and width of an image whose shorter side is brought to `shorter` pixels, or else its longer to `longer`.
+    """Height and width of an image after scaling its shorter side to a length.
 
-    The shape is kept but for rounding, which is to the nearest pixel (Detectron2's
-    `ResizeShortestEdge`; torchvision rounds down).
+    The aspect ratio is kept. Sides are rounded to the nearest pixel, as in Detectron2's
+    `ResizeShortestEdge`; torchvision rounds down.
+
+    Args:
+        height, width: Of the image.
+        shorter: Length of the shorter side …
+        longer: … unless the longer side would exceed this length, to which it is then scaled.
 
     >>> scaled_sides(480, 640, 800, 1333), scaled_sides(375, 1242, 800, 1333)
     ((800, 1067), (402, 1333))
     """
-    factor = shorter / min(height, width)
-    sides = [shorter if side == min(height, width) else side * factor for side in (height, width)]
-    if max(sides) > longer:
-        # In two steps, as Detectron2 computes it: half pixels are then rounded to the same side.
-        factor = longer / max(sides)
-        sides = [side * factor for side in sides]
-    height, width = (max(int(side + 0.5), 1) for side in sides)
-    return height, width
+    smaller_side = min(height, width)
+    factor = shorter / smaller_side
+    new_height = shorter if height == smaller_side else height * factor
+    new_width = shorter if width == smaller_side else width * factor
+    larger_side = max(new_height, new_width)
+    if larger_side > longer:
+        # In two steps, as in Detectron2, so that half pixels are rounded in the same direction.
+        factor = longer / larger_side
+        new_height = new_height * factor
+        new_width = new_width * factor
+    return max(int(new_height + 0.5), 1), max(int(new_width + 0.5), 1)
 
 
 def scale(image: np.ndarray, shorter: int, longer: int) -> Scaled:
-    """Scales an image of bytes with Pillow, bilinear, as Detectron2 does (its default since Wu et al. 2019).
+    """Scales an image of bytes with Pillow, bilinear, as Detectron2 does by default.
 
-    Pillow averages over all pixels that fall into one, and rounds to bytes; interpolating a float
-    tensor does neither, and moves the scores of networks that were trained on the former.
+    Pillow averages all pixels that are merged, and rounds to bytes; interpolating a float tensor
+    does neither, and changes the scores of networks that were trained with Pillow.
 
     Args:
         image: ndarray of shape (H, W, 3), uint8.

@@ -1,4 +1,7 @@
-"""Which boxes of a network are detections, and what is stored of them: settings of inference, which load no PyTorch."""
+"""Settings of inference: which boxes are detections, and which columns are stored.
+
+PyTorch is not imported.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,16 @@ class BoxSelection:
     """Which boxes are detections.
 
     Args:
-        score_threshold: Boxes whose class scores no more than this are dropped.
-        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps
-            both.
+        score_threshold: Boxes whose class scores at most this are dropped.
+        iou: Of two boxes of one class that overlap by more than this, the better one is kept; 1
+            keeps both.
         max_detections: Largest number per image.
-        per_query: For detection transformers. "several": a query counts for each class that scores
-            high enough, as in transformers' processors for sigmoid heads. "one": for its best class
-            only.
+        per_query: For detection transformers. "several": a query is a detection for each class
+            above the threshold, as in transformers' processors for sigmoid heads. "one": for its
+            best class only.
         candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take
-            part in suppression.
-        clipped: Boxes end at the image's edges, as in the package rfdetr; transformers lets them
-            leave the image.
+            part in NMS.
+        clipped: Boxes are clipped to the image, as in the package rfdetr but not in transformers.
     """
 
     score_threshold: float
@@ -45,7 +47,7 @@ class BoxSelection:
 
 @dataclass(frozen=True)
 class ProposalSelection:
-    """Which of a network's candidates are proposals; see `farther.detectors.proposals.NetworkProposals`."""
+    """Which candidates of a network are proposals; see `farther.detectors.proposals`."""
 
     most: int = 100
     iou: float = 0.5
@@ -57,7 +59,7 @@ class ProposalSelection:
 
 @dataclass(frozen=True)
 class MapSelection(ProposalSelection):
-    """Which parts of a feature map are proposals; see `farther.detectors.proposals.FeatureMap`."""
+    """Which regions of a feature map are proposals; see `farther.detectors.proposals`."""
 
     thresholds: int = 3
 
@@ -69,7 +71,7 @@ class Pooling:
     Args:
         size: Cells along one side of the grid.
         sampling: Samples along one side of a cell; below 1 as many as fit.
-        all_levels: Pool each box from all pyramid levels, side by side; else from the level that
+        all_levels: Pool each box from all pyramid levels, concatenated; else from the level that
             fits its size.
         published_rois: Place boxes as `published_cells` does.
     """
@@ -82,12 +84,12 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Layers:
-    """Inner modules whose activations are stored, by the names that `named_modules` gives them.
+    """Inner modules whose activations are stored, by their names in `named_modules`.
 
     Args:
-        latents: Those whose averages are the columns `latent.<name>`.
-        grams: Those whose Gram matrices give the columns `gram.<name>`; see `gram_rows`.
-        powers: Number of powers of these.
+        latents: Modules whose averages are the columns `latent.<name>`.
+        grams: Modules whose Gram matrices are the columns `gram.<name>`; see `gram_rows`.
+        powers: Number of powers of the Gram matrices.
     """
 
     latents: tuple[str, ...] = ()
@@ -95,13 +97,12 @@ class Layers:
     powers: int = 5
 
     def only(self, columns: Collection[str] | None) -> Layers:
-        """Those whose columns are listed; all for None."""
+        """The modules whose columns are listed; all for None."""
         if columns is None:
             return self
         latents = tuple(name for name in self.latents if f"{LAYER}{name}" in columns)
-        return Layers(
-            latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers
-        )
+        grams = tuple(name for name in self.grams if f"{GRAM}{name}" in columns)
+        return Layers(latents, grams, self.powers)
 
 
 NO_LAYERS = Layers()
@@ -109,13 +110,13 @@ NO_LAYERS = Layers()
 
 @dataclass(frozen=True)
 class StoredColumns:
-    """Settings of what is stored.
+    """Settings of the stored columns.
 
     Args:
-        pooling: Of `latent`.
+        pooling: Pooling of `latent`.
         dtype: Type of `features` and `latent`.
         log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
-        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
+        layers: Modules of the columns `latent.<name>` and `gram.<name>`.
         only: Names of the other optional columns that are computed; None for all.
     """
 
@@ -130,9 +131,12 @@ class StoredColumns:
         return self.only is None or column in self.only
 
     def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Columns of features or activations as they are stored; those that are not wanted are left out."""
-        wanted = {name: values for name, values in columns.items() if self.wants(name)}
-        return {name: to_numpy(values, self.dtype) for name, values in wanted.items()}
+        """Columns of features or activations as arrays, without those that are not stored."""
+        arrays = {}
+        for name, values in columns.items():
+            if self.wants(name):
+                arrays[name] = to_numpy(values, self.dtype)
+        return arrays
 
 
 #: No optional column.
@@ -140,10 +144,12 @@ NOTHING = StoredColumns(Pooling(), only=frozenset())
 
 
 def to_numpy(tensor: Tensor, dtype: str = "float32") -> np.ndarray:
-    """The same values in an array on the CPU, floating-point ones in a type ("float32", "float16").
+    """A tensor as an array on the CPU.
 
-    They are rounded by torch where they are: NumPy takes up to twenty times as long for values
-    below 6e-5.
+    Args:
+        tensor: Values on any device.
+        dtype: Type of floating-point values, "float32" or "float16". They are rounded by torch:
+            NumPy takes up to twenty times as long for values below 6e-5.
     """
     if tensor.is_floating_point():
         tensor = tensor.float().half() if dtype == "float16" else tensor.float()

@@ -1,9 +1,10 @@
-"""The regions folders of a benchmark's splits: which must be made, and how their regions are numbered."""
+"""The regions folders of a benchmark's splits, and the numbers of their regions."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ def region_ids(rows: np.ndarray, image_id: Sequence[str] | pl.Series) -> np.ndar
     """Numbers of regions: row of the image × 65,536 + rank within the image.
 
     Args:
-        rows: Row of the image of each region, rising, ndarray of shape (N,), int64.
+        rows: Row of the image of each region, ascending, ndarray of shape (N,), int64.
         image_id: The image of each region.
 
     Raises:
@@ -32,8 +33,10 @@ def region_ids(rows: np.ndarray, image_id: Sequence[str] | pl.Series) -> np.ndar
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
     if len(rank) and rank.max() >= REGIONS_PER_IMAGE:
         name = image_id[int(rank.argmax())]
-        problem = f"{rank.max() + 1} regions in image {name!r}, at most {REGIONS_PER_IMAGE} can be numbered"
-        raise DataError(f"{problem}. Raise 'score_threshold'")
+        raise DataError(
+            f"{rank.max() + 1} regions in image {name!r}, at most {REGIONS_PER_IMAGE} can be "
+            "numbered. Raise 'score_threshold'"
+        )
     return rows * REGIONS_PER_IMAGE + rank
 
 
@@ -56,80 +59,99 @@ def read_splits(folder: str | Path) -> dict[str, Images]:
     return {name: Images.read(folder / name / "images.parquet") for name in names}
 
 
-def update_splits(
-    keys: dict[str, str],
-    out: str | Path,
-    work: str | Path,
-    make: Callable[[str, Path, Path], str],
-    log: Callable[[str], None],
-    is_current: Callable[[str], bool] | None = None,
-) -> Keyed:
-    """Makes the regions folders whose key changed, and deletes those of splits that no longer exist.
-
-    Splits with one key have the same images: their regions are made once.
+class SplitFolders:
+    """The regions folders of a benchmark's splits, which are computed again if their key changed.
 
     Args:
-        keys: Key of each split.
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its
             name.
-        make: Called with split, folder to write, and folder for unfinished work; returns a summary.
-        log: Takes one line per split.
-        is_current: Whether what is written beside the regions of a split is current, too.
+        keys: Cache key of each split.
+        log: Takes one line per split that is not computed.
 
-    Returns:
-        The regions folders, one per split.
+    Attributes:
+        keyed: The regions folders, one item per split.
     """
-    out, work = Path(out), Path(work)
-    for entry in sorted(work.iterdir()) if work.is_dir() else []:
-        if entry.name not in keys:
-            delete_work(entry)
 
-    folders = Keyed(out)
-    for split in folders.keep_only(keys):
-        log(f"{split}: removed")
-    outdated = folders.outdated(keys)
-    if is_current is not None:
-        outdated = [split for split in keys if split in outdated or not is_current(split)]
-    current = [split for split in keys if split not in outdated]
-    for split in keys:
-        if split not in outdated:
-            log(f"{split}: unchanged")
-            continue
-        with folders.make(split, keys[split]) as to:
-            same = _with_key(keys[split], current, keys)
-            if same is None:
-                summary = make(split, to, work / split)
+    def __init__(
+        self,
+        out: str | Path,
+        work: str | Path,
+        keys: Mapping[str, str],
+        log: Callable[[str], None],
+    ):
+        self.keyed = Keyed(out)
+        self.work = Path(work)
+        self._keys = keys
+        self._log = log
+
+    def outdated(self, is_current: Callable[[str], bool] | None = None) -> Iterator[str]:
+        """Yields each split whose regions must be computed; the caller writes them with `make`.
+
+        First, the folders of splits that no longer exist are deleted. Splits with the same key have
+        the same images: the regions of the first one are copied for the others.
+
+        Args:
+            is_current: Whether further outputs beside the regions of a split are current, too.
+        """
+        self._delete_removed_splits()
+        outdated = self.keyed.outdated(self._keys)
+        if is_current is not None:
+            outdated = [s for s in self._keys if s in outdated or not is_current(s)]
+        current = [split for split in self._keys if split not in outdated]
+
+        for split in self._keys:
+            if split not in outdated:
+                self._log(f"{split}: unchanged")
+                continue
+            source = self._first_with_key(self._keys[split], current)
+            if source is None:
+                yield split
             else:
-                shutil.copytree(out / same, to)
-                summary = f"the images of {same}"
-        current.append(split)
-        log(f"{split}: {summary}")
-    return folders
+                with self.make(split) as folder:
+                    shutil.copytree(self.keyed.path(source), folder)
+                self._log(f"{split}: the images of {source}")
+            current.append(split)
+
+    def make(self, split: str) -> AbstractContextManager[Path]:
+        """A path to write the regions of a split to; see `Keyed.make`."""
+        return self.keyed.make(split, self._keys[split])
+
+    def rename_classes(self, header: Header) -> dict[str, RegionsFolder]:
+        """Stores all regions folders with a header's names of classes; see `rename_classes`."""
+        return rename_classes(self.keyed, list(self._keys), header)
+
+    def _delete_removed_splits(self) -> None:
+        """Deletes the results and the unfinished work of splits that no longer exist."""
+        if self.work.is_dir():
+            for entry in sorted(self.work.iterdir()):
+                if entry.name not in self._keys:
+                    delete_work(entry)
+        for split in self.keyed.keep_only(self._keys):
+            self._log(f"{split}: removed")
+
+    def _first_with_key(self, key: str, splits: Sequence[str]) -> str | None:
+        """The first of some splits that has a key; None if none has."""
+        for split in splits:
+            if self._keys[split] == key:
+                return split
+        return None
 
 
 def rename_classes(
     folders: Keyed, splits: Sequence[str], header: Header
 ) -> dict[str, RegionsFolder]:
-    """Stores regions folders with a header's names of classes, which are no part of their keys.
+    """Stores regions folders with a header's names of classes, which are not part of their keys.
 
     Args:
-        folders: The folders.
-        splits: Their items.
-        header: Has the names.
+        folders: Has the regions folders as items.
+        splits: Names of the items.
+        header: Has the names of the classes.
 
     Returns:
-        The folder of each item.
+        The regions folder of each item.
     """
     renamed = {}
     for split in splits:
         renamed[split] = RegionsFolder(folders.path(split)).renamed(header)
         folders.refresh(split)
     return renamed
-
-
-def _with_key(key: str, splits: Sequence[str], keys: dict[str, str]) -> str | None:
-    """The first of some splits that has a key; None where none has."""
-    for split in splits:
-        if keys[split] == key:
-            return split
-    return None

@@ -1,4 +1,4 @@
-"""SSD (Liu et al. 2016, "SSD: Single Shot MultiBox Detector") and SSDLite as torchvision builds them.
+"""SSD (Liu et al. 2016, "SSD: Single Shot MultiBox Detector") and SSDLite of torchvision.
 
 SSDLite is that of MobileNetV2 (Sandler et al. 2018, Section 6.2), here on MobileNetV3.
 """
@@ -32,8 +32,8 @@ class SSDKind:
 
     Args:
         iou: Of two boxes of one class that overlap more than this, the better one stays.
-        candidates: Number of boxes of each class, the best, that take part in the suppression.
-        stride: Pixels between two cells of the backbone's last layer, which is the second level.
+        candidates: Number of boxes of each class, the best, that take part in NMS.
+        stride: Stride in pixels of the backbone's last layer, which is the second level.
     """
 
     iou: float
@@ -41,35 +41,35 @@ class SSDKind:
     stride: int
 
 
-#: By the weights of torchvision's name.
+#: Settings by the name of torchvision's builder.
 KINDS = {
     "ssd300_vgg16": SSDKind(iou=0.45, candidates=400, stride=16),
     "ssdlite320_mobilenet_v3_large": SSDKind(iou=0.55, candidates=300, stride=32),
 }
 
-#: Number of the level that is the backbone's last layer; further levels have other numbers of
-#: channels.
+#: Number of the level of the backbone's last layer; levels differ in their numbers of channels.
 BACKBONE_LEVEL = 1
 
 
 @register("ssd")
 @dataclass(config=STRICT, kw_only=True)
 class SingleShotDetector(AnchorDetector):
-    """torchvision's SSD300 on VGG-16, or SSDLite320 on MobileNetV3. Detections are those of its own forward pass.
+    """torchvision's SSD300 on VGG-16, or SSDLite320 on MobileNetV3.
 
-    Which of the two a state dict is of follows from the names of its weights. Images are scaled to
-    300 × 300 or 320 × 320 pixels, whatever their shape.
+    Detections are those of the network's own forward pass. The names of the weights of a state dict
+    tell which network it is of. Images are scaled to 300 × 300 or 320 × 320 pixels, whatever their
+    shape.
 
-    Logits are the whole row of the anchor that gave the box, the background in column 0, before the
-    softmax. Each of the six levels has a last layer of its own, a convolution: there is no last
-    linear layer on a vector, hence neither `features` nor a `weight`. `latent` pools the backbone's
-    last layer (1,024 channels of VGG-16's fc7; 480 or 960 of MobileNetV3) over each detection's
-    box, and averages it per channel.
+    Logits are those of all classes at the anchor of the box, with the background in column 0,
+    before the softmax. Each of the six levels has its own last layer, a convolution: there is no
+    last linear layer on a vector, hence neither `features` nor a `weight`. `latent` pools the
+    backbone's last layer (1,024 channels of VGG-16's fc7; 480 or 960 of MobileNetV3) over each
+    detection's box, and averages it per channel.
 
     Args:
-        nms_iou: See `BoxDetector`; left out, torchvision's: 0.45 for SSD, 0.55 for SSDLite.
-        candidates: Number of boxes of each class, the best, that take part in the suppression; left
-            out, torchvision's: 400 for SSD, 300 for SSDLite.
+        nms_iou: See `BoxDetector`; the default is torchvision's: 0.45 for SSD, 0.55 for SSDLite.
+        candidates: Number of boxes of each class, the best, that take part in NMS; the default is
+            torchvision's: 400 for SSD, 300 for SSDLite.
 
     Raises:
         DataError: the file is not the state dict of one of them, or the number of classes does not
@@ -81,7 +81,7 @@ class SingleShotDetector(AnchorDetector):
 
     @property
     def kind(self) -> SSDKind:
-        """Settings of the network that the weights are of."""
+        """Settings of the network that the weights fit."""
         return KINDS[self.fit.builder.partition(",")[0]]
 
     @cached_property
@@ -90,13 +90,9 @@ class SingleShotDetector(AnchorDetector):
         fit = self.fit
         check_columns(self.weights, self.classes, fit.columns)
         network = BUILDERS[fit.builder].build(fit.columns)
-        fill(
-            network,
-            self.weights,
-            read_weights(self.weights),
-            f"{fit.builder} with {fit.columns} columns",
-        )
-        return self.placed(network.eval())
+        description = f"{fit.builder} with {fit.columns} columns"
+        fill(network, self.weights, read_weights(self.weights), description)
+        return self.to_device(network.eval())
 
     @cached_property
     def _header(self) -> Header:
@@ -114,44 +110,45 @@ class SingleShotDetector(AnchorDetector):
         return self._header
 
     def selection(self) -> BoxSelection:
-        """See `AnchorDetector.selection`; candidates are of each class."""
+        """See `AnchorDetector.selection`; the limit of candidates is per class."""
         iou = self.kind.iou if self.nms_iou is None else self.nms_iou
         candidates = self.candidates or self.kind.candidates
         return BoxSelection(self.score_threshold, iou, self.max_detections, candidates=candidates)
 
-    def scores(self, answers: Mapping[str, Tensor]) -> Tensor:
+    def scores(self, head_output: Mapping[str, Tensor]) -> Tensor:
         """See `AnchorDetector.scores`."""
-        scores = answers["cls_logits"].softmax(-1)
+        scores = head_output["cls_logits"].softmax(-1)
         scores[..., 0] = 0.0
         return scores
 
     def anchors_per_level(self, levels: Sequence[Tensor]) -> list[int]:
         """See `AnchorDetector.anchors_per_level`."""
-        per_cell = self.network.anchor_generator.num_anchors_per_location()
-        return [
-            level.shape[2] * level.shape[3] * count
-            for level, count in zip(levels, per_cell, strict=True)
-        ]
+        anchors_per_cell = self.network.anchor_generator.num_anchors_per_location()
+        counts = []
+        for level, per_cell in zip(levels, anchors_per_cell, strict=True):
+            counts.append(level.shape[2] * level.shape[3] * per_cell)
+        return counts
 
     def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
         """See `AnchorDetector.latent_maps`."""
         return [levels[BACKBONE_LEVEL]], self.kind.stride
 
     def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
-        """Threshold, the best of each class, and non-maximum suppression per class, as torchvision does."""
+        """Applies threshold, the limit of candidates, and NMS per class, as torchvision does."""
         selection = self.selection()
         boxes = decode(self.network, output.deltas, output.anchors, output.size)
-        rows, labels = [], []
+        rows_by_class = []
+        labels_by_class = []
         for label in range(1, output.scores.shape[1]):
-            above = torch.where(output.scores[:, label] > selection.score_threshold)[0]
-            highest = (
-                output.scores[above, label].topk(_topk_min(above, selection.candidates, 0)).indices
-            )
-            rows.append(above[highest])
-            labels.append(torch.full_like(highest, label))
-        row, column = torch.cat(rows), torch.cat(labels)
-        confidence = output.scores[row, column]
-        kept = batched_nms(boxes[row], confidence, column, selection.iou)[
-            : selection.max_detections
-        ]
-        return ImageDetections(boxes[row[kept]], confidence[kept], column[kept], row[kept])
+            class_scores = output.scores[:, label]
+            above = torch.where(class_scores > selection.score_threshold)[0]
+            count = _topk_min(above, selection.candidates, 0)
+            highest = class_scores[above].topk(count).indices
+            rows_by_class.append(above[highest])
+            labels_by_class.append(torch.full_like(highest, label))
+        rows = torch.cat(rows_by_class)
+        labels = torch.cat(labels_by_class)
+        confidence = output.scores[rows, labels]
+        kept = batched_nms(boxes[rows], confidence, labels, selection.iou)
+        kept = kept[: selection.max_detections]
+        return ImageDetections(boxes[rows[kept]], confidence[kept], labels[kept], rows[kept])

@@ -1,4 +1,4 @@
-"""Image classifiers of the `transformers` library: ViT, Swin, ConvNeXt, DINOv2, BEiT, ResNet and others."""
+"""Image classifiers of the `transformers` library: ViT, Swin, ConvNeXt, DINOv2, ResNet, …."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from farther.registry import STRICT
 @register("transformers_classifier")
 @dataclass(config=STRICT, kw_only=True)
 class TransformersClassifier(HubDetector, ImageClassifier):
-    """A model that `AutoModelForImageClassification` of transformers loads; code on the hub is never run.
+    """A model of transformers' `AutoModelForImageClassification`.
 
-    Logits are the model's, and `features` is the input of the linear layer that they come from,
-    which is the header's last layer. A model whose logits come from another layer (DeiT with a
-    teacher averages two) has neither. Images are prepared by the model's own processor.
+    Code on the hub is never run. Logits are the model's, and `features` is the input of the linear
+    layer that yields them, which is the header's last layer. A model with another last layer (DeiT
+    with a teacher averages two) has neither. Images are prepared by the model's own processor.
 
     Args:
         weights: A folder as transformers saves it (`config.json`, `preprocessor_config.json`,
@@ -72,10 +72,15 @@ class TransformersClassifier(HubDetector, ImageClassifier):
 
     @cached_property
     def network(self) -> ClassifierNetwork:
-        """See `Detector.network`. Without a `latent`, one that cannot be averaged over an image is left out."""
-        config_file, weights = self.folder / CONFIG, weight_files(self.folder)
+        """See `Detector.network`.
+
+        A default `latent` that cannot be averaged over an image is left out.
+        """
+        config_file = self.folder / CONFIG
+        weights = weight_files(self.folder)
         with network_errors(self.weights):
-            sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
+            black_image = np.zeros((64, 64, 3), np.uint8)
+            height, width = self.prepare(black_image).pixels.shape[1:]
             read_description(config_file)
             with network_errors(config_file, "built"):
                 config = AutoConfig.from_pretrained(
@@ -84,22 +89,21 @@ class TransformersClassifier(HubDetector, ImageClassifier):
             refuse_larger(
                 config_file, weights, lambda: AutoModelForImageClassification.from_config(config)
             )
-            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0]).to(
-                self.torch_device()
-            )
-            make = partial(
+            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0])
+            network = network.to(self.torch_device())
+            create = partial(
                 ClassifierNetwork,
                 network,
-                (sample[0], sample[1]),
+                (height, width),
                 normalisation=normalisation_of(self.processor),
                 layers=self.layers(),
             )
+            if self.latent:
+                return create(latent=self.latent)
             try:
-                return make(latent=self.latent or three_quarters_through(network))
+                return create(latent=three_quarters_through(network))
             except ParameterError:
-                if self.latent is not None:
-                    raise
-                return make()
+                return create()
 
     @cached_property
     def processor(self) -> Any:
@@ -127,10 +131,12 @@ class TransformersClassifier(HubDetector, ImageClassifier):
 
 def normalisation_of(processor: Any) -> Normalisation:
     """Mean and standard deviation by which an image processor normalises pixels from 0 to 1."""
-    largest = 255 * (processor.rescale_factor if processor.do_rescale else 1)
-    mean, std = (
-        (processor.image_mean, processor.image_std)
-        if processor.do_normalize
-        else ((0.0,) * 3, (1.0,) * 3)
-    )
+    largest = 255
+    if processor.do_rescale:
+        largest = 255 * processor.rescale_factor
+    mean = (0.0, 0.0, 0.0)
+    std = (1.0, 1.0, 1.0)
+    if processor.do_normalize:
+        mean = processor.image_mean
+        std = processor.image_std
     return tuple(value / largest for value in mean), tuple(value / largest for value in std)

@@ -1,6 +1,6 @@
-"""Image classifiers: the only region of an image is the whole image.
+"""Image classifiers: the only region of an image is the image itself.
 
-The base of their adapters, and classification that keeps the input of the last linear layer and the
+The base of their adapters, and inference that stores the input of the last linear layer and the
 activations of an inner module.
 """
 
@@ -38,11 +38,13 @@ Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(config=STRICT, kw_only=True)
 class ImageClassifier(ReplayDetector, LayeredDetector):
-    """An image classifier. The region of an image is its frame, the score the largest probability, t* is 0.
+    """Base of image classifiers.
+
+    The region of an image is its frame, the score is the largest probability, and t* is 0.
 
     Args:
         latent: Name of the module whose activations, averaged per channel, are the column `latent`.
-            None takes a module three quarters through the network where the adapter knows one;
+            None takes a module three quarters through the network if the adapter knows one;
             without a name there is no such column.
     """
 
@@ -59,16 +61,17 @@ class ImageClassifier(ReplayDetector, LayeredDetector):
 
     @cached_property
     def _header(self) -> Header:
-        names, columns = self.class_names(), self.network.columns
+        names = self.class_names()
+        columns = self.network.columns
         if len(names) != columns:
             problem = f"{len(names)} classes are named, but the logits have {columns} columns"
             raise DataError(problem, file=self.weights, field="classes")
         weight, bias = self.network.last_layer()
-        origin = dict(self.identity)
+        detector = dict(self.identity)
         energy_head = getattr(self.network.network, ENERGY_HEAD, None)
         if isinstance(energy_head, EnergyHead):
-            origin["vos_head"] = energy_head.numbers()
-        return Header(classes=names, whole_images=True, detector=origin, weight=weight, bias=bias)
+            detector["vos_head"] = energy_head.numbers()
+        return Header(classes=names, whole_images=True, detector=detector, weight=weight, bias=bias)
 
     def header(self) -> Header:
         """See `Adapter.header`."""
@@ -76,12 +79,24 @@ class ImageClassifier(ReplayDetector, LayeredDetector):
 
     def detection(self, prepared: list) -> ClassifierReplay:
         """See `ReplayDetector.detection`."""
-        settings = self.precision, self.features_dtype, self.computed
-        return ClassifierReplay(self.network, self._header, prepared, *settings)
+        return ClassifierReplay(
+            self.network,
+            self._header,
+            prepared,
+            self.precision,
+            self.features_dtype,
+            self.computed,
+        )
 
 
 class ClassifierOutput(NamedTuple):
-    """Output of a classifier for B images: logits (B, K), features (B, D), and columns of inner modules."""
+    """Output of a classifier for B images.
+
+    Args:
+        logits: Shape (B, K), float32.
+        features: Input of the last linear layer, shape (B, D), float32; None without such a layer.
+        latents: Columns of inner modules and of heads, by name, B rows each.
+    """
 
     logits: Tensor
     features: Tensor | None
@@ -91,15 +106,15 @@ class ClassifierOutput(NamedTuple):
 class ClassifierNetwork:
     """A network, its last linear layer, and the inner module that `latent` is pooled from.
 
-    The last layer is the linear layer whose output is the network's. It is found by one pass over
-    an image of zeros.
+    The last layer is the linear layer whose output is the network's. It is found by a forward pass
+    of an image of zeros.
 
     Args:
         network: On its device, in evaluation mode: images (B, 3, H, W) → logits (B, K).
-        sample: Height and width of an image that it takes.
+        sample: Height and width of a valid input image.
         latent: Name of the inner module; None for no `latent`.
-        normalisation: Of the images: bytes are normalised here, floats were before.
-        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
+        normalisation: Normalisation of images of bytes; images of floats are normalised already.
+        layers: Further modules, for the columns `latent.<name>` and `gram.<name>`.
         channels_last: The inner module's maps are (B, H, W, C), not (B, C, H, W).
 
     Raises:
@@ -119,56 +134,73 @@ class ClassifierNetwork:
     ):
         self.network = network.requires_grad_(False)
         self.device = next(network.parameters()).device
-        self._latent, self._layers, self._channels_last = latent, layers, channels_last
-        self._heads = head_columns(network)
         self.normalisation = normalisation
-        self._last: nn.Linear | None = None
-        # Two images: outputs of the inner module whose first dimension is not that of images are
-        # then refused.
-        self.columns = self._find_last(torch.zeros((2, 3, *sample), device=self.device))
+        self._latent = latent
+        self._layers = layers
+        self._channels_last = channels_last
+        self._heads = head_columns(network)
+        # Two images: an inner module whose first dimension is not that of images is then refused.
+        images = torch.zeros((2, 3, *sample), device=self.device)
+        self._last, self.columns = self._find_last_layer(images)
+        self._check_inner_modules(images)
 
     def last_layer(self) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
-        """Weight (K, D) and bias (K,) of the last linear layer; None where the last layer is another one."""
+        """Weight (K, D) and bias (K,) of the last layer; None if it is not a linear layer."""
         if self._last is None:
             return None, None
         weight, bias = self._weight_and_bias(self._last)
         return to_numpy(weight), to_numpy(bias)
 
     def inputs(self, images: Sequence[Scaled]) -> Tensor:
-        """Prepared images of one shape, on the device: bytes (H, W, 3) are normalised, floats (3, H, W) are not."""
+        """Prepared images of one shape as a batch on the device, shape (B, 3, H, W).
+
+        Bytes of shape (H, W, 3) are normalised, floats of shape (3, H, W) are not.
+        """
         pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(self.device)
         if pixels.dtype != torch.uint8:
             return pixels
-        mean, std = (
-            torch.tensor(values, device=self.device)[:, None, None] for values in self.normalisation
-        )
+        mean = torch.tensor(self.normalisation[0], device=self.device)[:, None, None]
+        std = torch.tensor(self.normalisation[1], device=self.device)[:, None, None]
         return ((pixels.permute(0, 3, 1, 2).contiguous().float() / 255) - mean) / std
 
     def __call__(
         self, pixels: Tensor, precision: str = "float32", only: Collection[str] | None = None
     ) -> ClassifierOutput:
-        """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32.
+        """Output for images; the last layer computes in float32 for any precision.
 
         Args:
-            only: Names of the columns that are pooled; None for all. The outputs of a head of its
-                own are always there.
+            pixels: Shape (B, 3, H, W).
+            precision: Type of the activations.
+            only: Names of the columns that are pooled; None for all. The outputs of added heads are
+                always included.
         """
-        named = Layers(
-            (self._latent,) if self._latent and (only is None or "latent" in only) else ()
-        )
-        tap = Taps(self.network, named, "latent", channels_last=self._channels_last)
-        taps = Taps(self.network, self._layers.only(only), channels_last=self._channels_last)
-        heads = Taps(self.network, Layers(tuple(self._heads.values())))
-        last = [] if self._last is None else [self._last]
-        with kept_calls(last) as kept, tap, taps, heads, autocast(self.device, precision):
+        latent_layers = NO_LAYERS
+        if self._latent and (only is None or "latent" in only):
+            latent_layers = Layers((self._latent,))
+        head_layers = Layers(tuple(self._heads.values()))
+        latent_tap = Taps(self.network, latent_layers, "latent", channels_last=self._channels_last)
+        layer_taps = Taps(self.network, self._layers.only(only), channels_last=self._channels_last)
+        head_taps = Taps(self.network, head_layers)
+        last_layers = [] if self._last is None else [self._last]
+        with (
+            kept_calls(last_layers) as calls,
+            latent_tap,
+            layer_taps,
+            head_taps,
+            autocast(self.device, precision),
+        ):
             logits = _logits(self.network(pixels))
-        features = None if self._last is None else kept[self._last][0].float()
-        if features is not None and precision != "float32":
-            logits = self.logits_of(features)
-        columns = taps.over_images(len(pixels))
-        for usual in tap.over_images(len(pixels)).values():  # of one module, or none
-            columns["latent"] = usual
-        outputs = heads.over_images(len(pixels))
+
+        features = None
+        if self._last is not None:
+            features = calls[self._last][0].float()
+            if precision != "float32":
+                logits = self.logits_of(features)
+
+        columns = layer_taps.over_images(len(pixels))
+        for values in latent_tap.over_images(len(pixels)).values():  # at most one
+            columns["latent"] = values
+        outputs = head_taps.over_images(len(pixels))
         for column, module in self._heads.items():
             columns[column] = outputs[f"{LAYER}{module}"]
         return ClassifierOutput(logits.float(), features, columns)
@@ -179,37 +211,43 @@ class ClassifierNetwork:
         return linear(features, weight, bias)
 
     def unit(self) -> Tensor:
-        """Change of the network's input for a change of 1 in pixels from 0 to 1, shape (3, 1, 1)."""
+        """Change of the network's input per change of pixels from 0 to 1, shape (3, 1, 1)."""
         return 1 / torch.tensor(self.normalisation[1], device=self.device)[:, None, None]
 
     @inference_mode()
-    def _find_last(self, sample: Tensor) -> int:
-        """Finds the last linear layer and returns K; `sample` is a batch of images."""
+    def _find_last_layer(self, images: Tensor) -> tuple[nn.Linear | None, int]:
+        """The linear layer whose output is the network's, if there is one, and K."""
         layers = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
-        with kept_calls(layers) as kept:
-            logits = _logits(self.network(sample))
-        self._last = next(
-            (layer for layer in layers if layer in kept and kept[layer][1] is logits), None
-        )
-        self(sample)  # refuses activations that cannot be pooled before the first image is read
-        return logits.shape[1]
+        with kept_calls(layers) as calls:
+            logits = _logits(self.network(images))
+        for layer in layers:
+            if layer in calls and calls[layer][1] is logits:
+                return layer, logits.shape[1]
+        return None, logits.shape[1]
+
+    @inference_mode()
+    def _check_inner_modules(self, images: Tensor) -> None:
+        """Refuses activations that cannot be pooled, before the first image is read."""
+        self(images)
 
     @staticmethod
     def _weight_and_bias(layer: nn.Linear) -> tuple[Tensor, Tensor]:
+        """Weight and bias of a layer, float32; a missing bias is 0."""
         weight = layer.weight.detach().float()
-        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().float()
-        return weight, bias
+        if layer.bias is None:
+            return weight, weight.new_zeros(len(weight))
+        return weight, layer.bias.detach().float()
 
 
 class ClassifierReplay:
-    """Classification of one batch, which can be computed again; see `Replay`.
+    """Classification of one batch, which can be recomputed; see `Replay`.
 
-    Images of one shape go through the network together. The usual place of dropout is the input of
-    the last layer.
+    Images of one shape share a forward pass. The default place of dropout is the input of the last
+    layer.
 
     Args:
         classifier: The network.
-        header: Of the regions.
+        header: Header of the regions.
         prepared: The images.
         precision: Type of the activations.
         dtype: Type of `features` and `latent`.
@@ -225,15 +263,16 @@ class ClassifierReplay:
         dtype: str,
         only: Collection[str] | None = None,
     ):
-        self._classifier, self._header, self._precision, self._dtype = (
-            classifier,
-            header,
-            precision,
-            dtype,
-        )
+        self._classifier = classifier
+        self._header = header
+        self._precision = precision
+        self._dtype = dtype
         self._only = only
-        frames = [[0, 0, width, height] for height, width in (image.original for image in prepared)]
         self.images = [classifier.inputs([image])[0] for image in prepared]
+        frames = []
+        for image in prepared:
+            height, width = image.original
+            frames.append([0, 0, width, height])
         self._boxes = torch.tensor(frames, dtype=torch.float32, device=classifier.device)
 
     @cached_property
@@ -242,13 +281,13 @@ class ClassifierReplay:
         return self._classifier.unit()
 
     @cached_property
-    def _seen(self) -> RowOutputs:
-        if (
-            self._boxes.is_inference()
-        ):  # made where no gradients are wanted: inference mode is faster
-            return self._see(self.images)
+    def _outputs(self) -> RowOutputs:
+        """The network's output for the images."""
+        # In inference mode no gradients can be computed, and it is faster.
+        if self._boxes.is_inference():
+            return self._forward(self.images)
         with ordinary_tensors():
-            return self._see(self.images)
+            return self._forward(self.images)
 
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """One region per image.
@@ -256,26 +295,31 @@ class ClassifierReplay:
         Raises:
             DataError: the network gives numbers that are not finite.
         """
-        seen = self._seen
-        if not torch.isfinite(seen.logits).all():
+        outputs = self._outputs
+        if not torch.isfinite(outputs.logits).all():
             raise DataError("the network gives logits that are not finite", field="logits")
-        score, label = seen.logits.softmax(1).max(1)
-        vectors = dict(seen.latents)
-        for column in OUTPUTS & vectors.keys():
-            if self._only is not None and column not in self._only:
-                del vectors[column]
-        if seen.features is not None and (self._only is None or "features" in self._only):
-            vectors["features"] = seen.features
+        score, label = outputs.logits.softmax(1).max(1)
+
+        columns = {}
+        for name, values in outputs.latents.items():
+            if name not in OUTPUTS or self._is_stored(name):
+                columns[name] = to_numpy(values, self._dtype)
+        if outputs.features is not None and self._is_stored("features"):
+            columns["features"] = to_numpy(outputs.features, self._dtype)
         return Regions(
             header=self._header,
             image_id=list(image_ids),
             region_id=np.arange(len(image_ids)),
-            box=to_numpy(seen.boxes),
+            box=to_numpy(outputs.boxes),
             score=to_numpy(score),
             label=to_numpy(label).astype(np.int16),
-            logits=to_numpy(seen.logits),
-            **{name: to_numpy(values, self._dtype) for name, values in vectors.items()},
+            logits=to_numpy(outputs.logits),
+            **columns,
         )
+
+    def _is_stored(self, column: str) -> bool:
+        """True if an optional column is stored."""
+        return self._only is None or column in self._only
 
     def again(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
@@ -283,49 +327,65 @@ class ClassifierReplay:
         """See `Replay.again`."""
         with ordinary_tensors(images or ()):
             if dropout is None:
-                return self._seen if images is None else self._see(images)
+                return self._outputs_for(images)
             if dropout.where:
                 with dropout.on(self._classifier.network, (), [1] * len(self.images)):
-                    return self._see(self.images if images is None else images)
-            seen = self._seen if images is None else self._see(images)
-            if seen.features is None:
-                problem = "the network does not end with a linear layer; name the modules to mask"
-                raise ParameterError(f"parameter 'where': {problem}")
-            masks = torch.stack(
-                dropout.masks([seen.features.shape[1:]] * len(seen.features), "features")
-            )
-            masked = seen.features * masks.to(seen.features)
-            return RowOutputs(self._classifier.logits_of(masked), seen.boxes, masked)
+                    return self._forward(self.images if images is None else images)
+            return self._with_masked_features(self._outputs_for(images), dropout)
 
-    def _see(self, images: Sequence[Tensor]) -> RowOutputs:
-        """The output for images, those of one shape together, in the order given."""
-        groups: dict[torch.Size, list[int]] = {}
+    def _outputs_for(self, images: Sequence[Tensor] | None) -> RowOutputs:
+        """The network's output for other images; for the batch's own if None."""
+        if images is None:
+            return self._outputs
+        return self._forward(images)
+
+    def _with_masked_features(self, outputs: RowOutputs, dropout: Dropout) -> RowOutputs:
+        """Outputs with dropout at the input of the last layer.
+
+        Raises:
+            ParameterError: the last layer is not a linear layer.
+        """
+        features = outputs.features
+        if features is None:
+            problem = "the network does not end with a linear layer; name the modules to mask"
+            raise ParameterError(f"parameter 'where': {problem}")
+        masks = dropout.masks([features.shape[1:]] * len(features), "features")
+        masked = features * torch.stack(masks).to(features)
+        return RowOutputs(self._classifier.logits_of(masked), outputs.boxes, masked)
+
+    def _forward(self, images: Sequence[Tensor]) -> RowOutputs:
+        """The output for images, in their order; images of one shape share a forward pass."""
+        numbers_by_shape: dict[torch.Size, list[int]] = {}
         for number, image in enumerate(images):
-            groups.setdefault(image.shape, []).append(number)
-        batches = (torch.stack([images[n] for n in group]) for group in groups.values())
-        parts = [self._classifier(batch, self._precision, self._only) for batch in batches]
-        order = torch.tensor(
-            [n for group in groups.values() for n in group], device=self._boxes.device
-        ).argsort()
-        together = lambda values: torch.cat(list(values))[order]  # noqa: E731
-        features = None if parts[0].features is None else together(part.features for part in parts)
-        latents = {
-            name: together(part.latents[name] for part in parts) for name in parts[0].latents
-        }
-        return RowOutputs(together(part.logits for part in parts), self._boxes, features, latents)
+            numbers_by_shape.setdefault(image.shape, []).append(number)
+
+        outputs = []
+        image_numbers = []
+        for numbers in numbers_by_shape.values():
+            batch = torch.stack([images[number] for number in numbers])
+            outputs.append(self._classifier(batch, self._precision, self._only))
+            image_numbers += numbers
+
+        order = torch.tensor(image_numbers, device=self._boxes.device).argsort()
+        logits = torch.cat([output.logits for output in outputs])[order]
+        features = None
+        feature_parts = [output.features for output in outputs if output.features is not None]
+        if feature_parts:
+            features = torch.cat(feature_parts)[order]
+        latents = {}
+        for name in outputs[0].latents:
+            latents[name] = torch.cat([output.latents[name] for output in outputs])[order]
+        return RowOutputs(logits, self._boxes, features, latents)
 
 
 def three_quarters_through(network: nn.Module) -> str | None:
-    """Name of the module three quarters through the outermost list of modules; None where there is no list."""
-    lists = (
-        (name, len(m))
-        for name, m in network.named_modules()
-        if isinstance(m, nn.ModuleList) and len(m) > 1
-    )
-    name, count = next(lists, ("", 0))
-    return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None
+    """Name of the module three quarters through the outermost list of modules; None without one."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) > 1:
+            return f"{name}.{math.ceil(0.75 * len(module)) - 1}"
+    return None
 
 
 def _logits(output: Any) -> Tensor:
-    """The logits of what a network returns: torchvision's return them, those of transformers hold them."""
+    """The logits in a network's output: an attribute in transformers, the output in torchvision."""
     return getattr(output, "logits", output)

@@ -1,12 +1,11 @@
-"""YOLOv8 and the other detection networks of Ultralytics (Jocher et al. 2023), with the logits of each box."""
+"""YOLOv8 and the other detection networks of Ultralytics (Jocher et al. 2023), with logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -48,24 +47,24 @@ from ultralytics.nn.modules.head import Detect, Segment
 from ultralytics.utils.nms import non_max_suppression
 from ultralytics.utils.ops import scale_boxes, xywh2xyxy
 
-#: Ultralytics drops the rest of a batch when suppression takes longer; no machine is that slow.
+#: Seconds per image after which Ultralytics' NMS would drop the rest of a batch: never.
 NO_TIME_LIMIT = 1e6
 
 
 @register("yolo")
 @dataclass(config=STRICT, kw_only=True)
 class Yolo(ReplayDetector, LatentDetector):
-    """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
+    """A detection network of Ultralytics whose head scores each anchor: YOLOv3 to YOLOv12, YOLO26.
 
-    Of a segmentation network the boxes are read, without its masks; `predict` drops boxes with an
-    empty mask.
+    Of a segmentation network only the boxes are read, without its masks; `predict` drops boxes with
+    an empty mask.
 
-    Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a
-    batch it pads images of different shapes to squares). Heads that also have a branch without
-    suppression (YOLOv10, YOLO26) answer with the other one, as `predict` does. Image files are read
-    as stored: unlike `predict`, without turning them as EXIF says.
+    Boxes, scores and labels are those of Ultralytics' `predict` for one image at a time (in a batch
+    it pads images of different shapes to squares). Of heads that also have a branch without NMS
+    (YOLOv10, YOLO26) the other branch is used, as `predict` does. Image files are read as stored:
+    unlike `predict`, without applying the EXIF orientation.
 
-    Logits are the head's at the anchor that gave the box, see `logits`; there is no background. The
+    Logits are the head's at the anchor of the box, see `logits`; there is no background. The
     network is convolutional to its end: it has no last linear layer, hence neither `features` nor a
     `weight`, and methods that need them are not offered for it (FMIYC, Section 4 and Appendix F).
     `latent` pools the backbone's last layer over each detection's box and averages it per channel
@@ -76,12 +75,12 @@ class Yolo(ReplayDetector, LatentDetector):
     embedding with scale and bias of its level.
 
     The checkpoint is farther's safetensors file or a `.pt` file of Ultralytics. The latter is a
-    pickle, read without running anything that it names.
+    pickle, which is read without running any code that it names.
 
     Args:
         nms_iou: See `BoxDetector`; the default is that of `predict`.
-        image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
-        logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the
+        image_size: Length of the longer side after scaling, in pixels; None takes the checkpoint's.
+        logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), from which the
             published code computes its scores. None takes the protocol's.
     """
 
@@ -100,50 +99,49 @@ class Yolo(ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> DetectionModel:
         """See `Detector.network`."""
-        return self.placed(load_network(self.weights, self.checkpoint))
+        return self.to_device(load_network(self.weights, self.checkpoint))
 
     @property
     def log_scores(self) -> bool:
         """True if the column `logits` is log(sigmoid(logit))."""
-        return (
-            self.logits or {"paper": "raw", "published-code": "log_sigmoid"}[self.protocol]
-        ) == "log_sigmoid"
+        if self.logits is None:
+            return self.protocol == "published-code"
+        return self.logits == "log_sigmoid"
 
     def header(self) -> Header:
         """See `Detector.header`."""
         weight = None
+        bias = None
         if self.checkpoint.text is not None and not self.log_scores:
-            found = last_layer(self.network)
-            weight = None if found is None else found.detach().cpu().numpy()
+            text_embeddings = last_layer(self.network)
+            if text_embeddings is not None:
+                weight = text_embeddings.detach().cpu().numpy()
+                bias = np.zeros(len(weight), np.float32)
         return Header(
             classes=self.checkpoint.blueprint.classes,
             activation="exp" if self.log_scores else "sigmoid",
             score_threshold=self.score_threshold,
             detector=self.identity,
             weight=weight,
-            bias=None if weight is None else np.zeros(len(weight), np.float32),
+            bias=bias,
         )
+
+    @property
+    def input_size(self) -> int:
+        """Length of the longer side of the network's input, in pixels."""
+        return self.image_size or self.checkpoint.blueprint.image_size
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, scaled and padded as `predict` does."""
-        return letterbox(
-            image, self.image_size or self.checkpoint.blueprint.image_size, self.checkpoint.stride
-        )
+        return letterbox(image, self.input_size, self.checkpoint.stride)
 
     def scaled(self, factor: float) -> Self:
         """See `Detector.scaled`."""
-        other = replace(
-            self,
-            image_size=round((self.image_size or self.checkpoint.blueprint.image_size) * factor),
-        )
-        vars(other).update(
-            {
-                name: value
-                for name, value in vars(self).items()
-                if name in ("checkpoint", "network", "computed")
-            }
-        )
-        return other
+        detector = replace(self, image_size=round(self.input_size * factor))
+        for name in ("checkpoint", "network", "computed"):
+            if name in vars(self):
+                vars(detector)[name] = vars(self)[name]
+        return detector
 
     def detection(self, prepared: list) -> GroupedReplay:
         """See `ReplayDetector.detection`: the rows are anchors."""
@@ -158,17 +156,16 @@ class Yolo(ReplayDetector, LatentDetector):
 
 
 class YoloGroup:
-    """Detections of images of one shape by a detection network of Ultralytics; see `ReplayGroup`. Rows are anchors.
+    """Detections of images of one shape by a network of Ultralytics; see `ReplayGroup`.
+
+    Rows are anchors.
 
     Args:
         network: In evaluation mode.
         images: The images.
         selection: Which boxes are detections.
         precision: Type of the network's activations.
-        stored: Logits and the optional columns.
-
-    Raises:
-        DataError: the network gives numbers that are not finite.
+        stored: Settings of logits and optional columns.
     """
 
     def __init__(
@@ -179,186 +176,259 @@ class YoloGroup:
         precision: str = "float32",
         stored: StoredColumns = NOTHING,
     ):
-        self._network, self._precision, self._stored = network, precision, stored
+        self._network = network
+        self._selection = selection
+        self._precision = precision
+        self._stored = stored
+        self._taps = Taps(network, stored.layers)
         self._sizes = [image.original for image in images]
-        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(
-            next(network.parameters()).device
-        )
+        device = next(network.parameters()).device
+        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(device)
         self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
         self.images = list(self._batch)
-        self._taps = Taps(network, stored.layers)
+
+    @classmethod
+    def detect(
+        cls,
+        images: Sequence[Scaled],
+        network: DetectionModel,
+        selection: BoxSelection,
+        precision: str = "float32",
+        stored: StoredColumns = NOTHING,
+    ) -> YoloGroup:
+        """Runs the network on images of one shape.
+
+        Raises:
+            DataError: the network gives numbers that are not finite.
+        """
+        group = cls(network, images, selection, precision, stored)
+        group._detect()
+        return group
+
+    def _detect(self) -> None:
+        """Runs the network and computes the columns."""
         with self._taps:
-            seen = run(network, self._batch, precision)
-        self._levels, self._class_features = seen.levels, seen.class_features
-        self._seen = seen
-        if not torch.isfinite(seen.decoded).all():
-            # The selection would drop such boxes without a word.
-            problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
-            raise DataError(problem)
-        self._selection = selection
-        found, self._anchors = _suppressed(seen.decoded, selection)
-        self._shown = [one[:, :4] for one in found]
-        self._boxes = self._in_images(self._shown)
-        self.counts = [len(one) for one in found]
+            output = run(self._network, self._batch, self._precision)
+        if not torch.isfinite(output.decoded).all():
+            # NMS would drop such boxes silently.
+            raise DataError(
+                "the network gives boxes or scores that are not finite: the checkpoint's weights "
+                "are damaged"
+            )
+        self._output = output
+        detections = _non_max_suppression(output.decoded, self._selection)
+        self._anchors = [image.anchors for image in detections]
+        #: Boxes of each image in pixels of the batch.
+        self._batch_boxes = [image.boxes for image in detections]
+        #: All boxes in pixels of the original images.
+        self._boxes = self._in_images(self._batch_boxes)
+
+        self.counts = [len(anchors) for anchors in self._anchors]
+        score = torch.cat([image.scores for image in detections])
+        label = torch.cat([image.labels for image in detections])
         self.columns = {
-            "logits": to_numpy(self._stored_logits(self._of_anchors(seen.logits))),
+            "logits": to_numpy(self._stored_logits(self._at_anchors(output.logits))),
             "box": to_numpy(self._boxes),
-            "score": to_numpy(torch.cat([one[:, 4] for one in found])),
-            "label": to_numpy(torch.cat([one[:, 5] for one in found])).astype(np.int16),
+            "score": to_numpy(score),
+            "label": to_numpy(label).astype(np.int16),
         }
-        self.columns |= stored.arrays({**self._features(seen), **self._latents(seen)})
+        optional_columns = {**self._features(output), **self._latents(output)}
+        self.columns |= self._stored.arrays(optional_columns)
 
     def again(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
         """See `Replay.again`."""
-        head = self._network.model[-1]
         with ordinary_tensors(images or ()):
-            if images is None and dropout is not None and not dropout.where:
-                return RowOutputs(self._stored_logits(self._class_branch(dropout)), self._boxes)
-            batch = self._batch if images is None else torch.stack(list(images))
-            batch = batch.contiguous(
-                memory_format=torch.channels_last
-            )  # another layout would round differently
-            only_head = (
-                images is None and dropout is not None and dropout.is_within([f"model.{head.i}"])
-            )
-            places = class_features(self._network)
-            masked = (
-                nullcontext()
-                if dropout is None
-                else dropout.on(self._network, places, [1] * len(batch))
-            )
-            with masked, self._taps:
-                if only_head:
-                    seen = run_head(self._network, self._levels, batch)
+            if images is not None:
+                batch = torch.stack(list(images))
+            elif dropout is not None and not dropout.where:
+                logits = self._logits_with_dropout(dropout)
+                return RowOutputs(self._stored_logits(logits), self._boxes)
+            else:
+                batch = self._batch
+            # Another memory layout would round differently.
+            batch = batch.contiguous(memory_format=torch.channels_last)
+
+            head = f"model.{self._network.model[-1].i}"
+            is_head_only = images is None and dropout is not None and dropout.is_within([head])
+            with self._masks(dropout, len(batch)), self._taps:
+                if is_head_only:
+                    output = run_head(self._network, self._output.levels, batch)
                 else:
-                    seen = run(self._network, batch, self._precision)
-            decoded = [
-                of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)
-            ]
-            boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
-            latents = {} if only_head else self._latents(seen)
-            logits = self._stored_logits(self._of_anchors(seen.logits))
-            return RowOutputs(logits, boxes, self._features(seen).get("features"), latents)
+                    output = run(self._network, batch, self._precision)
+
+            batch_boxes = []
+            for decoded, anchors in zip(output.decoded, self._anchors, strict=True):
+                batch_boxes.append(xywh2xyxy(decoded.T[anchors][:, :4]))
+            return RowOutputs(
+                self._stored_logits(self._at_anchors(output.logits)),
+                self._in_images(batch_boxes),
+                self._features(output).get("features"),
+                {} if is_head_only else self._latents(output),
+            )
+
+    def _masks(self, dropout: Dropout | None, images: int) -> AbstractContextManager[None]:
+        """Masks the outputs of modules in a block; does nothing without dropout."""
+        if dropout is None:
+            return nullcontext()
+        return dropout.on(self._network, class_features(self._network), [1] * images)
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
         """See `Proposing.proposals`."""
-        seen, found = self._seen, []
-        features = self._every_feature(seen)
-        for number, (decoded, logits) in enumerate(zip(seen.decoded, seen.logits, strict=True)):
-            own = None
+        output = self._output
+        batch_size = self._batch.shape[2:]
+        features = self._anchor_features(output)
+        proposals = []
+        for number, size in enumerate(self._sizes):
+            boxes_of_anchors = output.decoded[number][:4]
+            scores_of_anchors = output.decoded[number][4:]
+            contrast = None
             if isinstance(selection, MapSelection):
-                whole, own = salient_pixels(
-                    seen.levels[0][number], self._batch.shape[2:], selection
-                )
-                rows = nearest(whole, xywh2xyxy(decoded[:4].T))
+                finest_map = output.levels[0][number]
+                batch_boxes, contrast = salient_pixels(finest_map, batch_size, selection)
+                anchors = nearest(batch_boxes, xywh2xyxy(boxes_of_anchors.T))
             else:
-                rows = best(decoded[4:].amax(dim=0), selection)
-                whole = xywh2xyxy(decoded[:4, rows].T)
-            boxes = scale_boxes(self._batch.shape[2:], whole.clone(), self._sizes[number])
-            kept, values = propose(
-                boxes, decoded[4:, rows].T, own, self._sizes[number], selection, whole
-            )
-            of = None if features is None else features[number].T[rows[kept]]
-            z = self._stored_logits(logits.T[rows[kept]])
-            found.append(ImageProposals(boxes[kept], values, z, of))
-        return found
+                anchors = best(scores_of_anchors.amax(dim=0), selection)
+                batch_boxes = xywh2xyxy(boxes_of_anchors[:, anchors].T)
+            boxes = scale_boxes(batch_size, batch_boxes.clone(), size)
+            scores = scores_of_anchors[:, anchors].T
+            rows, objectness = propose(boxes, scores, contrast, size, selection, batch_boxes)
+            logits = self._stored_logits(output.logits[number].T[anchors[rows]])
+            image_features = None
+            if features is not None:
+                image_features = features[number].T[anchors[rows]]
+            proposals.append(ImageProposals(boxes[rows], objectness, logits, image_features))
+        return proposals
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `Free.candidates`."""
         dropout.check_within([f"model.{self._network.model[-1].i}"])
-        places = class_features(self._network)
-        with ordinary_tensors(), dropout.on(self._network, places, [1] * len(self._batch)):
-            seen = run_head(self._network, self._levels, self._batch)
-        per_image = zip(seen.logits, seen.decoded, strict=True)
-        return [Candidates(self._stored_logits(z.T), boxes.T[:, :4]) for z, boxes in per_image]
+        with ordinary_tensors(), self._masks(dropout, len(self._batch)):
+            output = run_head(self._network, self._output.levels, self._batch)
+        candidates = []
+        for logits, decoded in zip(output.logits, output.decoded, strict=True):
+            candidates.append(Candidates(self._stored_logits(logits.T), decoded.T[:, :4]))
+        return candidates
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
-        (found,), (anchors,) = _suppressed(
-            torch.cat([boxes, probabilities], dim=1).T[None], self._selection
-        )
-        labels = found[:, 5].long()
+        decoded = torch.cat([boxes, probabilities], dim=1).T[None]
+        detections = _non_max_suppression(decoded, self._selection)[0]
+        labels = detections.labels.long()
+        anchors = detections.anchors
         return ImageDetections(
-            self.placed(number, boxes, anchors, labels), found[:, 4], labels, anchors
+            self.placed(number, boxes, anchors, labels), detections.scores, labels, anchors
         )
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """See `Free.placed`."""
         return scale_boxes(self._batch.shape[2:], xywh2xyxy(boxes[rows]), self._sizes[number])
 
-    def _features(self, seen: YoloOutput) -> dict[str, Tensor]:
-        """The column `features` of all rows, where all levels share a last layer."""
-        features = self._every_feature(seen)
-        return {} if features is None else {"features": self._of_anchors(features)}
+    def _features(self, output: YoloOutput) -> dict[str, Tensor]:
+        """The column `features` of all rows, if all levels share a last layer."""
+        features = self._anchor_features(output)
+        if features is None:
+            return {}
+        return {"features": self._at_anchors(features)}
 
-    def _every_feature(self, seen: YoloOutput) -> Tensor | None:
-        """The column `features` of all anchors, (B, D, A), where all levels share a last layer."""
+    def _anchor_features(self, output: YoloOutput) -> Tensor | None:
+        """Features of all anchors, shape (B, D, A), if all levels share a last layer."""
         if last_layer(self._network) is None or not self._stored.wants("features"):
             return None
-        return torch.cat([level.flatten(2) for level in seen.class_features], dim=2)
+        return torch.cat([level.flatten(2) for level in output.class_features], dim=2)
 
-    def _latents(self, seen: YoloOutput) -> dict[str, Tensor]:
-        """The columns `latent` and `latent.<name>` of all rows."""
+    def _latents(self, output: YoloOutput) -> dict[str, Tensor]:
+        """The columns `latent`, `latent.<name>` and `gram.<name>` of all rows."""
         height, width = self._batch.shape[2:]
-        further = self._taps.over_boxes(self._shown, (height, width), self._stored.pooling)
+        pooling = self._stored.pooling
+        layer_columns = self._taps.over_boxes(self._batch_boxes, (height, width), pooling)
         if not self._stored.wants("latent"):
-            return further
-        given, stride = self._boxes.split(self.counts), width // seen.backbone.shape[-1]
-        widths = [width for _, width in self._sizes]
-        return {
-            "latent": pyramid_latent(
-                [seen.backbone], stride, self._shown, given, widths, self._stored.pooling
-            ),
-            **further,
-        }
+            return layer_columns
+        stride = width // output.backbone.shape[-1]
+        image_boxes = self._boxes.split(self.counts)
+        image_widths = [image_width for _, image_width in self._sizes]
+        latent = pyramid_latent(
+            [output.backbone], stride, self._batch_boxes, image_boxes, image_widths, pooling
+        )
+        return {"latent": latent, **layer_columns}
 
-    def _class_branch(self, dropout: Dropout) -> Tensor:
-        """Logits of all rows, with masks on the inputs of the last convolutions, whose kernels have one cell."""
-        starts = np.cumsum([0, *(level.shape[2] * level.shape[3] for level in self._levels)])
-        anchors = torch.cat(self._anchors)
-        logits = self._batch.new_zeros(len(anchors), self._network.model[-1].nc)
-        convolutions = zip(
+    def _logits_with_dropout(self, dropout: Dropout) -> Tensor:
+        """Logits of all rows with masks on the inputs of the last convolutions.
+
+        The kernels of these convolutions have one cell, so that they are computed for the rows'
+        anchors only.
+
+        Returns:
+            Shape (N, K).
+        """
+        all_anchors = torch.cat(self._anchors)
+        logits = self._batch.new_zeros(len(all_anchors), self._network.model[-1].nc)
+        first = 0
+        for convolution, features, name in zip(
             _last_convolutions(self._network),
-            self._class_features,
+            self._output.class_features,
             class_features(self._network),
             strict=True,
-        )
-        for (conv, features, place), (first, end) in zip(
-            convolutions, pairwise(starts), strict=True
         ):
-            cells = [one[(one >= first) & (one < end)] - int(first) for one in self._anchors]
-            inputs = [of.flatten(1).T[at] for of, at in zip(features, cells, strict=True)]
-            masks = dropout.masks([tuple(of_image.shape) for of_image in inputs], place)
+            end = first + features.shape[2] * features.shape[3]
+            inputs = []
+            for image_features, anchors in zip(features, self._anchors, strict=True):
+                cells = anchors[(anchors >= first) & (anchors < end)] - first
+                inputs.append(image_features.flatten(1).T[cells])
+            masks = dropout.masks([tuple(cells.shape) for cells in inputs], name)
             masked = torch.cat(inputs) * torch.cat(masks).to(logits.device)
-            rows = (anchors >= first) & (anchors < end)
-            logits[rows] = linear(masked, conv.weight.flatten(1), conv.bias)
+            rows = (all_anchors >= first) & (all_anchors < end)
+            logits[rows] = linear(masked, convolution.weight.flatten(1), convolution.bias)
+            first = end
         return logits
 
-    def _of_anchors(self, logits: Tensor) -> Tensor:
-        """Logits of all rows, (N, K), from those of all anchors, (B, K, A)."""
-        return torch.cat(
-            [of_image.T[rows] for of_image, rows in zip(logits, self._anchors, strict=True)]
-        )
+    def _at_anchors(self, values: Tensor) -> Tensor:
+        """Values of all rows, shape (N, K), from those of all anchors, shape (B, K, A)."""
+        rows = []
+        for image_values, anchors in zip(values, self._anchors, strict=True):
+            rows.append(image_values.T[anchors])
+        return torch.cat(rows)
 
     def _stored_logits(self, logits: Tensor) -> Tensor:
-        return logsigmoid(logits) if self._stored.log_scores else logits
+        """Logits of the column `logits`."""
+        if self._stored.log_scores:
+            return logsigmoid(logits)
+        return logits
 
-    def _in_images(self, boxes: Sequence[Tensor]) -> Tensor:
-        """Boxes of each image in pixels of the batch → all boxes in pixels of the images as given."""
-        shape = self._batch.shape[2:]
-        return torch.cat(
-            [
-                scale_boxes(shape, of.clone(), size)
-                for of, size in zip(boxes, self._sizes, strict=True)
-            ]
-        )
+    def _in_images(self, batch_boxes: Sequence[Tensor]) -> Tensor:
+        """All boxes in pixels of the original images, from each image's in pixels of the batch."""
+        batch_size = self._batch.shape[2:]
+        boxes = []
+        for image_boxes, size in zip(batch_boxes, self._sizes, strict=True):
+            boxes.append(scale_boxes(batch_size, image_boxes.clone(), size))
+        return torch.cat(boxes)
 
 
-def _suppressed(decoded: Tensor, selection: BoxSelection) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each image, boxes (corners), score and class of its detections, (N, 6), and their anchors, (N,)."""
-    detections, anchors = non_max_suppression(
+class BatchDetections(NamedTuple):
+    """N detections of an image of the batch.
+
+    Args:
+        boxes: Corners in pixels of the batch, shape (N, 4).
+        scores: Shape (N,).
+        labels: Shape (N,), floating-point.
+        anchors: Their anchors, shape (N,).
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    anchors: Tensor
+
+
+def _non_max_suppression(decoded: Tensor, selection: BoxSelection) -> list[BatchDetections]:
+    """The detections of each image after Ultralytics' NMS.
+
+    Args:
+        decoded: See `YoloOutput`.
+        selection: Which boxes are detections.
+    """
+    kept_boxes, kept_anchors = non_max_suppression(
         decoded,
         selection.score_threshold,
         selection.iou,
@@ -366,12 +436,15 @@ def _suppressed(decoded: Tensor, selection: BoxSelection) -> tuple[list[Tensor],
         max_time_img=NO_TIME_LIMIT,
         return_idxs=True,
     )
-    # Heads that give distances as they are (YOLO26) can turn a box inside out.
-    proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
-    found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
-    return found, [
-        anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)
-    ]
+    detections = []
+    for rows, anchors in zip(kept_boxes, kept_anchors, strict=True):
+        # Heads with unbounded distances (YOLO26) can yield boxes with negative sides.
+        is_valid = (rows[:, 2:4] >= rows[:, :2]).all(dim=1)
+        rows = rows[is_valid]
+        detections.append(
+            BatchDetections(rows[:, :4], rows[:, 4], rows[:, 5], anchors.view(-1).long()[is_valid])
+        )
+    return detections
 
 
 def replay(
@@ -382,9 +455,19 @@ def replay(
     precision: str = "float32",
     stored: StoredColumns = NOTHING,
 ) -> GroupedReplay:
-    """Detections of one batch that do not depend on their neighbours, and can be computed again; see `YoloGroup`."""
-    detect = partial(YoloGroup, network, selection=selection, precision=precision, stored=stored)
-    return GroupedReplay.detect(header, images, lambda image: image.pixels.shape, detect)
+    """Detections of one batch that can be recomputed; see `YoloGroup`.
+
+    The detections of an image do not depend on the other images.
+    """
+    detect = partial(
+        YoloGroup.detect, network=network, selection=selection, precision=precision, stored=stored
+    )
+    return GroupedReplay(header, images, _pixel_shape, detect)
+
+
+def _pixel_shape(image: Scaled) -> tuple[int, ...]:
+    """Shape of a prepared image."""
+    return image.pixels.shape
 
 
 class YoloOutput(NamedTuple):
@@ -406,50 +489,64 @@ class YoloOutput(NamedTuple):
 
 
 def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> YoloOutput:
-    """One pass over images (B, 3, H, W), 0 to 1, as Ultralytics' own. The head computes in float32."""
-    last = len(network.yaml["backbone"]) - 1
-    kept: list[Tensor | None] = []
+    """Forward pass of a network, as Ultralytics' own; the head computes in float32.
+
+    Args:
+        network: In evaluation mode.
+        batch: Images of shape (B, 3, H, W), from 0 to 1.
+        precision: Type of the activations before the head.
+    """
+    last_backbone_layer = len(network.yaml["backbone"]) - 1
+    saved: list[Tensor | None] = []
     value: Any = batch
     backbone = batch
     with autocast(batch.device, precision):
         for layer in network.model[:-1]:
-            value = layer(_input(layer, value, kept))
-            kept.append(value if layer.i in network.save else None)
-            if layer.i == last:
+            value = layer(_input(layer, value, saved))
+            saved.append(value if layer.i in network.save else None)
+            if layer.i == last_backbone_layer:
                 backbone = value
-    levels = [level.float() for level in _input(network.model[-1], value, kept)]
+    levels = [level.float() for level in _input(network.model[-1], value, saved)]
     return run_head(network, levels, backbone.float())
 
 
 def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) -> YoloOutput:
-    """The output, from the inputs of the head."""
-    head, last = network.model[-1], _last_convolutions(network)
-    if torch.jit.is_tracing() or (
-        head.anchors.is_inference() and not torch.is_inference_mode_enabled()
-    ):
-        head.shape = None  # anchors are made again: a graph has those of any shape, gradients those of another mode
-    with kept_calls(last) as kept:
-        decoded, raw = Detect.forward(head, levels) if isinstance(head, Segment) else head(levels)
-    decoded = decoded[:, : 4 + head.nc]  # behind them come a mask's coefficients
+    """Forward pass of the head, from its inputs."""
+    head = network.model[-1]
+    convolutions = _last_convolutions(network)
+    is_other_mode = head.anchors.is_inference() and not torch.is_inference_mode_enabled()
+    if torch.jit.is_tracing() or is_other_mode:
+        # Anchors are computed anew: a graph needs those of any shape, and gradients need those of
+        # ordinary mode.
+        head.shape = None
+    with kept_calls(convolutions) as calls:
+        if isinstance(head, Segment):
+            decoded, raw = Detect.forward(head, levels)
+        else:
+            decoded, raw = head(levels)
+    decoded = decoded[:, : 4 + head.nc]  # the coefficients of a mask follow
     logits = raw.get("one2many", raw)["scores"]
-    return YoloOutput(decoded, logits, backbone, levels, [kept[conv][0] for conv in last])
+    inputs = [calls[convolution][0] for convolution in convolutions]
+    return YoloOutput(decoded, logits, backbone, levels, inputs)
 
 
 def class_features(network: DetectionModel) -> list[str]:
-    """Names of the modules whose outputs enter the last convolutions of the class branch, one per level."""
+    """Names of the modules before the last convolutions of the class branch, one per level."""
     head = network.model[-1]
-    return [
-        f"model.{head.i}.cv3.{level}.{len(branch) - 2}" for level, branch in enumerate(head.cv3)
-    ]
+    names = []
+    for level, branch in enumerate(head.cv3):
+        names.append(f"model.{head.i}.cv3.{level}.{len(branch) - 2}")
+    return names
 
 
 def _last_convolutions(network: DetectionModel) -> list[nn.Conv2d]:
+    """The last convolutions of the class branch, one per level."""
     return [branch[-1] for branch in network.model[-1].cv3]
 
 
-def _input(layer: nn.Module, previous: Any, kept: list[Tensor | None]) -> Any:
-    """Input of a layer: output of the previous layer, or of those that `from` in its description names."""
+def _input(layer: nn.Module, previous: Any, saved: list[Tensor | None]) -> Any:
+    """Input of a layer: outputs of the layers in its `from`, where −1 is the previous one."""
     source: Any = layer.f
     if isinstance(source, int):
-        return previous if source == -1 else kept[source]
-    return [previous if number == -1 else kept[number] for number in source]
+        return previous if source == -1 else saved[source]
+    return [previous if number == -1 else saved[number] for number in source]

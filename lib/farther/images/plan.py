@@ -1,4 +1,4 @@
-"""Which images go into which shard and batch of a stream, and the parameters that say so."""
+"""The shards and batches that images are streamed in, and the parameters of the engine."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class StreamParams:
     Args:
         batch_size: Images that the model sees at once. Another size changes numbers by rounding
             only.
-        workers: Worker processes; 0 does all in this one. Beside a model on a GPU they decode and
-            prepare: one fewer than there are cores, and at most 8, by default. On the CPU each
-            decodes, prepares and runs the model on one core, with memory for a batch: as many as
-            there are cores, and at most 8, by default. With "ray", the number beside each model;
+        workers: Worker processes; 0 does everything in this process. Beside a model on a GPU they
+            decode and prepare; the default is one fewer than there are cores, and at most 8. On the
+            CPU each decodes, prepares and runs the model on one core, with memory for a batch; the
+            default is the number of cores, and at most 8. With "ray", the number beside each model;
             see `farther.images.ray`.
-        shard_images: Images in one shard, which is what is written at once, kept after a kill, and
+        shard_images: Images in one shard: the unit that is written at once, kept after a kill, and
             held in memory.
-        batches: Which images of a shard share a batch: those of "similar shape", so that little is
-            padded, or those that follow each other in the "table". The order of the rows is that of
-            the table either way.
+        batches: Which images of a shard share a batch: those of "similar shape", so that there is
+            little padding, or those that follow each other in the "table". The order of the rows is
+            that of the table either way.
         max_pixels: Images with more are not decoded and count as failures.
         max_failures: Fraction of the images that may be unusable before the run ends in an error.
         engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a
@@ -53,17 +53,28 @@ class StreamParams:
 
     def shaping(self) -> dict[str, Any]:
         """The parameters that the output depends on: not workers, failures or engine."""
-        others = ("workers", "max_failures", "engine")
-        return {name: value for name, value in asdict(self).items() if name not in others}
+        params = asdict(self)
+        for name in ("workers", "max_failures", "engine"):
+            del params[name]
+        return params
 
     def processes(self, cores_left: int = 1) -> int:
         """Number of worker processes, with `cores_left` cores left to this process."""
-        return min(8, count_cores() - cores_left) if self.workers is None else self.workers
+        if self.workers is not None:
+            return self.workers
+        return min(8, count_cores() - cores_left)
 
 
 @plain_dataclass(frozen=True)
 class Batch:
-    """Images that the network sees together: shard of their rows, names, files, and sizes (width, height)."""
+    """Images that the network sees together.
+
+    Args:
+        shard: Number of the shard that holds their rows.
+        image_ids: Their names.
+        files: Their files.
+        sizes: Width and height of each in the images table.
+    """
 
     shard: int
     image_ids: list[str]
@@ -75,13 +86,21 @@ class Batch:
 
 
 class Plan:
-    """Which images go into which shard and batch."""
+    """The division of images into shards and batches.
+
+    Attributes:
+        shards: Number of shards.
+
+    Raises:
+        ParameterError: a dataset of the images has no root folder.
+    """
 
     def __init__(self, images: Images, roots: Mapping[str, Path], params: StreamParams):
         unknown = sorted(set(images.dataset) - set(roots))
         if unknown:
             raise ParameterError(
-                f"no root for dataset {unknown[0]!r} of the images. Known: {', '.join(sorted(roots))}"
+                f"no root for dataset {unknown[0]!r} of the images. "
+                f"Known: {', '.join(sorted(roots))}"
             )
         self.images = images
         self.roots = roots
@@ -94,7 +113,7 @@ class Plan:
         return range(start, min(start + self.params.shard_images, len(self.images)))
 
     def row_of(self, shard: int) -> dict[str, int]:
-        """Row of each image of a shard."""
+        """Row in the images table of each image of a shard, by its name."""
         return {self.images.image_id[row]: row for row in self.rows(shard)}
 
     def batch_count(self, shard: int) -> int:
@@ -105,27 +124,32 @@ class Plan:
         """The batches of a shard."""
         rows = np.asarray(self.rows(shard))
         if self.params.batches == "similar shape":
-            width, height = self.images.width[rows], self.images.height[rows]
-            # Networks resize before they pad, so what must be padded depends on the aspect ratio
-            # first.
-            rows = rows[np.lexsort((rows, width, width / np.maximum(height, 1)))]
+            rows = self._by_shape(rows)
         for start in range(0, len(rows), self.params.batch_size):
             yield self.batch(shard, rows[start : start + self.params.batch_size])
 
+    def _by_shape(self, rows: np.ndarray) -> np.ndarray:
+        """Rows sorted by aspect ratio, then by width."""
+        width = self.images.width[rows]
+        height = self.images.height[rows]
+        # Networks resize before they pad: the padding depends on the aspect ratio first.
+        aspect_ratio = width / np.maximum(height, 1)
+        return rows[np.lexsort((rows, width, aspect_ratio))]
+
     def batch(self, shard: int, rows: Sequence[int] | np.ndarray) -> Batch:
-        """These rows as a batch."""
-        images = self.images
-        return Batch(
-            shard,
-            [images.image_id[row] for row in rows],
-            [self._file(row) for row in rows],
-            [(int(images.width[row]), int(images.height[row])) for row in rows],
-        )
+        """Some rows of a shard as a batch."""
+        batch = Batch(shard, [], [], [])
+        for row in rows:
+            batch.image_ids.append(self.images.image_id[row])
+            batch.files.append(self._file(row))
+            batch.sizes.append((int(self.images.width[row]), int(self.images.height[row])))
+        return batch
 
     def files(self, image_ids: Sequence[str]) -> list[Path]:
-        """Files of images."""
+        """Files of images, by their names."""
         row_of = {image_id: row for row, image_id in enumerate(self.images.image_id)}
         return [self._file(row_of[image_id]) for image_id in image_ids]
 
     def _file(self, row: int) -> Path:
+        """The file of an image."""
         return inside(self.roots[self.images.dataset[row]], self.images.file[row])

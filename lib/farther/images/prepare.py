@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: No file in memory: other systems than Linux have none that processes share.
-NOWHERE = -1
-#: Bytes of an array from which on it does not go through a pipe.
+#: In place of a file descriptor where there is no shared memory; see `_shared_memory_file`.
+NO_FILE = -1
+#: Arrays of at least this many bytes go through shared memory, smaller ones through the pipe.
 LARGE = 2**16
 
 
@@ -44,154 +44,196 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Turns a batch of files into inputs of the model; `Unusable` where that fails. See `farther.images.read.load`."""
+    """Decodes and prepares a batch of files as inputs of the model.
+
+    Args:
+        model: Prepares the pixels.
+        max_pixels: See `farther.images.read.load`.
+    """
 
     model: Model
     max_pixels: int
 
     def __call__(self, batch: Batch) -> list[Any]:
         """One prepared image, or `Unusable`, for each image of the batch."""
-        images = zip(batch.image_ids, batch.files, batch.sizes, strict=True)
-        return [self._one(image_id, file, size) for image_id, file, size in images]
+        prepared = []
+        for image_id, file, size in zip(batch.image_ids, batch.files, batch.sizes, strict=True):
+            prepared.append(self._prepare(image_id, file, size))
+        return prepared
 
-    def _one(self, image_id: str, file: Path, size: tuple[int, int]) -> Any:
+    def _prepare(self, image_id: str, file: Path, size: tuple[int, int]) -> Any:
+        """One image; `size` is its width and height in the images table."""
         try:
             pixels = read.load(file, self.max_pixels)
         except DataError as error:
             return Unusable(error.problem)
+
         height, width = pixels.shape[:2]
         if (width, height) != size:
             return Unusable(
-                f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again"
+                f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; "
+                "ingest it again"
             )
+
         try:
             return self.model.prepare(pixels, image_id)
         except MemoryError:
             raise
-        except Exception as error:  # one odd image must not end a run, whatever a model meets
+        except Exception as error:  # a single image must not end a run, whatever a model raises
             return Unusable(f"cannot be prepared: {type(error).__name__}: {error}")
 
 
-def spread(
-    work: Callable[[Batch], T], batches: Iterable[Batch], processes: int
+def map_batches(
+    function: Callable[[Batch], T], batches: Iterable[Batch], processes: int
 ) -> Generator[tuple[Batch, T], None, None]:
-    """Each batch with its result, in order.
+    """Yields each batch with the function's result, in order.
 
     Args:
-        work: Called with each batch; torch has one thread in it.
-        batches: The batches; read a few ahead of what was taken.
-        processes: Worker processes; each has at most two batches under way. 0 works in this
-            process.
+        function: Called with each batch. In worker processes PyTorch has one thread.
+        batches: The batches; only a few more are read than results were yielded.
+        processes: Worker processes, each with at most two batches waiting or in work. 0 calls the
+            function in this process.
 
     Raises:
         FartherError: a worker process was killed from outside.
     """
     if processes == 0:
         for batch in batches:
-            yield batch, work(batch)
+            yield batch, function(batch)
         return
+
     # Forked workers share the model and start at once. On other systems forking is not safe, and
-    # the model is sent.
+    # the model is pickled.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    aside = [
-        os.memfd_create("farther") if sys.platform == "linux" else NOWHERE
-        for _ in range(2 * processes)
-    ]
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work,))
-    ahead: deque[tuple[Batch, Future[T]]] = deque()
+    memory_files = [_shared_memory_file() for _ in range(2 * processes)]
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(function,))
+    queue: deque[tuple[Batch, Future[T]]] = deque()
     try:
-        for batch, file in zip(batches, itertools.cycle(aside), strict=False):
-            ahead.append((batch, pool.submit(_work, batch, file)))
-            if len(ahead) == len(aside):
-                yield ahead[0][0], ahead.popleft()[1].result()
-        while ahead:
-            yield ahead[0][0], ahead.popleft()[1].result()
+        for batch, memory_file in zip(batches, itertools.cycle(memory_files), strict=False):
+            queue.append((batch, pool.submit(_call, batch, memory_file)))
+            if len(queue) == len(memory_files):
+                # The next batch takes the memory file of this one.
+                yield _next_result(queue)
+        while queue:
+            yield _next_result(queue)
     except BrokenProcessPool:
         raise FartherError(
-            f"one of the {processes} processes that work on images was killed, most likely for lack of memory: "
-            "run again with fewer workers or smaller batches (finished work is kept)"
+            f"one of the {processes} processes that work on images was killed, most likely for "
+            "lack of memory: run again with fewer workers or smaller batches (finished work is "
+            "kept)"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-        for file in aside:
-            if file != NOWHERE:
-                os.close(file)
+        for memory_file in memory_files:
+            if memory_file != NO_FILE:
+                os.close(memory_file)
 
 
-_the_work: Callable[[Batch], Any] | None = None
-#: Where the arrays of the result go that is being made, and how far they reach.
-_the_file, _the_end = NOWHERE, 0
+def _next_result(queue: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:
+    """Takes the first batch of the queue and waits for its result."""
+    batch, future = queue.popleft()
+    return batch, future.result()
 
 
-def _start_worker(work: Callable[[Batch], Any]) -> None:
-    global _the_work
-    _the_work = work
-    ForkingPickler.register(np.ndarray, _sent_aside)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C goes to all processes; the main one ends the others
+def _shared_memory_file() -> int:
+    """Descriptor of a file in memory that forked workers share; `NO_FILE` except on Linux."""
+    if sys.platform == "linux":
+        return os.memfd_create("farther")
+    return NO_FILE
+
+
+# State of a worker process.
+_function: Callable[[Batch], Any] | None = None
+#: Descriptor of the file in memory for the arrays of the current result.
+_memory_file = NO_FILE
+#: Number of bytes of the file in memory that hold arrays.
+_memory_end = 0
+
+
+def _start_worker(function: Callable[[Batch], Any]) -> None:
+    """Initialises a worker process."""
+    global _function
+    _function = function
+    ForkingPickler.register(np.ndarray, _reduce_array)
+    # Ctrl-C goes to all processes; the main one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
-        torch.set_num_threads(
-            1
-        )  # OpenMP's threads do not survive a fork, and the other cores have workers too
-        ForkingPickler.register(torch.Tensor, _sent_as_array)
+        # OpenMP's threads do not survive a fork, and the other cores have workers too.
+        torch.set_num_threads(1)
+        ForkingPickler.register(torch.Tensor, _reduce_tensor)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent is gone: one that is killed with -9 cannot tell its workers."""
+    """Ends this process when its parent has ended: one killed with -9 cannot tell its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
 
 
-def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Sends a tensor as an array: torch's own way needs a file of shared memory for each, and runs out of them."""
+def _reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Pickles a tensor as an array.
+
+    PyTorch's own reduction needs a file of shared memory per tensor, and runs out of them.
+    """
     return sys.modules["torch"].from_numpy, (tensor.numpy(),)
 
 
-def _sent_aside(array: np.ndarray) -> Any:
-    """Sends a large array through the file in memory that the parent has, too, and its place there through the pipe.
+def _reduce_array(array: np.ndarray) -> Any:
+    """Pickles a large array as its place in shared memory, which the parent process reads.
 
-    Pixels are most of a result. A pipe takes 64 kB at a time, and as long for them as an H100
-    needs.
+    Pixels are most of a result. A pipe takes 64 kB at a time, and needs as long for them as an H100
+    for inference.
     """
-    global _the_end
+    global _memory_end
     if (
-        _the_file == NOWHERE
+        _memory_file == NO_FILE
         or array.nbytes < LARGE
         or array.dtype.hasobject
         or not array.flags.c_contiguous
     ):
         return array.__reduce__()
-    start = _the_end
-    _the_end = _whole(os.pwrite, _the_file, array, start)
-    return _received, (_the_file, start, array.dtype, array.shape)
+    start = _memory_end
+    _memory_end = _move_bytes(os.pwrite, _memory_file, array, start)
+    return _read_array, (_memory_file, start, array.dtype, array.shape)
 
 
-def _received(file: int, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _read_array(file: int, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The array that `_reduce_array` wrote to shared memory."""
     array = np.empty(shape, dtype)
-    _whole(lambda file, part, at: os.preadv(file, [part], at), file, array, start)
+    _move_bytes(_read_into, file, array, start)
     return array
 
 
-def _whole(
-    move: Callable[[int, memoryview, int], int], file: int, array: np.ndarray, at: int
+def _read_into(file: int, buffer: memoryview, offset: int) -> int:
+    """Reads from an offset of a file into a buffer and returns the number of bytes."""
+    return os.preadv(file, [buffer], offset)
+
+
+def _move_bytes(
+    move: Callable[[int, memoryview, int], int], file: int, array: np.ndarray, offset: int
 ) -> int:
-    """Reads or writes all of an array from a place on, in as many steps as the system takes; → where it ends."""
-    part = array.reshape(-1).view(np.uint8).data
-    while len(part):
-        done = move(file, part, at)
-        part, at = part[done:], at + done
-    return at
+    """Reads or writes an array from an offset on, in as many calls as the system needs.
+
+    Returns:
+        The offset behind its last byte.
+    """
+    remaining = array.reshape(-1).view(np.uint8).data
+    while len(remaining):
+        moved = move(file, remaining, offset)
+        remaining = remaining[moved:]
+        offset += moved
+    return offset
 
 
-def _work(batch: Batch, file: int) -> Any:
-    global _the_file, _the_end
-    assert _the_work is not None
-    _the_file, _the_end = file, 0
-    return _the_work(batch)
+def _call(batch: Batch, memory_file: int) -> Any:
+    """The function's result for a batch, in a worker process."""
+    global _memory_file, _memory_end
+    assert _function is not None
+    _memory_file = memory_file
+    _memory_end = 0
+    return _function(batch)

@@ -1,13 +1,12 @@
 """The engine that streams images through a model and writes one table, shard by shard.
 
 Worker processes decode and prepare images; the model runs in this process if it has a GPU, else in
-the workers, on one core each. With `engine: ray` each GPU (or core) of a Ray cluster makes whole
-shards. Memory holds two shards and a few batches, however many images there are. A killed run
-resumes after its last finished shard and ends in the same bytes.
+the workers, on one core each. With `engine: ray` each GPU (or core) of a Ray cluster computes
+entire shards. Memory holds two shards and a few batches, however many images there are. A killed
+run resumes after its last finished shard and ends in the same bytes.
 
-A `Model` yields a table per batch of images: a detector its regions, CLIP its embeddings, repeated
-passes their moments. A `ShardWriter` of that table makes the folder. A model that stores each
-image's mean colour:
+A `Model` yields one table per batch of images: a detector its regions, CLIP its embeddings. A
+`ShardWriter` of that table writes the folder. A model that stores each image's mean colour:
 
     class Colours(Table):
         image_id = Column(pl.String)
@@ -33,47 +32,51 @@ image's mean colour:
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
+import polars as pl
 from tqdm import tqdm
 
 from farther.code import digest_of
 from farther.errors import DataError, FartherError
 from farther.images.device import float32_products, inference_mode, one_thread
 from farther.images.plan import Batch, Plan, StreamParams
-from farther.images.prepare import Preparation, Unusable, spread
+from farther.images.prepare import Preparation, Unusable, map_batches
 from farther.keyed import key_of
 from farther.tables import Images, Table
 from farther.tables.shards import ShardWriter
 
+#: Name and reason of an image without rows, under "image_id" and "reason".
 Failure = dict[str, str]
 
 
 class Model(ABC):
-    """A network that yields a table per batch of images. It must be picklable; the network itself stays behind."""
+    """A network that yields one table per batch of images.
+
+    It must be picklable, without the network itself.
+    """
 
     #: Where the network runs, as PyTorch names it, or "auto".
     device: str = "cpu"
-    #: Dotted names of modules, besides the model's own, whose code shapes the rows.
+    #: Dotted names of modules, besides the model's own, whose code the rows depend on.
     modules: ClassVar[tuple[str, ...]] = ()
     #: Whether `forward` computes gradients: then it runs outside of PyTorch's inference mode.
     needs_gradients: bool = False
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """All that the rows depend on besides images, stream parameters and code, as JSON."""
+        """Everything that the rows depend on besides images, parameters and code, as JSON."""
 
     @abstractmethod
     def prepare(self, image: np.ndarray, image_id: str) -> Any:
-        """Input of `forward` for one image; cheap, and needs no network.
+        """Input of `forward` for one image; cheap, and does not need the network.
 
         Args:
             image: ndarray of shape (H, W, 3), uint8, red green blue.
@@ -82,7 +85,7 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, prepared: list, image_ids: list[str]) -> Table:
-        """The rows of a batch of prepared images; their column `image_id` says whose they are.
+        """The rows of a batch of prepared images, with the image's name in column `image_id`.
 
         Raises:
             DataError: the network gives values that cannot be used.
@@ -93,15 +96,15 @@ class Model(ABC):
         """A table without rows, for a shard without a usable image."""
 
     def forward_all(self, prepared: list, image_ids: list[str]) -> tuple[Table, ...]:
-        """The rows of `forward`, and those of further tables that come of the same pass; see `stream`."""
+        """The table of `forward`, and further tables of the same forward pass; see `stream`."""
         return (self.forward(prepared, image_ids),)
 
     def empties(self) -> tuple[Table, ...]:
-        """Each table of `forward_all` without rows."""
+        """The tables of `forward_all` without rows."""
         return (self.empty(),)
 
     def load(self) -> Any:
-        """Loads the network once, so that worker processes that are forked afterwards share it."""
+        """Loads the network, unless it is loaded; worker processes forked afterwards share it."""
         return None
 
     def runs_on_cpu(self) -> bool:
@@ -113,24 +116,24 @@ class Model(ABC):
 
         Args:
             table: Its rows, in the order of the images table.
-            rows: Row of the images table of each row, ndarray of shape (N,), int64.
+            rows: Row in the images table of each row's image, ndarray of shape (N,), int64.
         """
         return table
 
 
 def cache_key(model: Model, images: Images, params: StreamParams) -> str:
-    """Digest of all that the output is made from: model, parameters, code, and content of the images."""
-    made_from = {
+    """Cache key of the output: digest of model, parameters, code, and content of the images."""
+    inputs = {
         "model": model.identity(),
         "params": params.shaping(),
         "code": digest_of(__name__, type(model).__module__, *model.modules),
         "images": columns_as_json(images),
     }
-    return key_of([], made_from)
+    return key_of([], inputs)
 
 
 def columns_as_json(table: Table) -> dict[str, list[Any]]:
-    """The columns of a table as a part of a key: an image's digest and file are among them."""
+    """The columns of a table for a cache key; those of images include digest and file."""
     return {name: values.tolist() for name, values in table.columns().items()}
 
 
@@ -141,24 +144,23 @@ def stream(
     writer: ShardWriter,
     params: StreamParams,
     *,
-    beside: Sequence[ShardWriter] = (),
+    further_writers: Sequence[ShardWriter] = (),
     progress: bool = True,
 ) -> None:
     """Streams images through a model and writes its rows.
 
     Rows are in the order of the images table, those of one image in the order in which the model
-    yields them. An image that cannot be read or prepared, that has another size than the table
-    says, or for which the model yields values that cannot be used, is left out and listed in the
-    failures. Finished shards of a killed run are kept, but for those whose failed images can be
-    read now.
+    yields them. An image is left out and listed in the failures if it cannot be read or prepared,
+    if its size differs from the table, or if the model yields unusable values for it. Finished
+    shards of a killed run are kept, except those whose failed images can be read now.
 
     Args:
         model: Yields the rows.
         images: The images.
         roots: Folder of each dataset that the table names.
-        writer: Takes the shards and makes the output; made with the key of `cache_key`.
+        writer: Writes the shards and the output; created with the key of `cache_key`.
         params: How to stream.
-        beside: A writer for each further table of the model's `forward_all`.
+        further_writers: One writer for each further table of the model's `forward_all`.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
@@ -167,13 +169,13 @@ def stream(
         FartherError: a worker process was killed from outside, or see
             `farther.images.ray.make_on_cluster`.
     """
-    job = Job(model, Plan(images, roots, params), writer, tuple(beside))
-    shards = range(job.plan.shards)
-    todo = [shard for shard in shards if not job.is_kept(shard)]
-    done = len(images) - sum(len(job.plan.rows(shard)) for shard in todo)
+    plan = Plan(images, roots, params)
+    job = Job(model, plan, writer, tuple(further_writers))
+    unfinished = [shard for shard in range(plan.shards) if not job.is_finished(shard)]
+    unfinished_images = sum(len(plan.rows(shard)) for shard in unfinished)
     with tqdm(
         total=len(images),
-        initial=done,
+        initial=len(images) - unfinished_images,
         desc=writer.work.name,
         unit="image",
         disable=None if progress else True,
@@ -181,192 +183,252 @@ def stream(
         if params.engine == "ray":
             from farther.images.ray import make_on_cluster
 
-            make_on_cluster(job, todo, bar.update)
+            make_on_cluster(job, unfinished, bar.update)
         else:
             processes = params.processes(cores_left=0 if model.runs_on_cpu() else 1)
-            for _ in job.make(todo, processes, bar.update):
+            for _ in job.make(unfinished, processes, bar.update):
                 pass
-    _check_failures([f for shard in shards for f in writer.failures(shard)], job.plan)
-    for one in reversed(job.writers):  # the first, which says what is current, comes last
-        one.close(len(shards))
 
-
-class BatchAnswer(NamedTuple):
-    """Tables of a batch, in several pieces or none, and the images that have no rows because something is wrong."""
-
-    tables: list[tuple[Table, ...]]
-    failures: list[Failure]
+    failures: list[Failure] = []
+    for shard in range(plan.shards):
+        failures += writer.failures(shard)
+    _check_failures(failures, plan)
+    # The first one, whose output says whether everything is current, is closed last.
+    for shard_writer in reversed(job.writers):
+        shard_writer.close(plan.shards)
 
 
 @dataclass(frozen=True)
-class Work:
-    """Decodes, prepares and runs the model: a batch of files → its answer."""
+class BatchOutput:
+    """Output of the model for one batch, or for the batches of a shard.
+
+    Args:
+        tables: For each call of the model, the tables of `Model.forward_all`.
+        failures: The images without rows.
+    """
+
+    tables: list[tuple[Table, ...]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def extend(self, output: BatchOutput) -> None:
+        """Adds the output for other images."""
+        self.tables.extend(output.tables)
+        self.failures.extend(output.failures)
+
+    def add_failure(self, image_id: str, reason: str) -> None:
+        """Adds an image without rows."""
+        self.failures.append({"image_id": image_id, "reason": reason})
+
+
+@dataclass(frozen=True)
+class BatchInference:
+    """Decodes and prepares a batch of files and runs the model."""
 
     model: Model
     preparation: Preparation
 
-    def __call__(self, batch: Batch) -> BatchAnswer:
-        """Answer to a batch of files."""
+    def __call__(self, batch: Batch) -> BatchOutput:
+        """Output for a batch of files."""
         return self.run(batch, self.preparation(batch))
 
-    def run(self, batch: Batch, items: Sequence[Any]) -> BatchAnswer:
-        """Answer to a batch whose images are prepared."""
-        usable: list[tuple[str, Any]] = []
-        failures: list[Failure] = []
+    def run(self, batch: Batch, items: Sequence[Any]) -> BatchOutput:
+        """Output for a batch whose images `preparation` prepared."""
+        output = BatchOutput()
+        image_ids = []
+        prepared = []
         for image_id, item in zip(batch.image_ids, items, strict=True):
             if isinstance(item, Unusable):
-                failures.append({"image_id": image_id, "reason": item.reason})
+                output.add_failure(image_id, item.reason)
             else:
-                usable.append((image_id, item))
-        self.model.load()  # outside of inference mode: another model may compute gradients with the same weights
-        with float32_products() if self.model.needs_gradients else inference_mode():
-            tables, wrong = self._forward(usable)
-        return BatchAnswer(tables, failures + wrong)
+                image_ids.append(image_id)
+                prepared.append(item)
 
-    def _forward(self, usable: Sequence[tuple[str, Any]]) -> BatchAnswer:
-        """The model's rows. If it yields values that cannot be used, its images are tried one by one."""
-        if not usable:
-            return BatchAnswer([], [])
-        image_ids, prepared = [image_id for image_id, _ in usable], [item for _, item in usable]
+        # Outside of inference mode: another model may compute gradients with the same weights.
+        self.model.load()
+        with self._gradient_mode():
+            self._forward(prepared, image_ids, output)
+        return output
+
+    def _gradient_mode(self) -> AbstractContextManager[Any]:
+        """PyTorch's inference mode, unless the model computes gradients."""
+        if self.model.needs_gradients:
+            return float32_products()
+        return inference_mode()
+
+    def _forward(self, prepared: list, image_ids: list[str], output: BatchOutput) -> None:
+        """Adds the model's rows to the output.
+
+        If the model yields unusable values, its images are tried one by one.
+        """
+        if not prepared:
+            return
         try:
-            return BatchAnswer([self.model.forward_all(prepared, image_ids)], [])
+            output.tables.append(self.model.forward_all(prepared, image_ids))
+            return
         except DataError as error:
-            if len(usable) == 1:
-                reason = f"the model's output cannot be used: {error}"
-                return BatchAnswer([], [{"image_id": usable[0][0], "reason": reason}])
-        alone = [self._forward([one]) for one in usable]
-        return BatchAnswer(
-            [t for one in alone for t in one.tables], [f for one in alone for f in one.failures]
-        )
+            if len(prepared) == 1:
+                output.add_failure(image_ids[0], f"the model's output cannot be used: {error}")
+                return
+        for image, image_id in zip(prepared, image_ids, strict=True):
+            self._forward([image], [image_id], output)
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that making shards takes; it can be pickled for another machine.
+    """Everything that is needed to compute shards; it can be pickled for another machine.
 
-    Its writer has the cache key of the machine that started the run.
+    Args:
+        model: Yields the rows.
+        plan: The shards and batches.
+        writer: Has the cache key of the machine that started the run.
+        further_writers: One for each further table of the model.
     """
 
     model: Model
     plan: Plan
     writer: ShardWriter
-    beside: tuple[ShardWriter, ...] = ()
+    further_writers: tuple[ShardWriter, ...] = ()
 
     @property
     def writers(self) -> tuple[ShardWriter, ...]:
-        """The writer of each table."""
-        return (self.writer, *self.beside)
+        """One writer per table of the model."""
+        return (self.writer, *self.further_writers)
 
     def make(
         self, shards: Iterable[int], processes: int, count: Callable[[int], Any]
     ) -> Iterator[int]:
-        """Makes shards and yields the number of each that was written.
+        """Computes shards and yields the number of each one that was written.
 
         A model on a GPU runs in this process, and the workers decode and prepare for it. A model on
         the CPU runs in each of the workers, on one core: so none waits for another, and the number
-        of cores does not change how sums round. With 0 `processes` all is done in this one. `count`
-        takes the number of images of each batch.
-        """
-        batches = (batch for shard in shards for batch in self.plan.batches(shard))
-        # A shard is written while the next one is computed.
-        with ThreadPoolExecutor(1) as aside, closing(self._answers(batches, processes)) as answers:
-            writing: tuple[int, Future[None]] | None = None
-            # Batches are counted: a group of `itertools.groupby` ends when the next one starts, and
-            # a finished shard would wait for the first batch of the next.
-            for first in answers:
-                shard = first[0].shard
-                rest = itertools.islice(answers, self.plan.batch_count(shard) - 1)
-                of_shard = self._collected(itertools.chain([first], rest), count)
-                if writing is not None:
-                    writing[1].result()
-                    yield writing[0]
-                writing = shard, aside.submit(self._write, shard, of_shard)
-            if writing is not None:
-                writing[1].result()
-                yield writing[0]
+        of cores does not change how sums are rounded.
 
-    def is_kept(self, shard: int) -> bool:
-        """Whether a shard is finished, and the images that failed in it would fail again."""
+        Args:
+            shards: Numbers of the shards.
+            processes: Number of worker processes; 0 does everything in this process.
+            count: Called with the number of images of each batch.
+        """
+        # A shard is written in a thread while the next one is computed.
+        with (
+            ThreadPoolExecutor(1) as thread,
+            closing(self._outputs(self._batches(shards), processes)) as outputs,
+        ):
+            shard_output = BatchOutput()
+            batches_done = 0
+            writing: Future[int] | None = None
+            for batch, output in outputs:
+                shard_output.extend(output)
+                count(len(batch))
+                batches_done += 1
+                if batches_done < self.plan.batch_count(batch.shard):
+                    continue
+                if writing is not None:
+                    yield writing.result()
+                writing = thread.submit(self._write, batch.shard, shard_output)
+                shard_output = BatchOutput()
+                batches_done = 0
+            if writing is not None:
+                yield writing.result()
+
+    def is_finished(self, shard: int) -> bool:
+        """True if a shard is written, and the images that failed in it would fail again."""
         if not all(writer.finished(shard) for writer in self.writers):
             return False
-        failed = {failure["image_id"] for failure in self.writer.failures(shard)}
-        again = self.plan.batch(
-            shard, [row for name, row in self.plan.row_of(shard).items() if name in failed]
-        )
-        return all(isinstance(item, Unusable) for item in self._preparation()(again))
+        row_of = self.plan.row_of(shard)
+        failed_rows = sorted(row_of[f["image_id"]] for f in self.writer.failures(shard))
+        items = self._preparation()(self.plan.batch(shard, failed_rows))
+        return all(isinstance(item, Unusable) for item in items)
 
     def check(self) -> None:
-        """Refuses to make rows that differ from those of the machine that started the run."""
+        """Refuses to compute rows that differ from those of the machine that started the run.
+
+        Raises:
+            FartherError: this machine has another checkpoint or other code.
+        """
         if cache_key(self.model, self.plan.images, self.plan.params) != self.writer.key:
             raise FartherError(
-                "would make other rows than the machine that started the run: it has another checkpoint, or another "
-                "version of farther. Give all machines the same environment and files"
+                "would make other rows than the machine that started the run: it has another "
+                "checkpoint, or another version of farther. Give all machines the same environment "
+                "and files"
             )
 
     def _preparation(self) -> Preparation:
         return Preparation(self.model, self.plan.params.max_pixels)
 
-    def _answers(
+    def _batches(self, shards: Iterable[int]) -> Iterator[Batch]:
+        """The batches of shards, one shard after the other."""
+        for shard in shards:
+            yield from self.plan.batches(shard)
+
+    def _outputs(
         self, batches: Iterable[Batch], processes: int
-    ) -> Generator[tuple[Batch, BatchAnswer], None, None]:
-        work = Work(self.model, self._preparation())
+    ) -> Generator[tuple[Batch, BatchOutput], None, None]:
+        """Each batch with the model's output, in order."""
+        inference = BatchInference(self.model, self._preparation())
         if self.model.runs_on_cpu():
             self.model.load()
             with one_thread():
-                yield from spread(work, batches, processes)
-        else:
-            with closing(spread(work.preparation, batches, processes)) as prepared:
-                for batch, items in prepared:
-                    yield batch, work.run(batch, items)
+                yield from map_batches(inference, batches, processes)
+            return
+        with closing(map_batches(inference.preparation, batches, processes)) as prepared_batches:
+            for batch, items in prepared_batches:
+                yield batch, inference.run(batch, items)
 
-    @staticmethod
-    def _collected(
-        answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]
-    ) -> BatchAnswer:
-        together = BatchAnswer([], [])
-        for batch, answer in answers:
-            together.tables.extend(answer.tables)
-            together.failures.extend(answer.failures)
-            count(len(batch))
-        return together
-
-    def _write(self, shard: int, answer: BatchAnswer) -> None:
+    def _write(self, shard: int, output: BatchOutput) -> int:
+        """Writes the tables of a shard and returns its number."""
         row_of = self.plan.row_of(shard)
-        failures = sorted(answer.failures, key=lambda failure: row_of[failure["image_id"]])
-        tables = answer.tables or [self.model.empties()]
-        for writer, parts in zip(self.writers, zip(*tables, strict=True), strict=True):
-            writer.write_shard(shard, _in_order(parts, row_of, self.model), len(row_of), failures)
+        failures = sorted(output.failures, key=lambda failure: row_of[failure["image_id"]])
+        tables = output.tables or [self.model.empties()]
+        for number, writer in enumerate(self.writers):
+            parts = [tables_of_batch[number] for tables_of_batch in tables]
+            table = _in_order(parts, row_of, self.model)
+            writer.write_shard(shard, table, len(row_of), failures)
+        return shard
 
 
 def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) -> Table:
-    """The rows of several batches in the order of the images table, completed by the model."""
+    """The rows of a shard in the order of the images table, completed by the model.
+
+    Args:
+        tables: One table per batch.
+        row_of: Row in the images table of each image of the shard.
+        model: Yielded the tables.
+    """
     with_rows = [table for table in tables if len(table)]
     if not with_rows:
         return tables[0]  # a table without rows still says which columns there are
+
+    columns = with_rows[0].frame.columns
     for table in with_rows:
-        if table.frame.columns != with_rows[0].frame.columns:
-            raise DataError(
-                f"batches differ in their columns: {[t.frame.columns for t in (table, with_rows[0])]}"
-            )
-    together = with_rows[0].concatenate(with_rows)
-    image_ids = together.frame["image_id"].to_list()
-    strange = set(image_ids) - set(row_of)
-    if strange:
+        if table.frame.columns != columns:
+            raise DataError(f"batches differ in their columns: {[table.frame.columns, columns]}")
+
+    table = with_rows[0].concatenate(with_rows)
+    image_ids = table.frame["image_id"]
+    image_rows = image_ids.replace_strict(row_of, default=None, return_dtype=pl.Int64)
+    if image_rows.null_count():
+        unknown_id = image_ids.filter(image_rows.is_null()).min()
         raise DataError(
-            f"the model yielded rows of {min(strange)!r}, which it was not given", field="image_id"
+            f"the model yielded rows of {unknown_id!r}, which it was not given", field="image_id"
         )
-    rows = np.array([row_of[image_id] for image_id in image_ids], np.int64)
+
+    rows = image_rows.to_numpy()
     order = np.argsort(rows, kind="stable")
-    return model.finish(together[order], rows[order])
+    return model.finish(table[order], rows[order])
 
 
 def _check_failures(failures: Sequence[Failure], plan: Plan) -> None:
+    """Raises DataError if more images failed than the parameters allow."""
     limit = plan.params.max_failures
-    if len(failures) > limit * len(plan.images):
-        files = plan.files([failure["image_id"] for failure in failures[:5]])
-        listed = zip(failures, files, strict=False)
-        first = "\n".join(f"  {one['image_id']} ({file}): {one['reason']}" for one, file in listed)
-        raise DataError(
-            f"{len(failures)} of {len(plan.images)} images cannot be used, more than max_failures = {limit:g} "
-            f"allows. Fix them or raise it, and rerun: finished work is kept. The first:\n{first}"
-        )
+    if len(failures) <= limit * len(plan.images):
+        return
+    examples = failures[:5]
+    files = plan.files([failure["image_id"] for failure in examples])
+    lines = []
+    for failure, file in zip(examples, files, strict=True):
+        lines.append(f"  {failure['image_id']} ({file}): {failure['reason']}")
+    raise DataError(
+        f"{len(failures)} of {len(plan.images)} images cannot be used, more than max_failures = "
+        f"{limit:g} allows. Fix them or raise it, and rerun: finished work is kept. The first:\n"
+        + "\n".join(lines)
+    )

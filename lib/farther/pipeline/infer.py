@@ -68,7 +68,7 @@ def main(run: str) -> None:
             left_out=left_out_images(splits),
             log=log,
         )
-        ProposalFolders(*proposals, {})
+        ProposalFolders(*proposals, {}).delete_removed()
     else:
         infer_splits(
             detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log

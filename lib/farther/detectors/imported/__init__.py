@@ -2,7 +2,7 @@
 
 from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.images import BenchmarkImage, Scopes
-from farther.detectors.imported.placing import check_import, import_splits
+from farther.detectors.imported.splits import check_import, import_splits
 
 __all__ = [
     "BenchmarkImage",

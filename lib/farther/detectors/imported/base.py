@@ -23,8 +23,8 @@ from farther.tables import Header, Regions
 from farther.tables.arrays import read_arrays
 from farther.tables.files import digest
 
-#: Largest difference between logits and features @ weight.T + bias, as a part of the largest logit.
-#: Room for float16.
+#: Largest difference between logits and features @ weight.T + bias, relative to the largest logit.
+#: It allows for float16.
 LAST_LAYER_TOLERANCE = 0.05
 
 
@@ -32,17 +32,17 @@ LAST_LAYER_TOLERANCE = 0.05
 class DetectionsSource:
     """One file of detections, or one folder of such files.
 
-    One of several sources that is called as a split of the benchmark serves that split alone; one
-    that is called as a dataset serves the images of that dataset; any other serves all images.
+    Of several sources, one with the name of a split of the benchmark is for that split only; one
+    with the name of a dataset is for the images of that dataset; any other is for all images.
 
     Args:
         name: The file's name without its ending, or the folder's name; "" where there is only this
             source.
-        path: Where it lies.
-        image_files: Image files, relative to a dataset's folder, where the source names images by
-            their place in this list; None where it names them by the `image_id` of the tables, or
-            by their files.
-        named: "file" where names are those of files, with or without ending, and not ids.
+        path: The file or folder.
+        image_files: Image files, relative to a dataset's folder, if the source names images by
+            their place in this list; None if it names them by the `image_id` of the tables, or by
+            their files.
+        named: "file" if names are those of files, with or without ending, and not ids.
     """
 
     name: str
@@ -51,7 +51,7 @@ class DetectionsSource:
     named: Literal["id", "file"] = field(default="id", kw_only=True)
 
     def file_of(self, name: str) -> str:
-        """The image file that a name of an image stands for, as `plain_path` writes it."""
+        """The image file of a name, as `plain_path` writes it."""
         if self.image_files is not None:
             return plain_path(self.image_files[int(name)])
         return plain_path(name)
@@ -71,14 +71,14 @@ def plain_path(name: str) -> str:
 
 @dataclass(config=STRICT, kw_only=True)
 class Imported(Adapter):
-    """Detections of another program: no network runs, and no image is read.
+    """Base of the readers of other programs' detections: no network runs, and no image is read.
 
     Args:
         weights: The file of detections, or a folder of such files.
         score_threshold: Detections below this score are left out. Include the threshold of the
             other program: no operating threshold below it is tried later.
         score_tolerance: Largest difference between a score and the softmax or sigmoid of the logit
-            of its class. None for a detector whose scores are computed otherwise.
+            of its class. None for a detector whose scores are computed in another way.
         last_layer: A safetensors file with `weight` (K×D) and `bias` (K) of the last linear layer.
     """
 
@@ -96,15 +96,15 @@ class Imported(Adapter):
 
     @abstractmethod
     def sources(self) -> list[DetectionsSource]:
-        """The files or folders that the detections lie in.
+        """The files or folders with the detections.
 
         Raises:
-            DataError: there is none, or one of the files that describe them is absent or damaged.
+            DataError: there are none, or one of the files that describe them is absent or damaged.
         """
 
     @abstractmethod
-    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
-        """The detections of a source, some thousand at a time, in stored order.
+    def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
+        """Yields the detections of a source in batches of some thousand, in stored order.
 
         Raises:
             DataError: a row is wrong; names file, row and field.
@@ -120,16 +120,18 @@ class Imported(Adapter):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Where the numbers come from: adapter, content of all files, and every parameter.
+        """Identity of the detections, as JSON: adapter, digest of all files, and parameters.
 
         Raises:
             DataError: a file is absent.
         """
         params = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "weights"}
-        content = digest(*(part for file in self.files() for part in (file.name, file)))
+        names_and_files: list[str | Path] = []
+        for file in self.files():
+            names_and_files += [file.name, file]
         return {
             "name": self.name,
-            "weights_digest": content,
+            "weights_digest": digest(*names_and_files),
             "params": json.loads(json.dumps(params, default=str)),
         }
 
@@ -141,62 +143,72 @@ class Imported(Adapter):
         """
         if self.last_layer is None:
             return {}
-        found = read_arrays(self.last_layer)
-        if set(found) != {"weight", "bias"}:
-            problem = f"expected the tensors 'weight' and 'bias', found {sorted(found)}"
+        tensors = read_arrays(self.last_layer)
+        if set(tensors) != {"weight", "bias"}:
+            problem = f"expected the tensors 'weight' and 'bias', found {sorted(tensors)}"
             raise DataError(problem, file=self.last_layer)
-        return found
+        return tensors
 
-    def checked(self, header: Header, columns: dict[str, Any], place: Place) -> Regions:
-        """The regions table of some rows, every value checked; numbers of regions are all 0.
+    def checked(self, header: Header, columns: dict[str, Any], location: RowLocation) -> Regions:
+        """The regions table of some rows, after all checks; `region_id` is 0 in all rows.
+
+        Args:
+            header: Header of the regions.
+            columns: The columns except `region_id`.
+            location: Location of the first row, for messages.
 
         Raises:
-            DataError: a value cannot be, or values contradict each other; names file, row and
+            DataError: a value is impossible, or values contradict each other; names file, row and
                 field.
         """
+        region_id = np.zeros(len(columns["image_id"]), np.int64)
         try:
-            regions = Regions(
-                header=header, region_id=np.zeros(len(columns["image_id"]), np.int64), **columns
-            )
+            regions = Regions(header=header, region_id=region_id, **columns)
             check_scores(regions, self.score_tolerance)
             check_last_layer(regions)
         except DataError as error:
-            raise place.error(error, self.FIELDS) from None
+            raise location.error(error, self.FIELDS) from None
         return regions
 
 
 @plain_dataclass(frozen=True)
-class Place:
-    """Place of a batch of rows: the file, and the number of the first row."""
+class RowLocation:
+    """Location of a batch of rows: the file, and the number of the first row."""
 
     file: Path
     first: int
 
     def error(self, error: DataError, names: dict[str, str] | None = None) -> DataError:
-        """The same error, about a row of the file instead of one of the batch, and the file's own field."""
+        """The error with the row of the file instead of the batch's, and the file's own field.
+
+        Args:
+            error: An error about a row of the batch.
+            names: Names of fields in the file, where they differ from those of the regions table.
+        """
         row = None if error.row is None else self.first + int(error.row)
-        name = (names or {}).get(error.field or "", error.field)
-        return DataError(error.problem, file=self.file, row=row, field=name)
+        field_name = (names or {}).get(error.field or "", error.field)
+        return DataError(error.problem, file=self.file, row=row, field=field_name)
 
 
 @plain_dataclass(frozen=True)
-class Placed:
-    """Rows of a source, and their place.
+class DetectionBatch:
+    """Rows of a source, and their location.
 
     Args:
-        regions: The rows. Where the source lists image files, `image_id` holds places in that list,
-            as text.
-        place: Of the first row.
+        regions: The rows. If the source lists image files, `image_id` holds places in that list, as
+            text.
+        location: Location of the first row.
     """
 
     regions: Regions
-    place: Place
+    location: RowLocation
 
 
 def check_scores(regions: Regions, tolerance: float | None) -> None:
-    """Refuses scores outside 0 to 1, or that their logits contradict.
+    """Refuses scores outside 0 to 1, and scores that their logits contradict.
 
     Args:
+        regions: The rows.
         tolerance: See `Imported.score_tolerance`.
 
     Raises:
@@ -209,28 +221,32 @@ def check_scores(regions: Regions, tolerance: float | None) -> None:
         raise DataError(f"expected 0 to 1, found {score[row]:g}", row=row, field="score")
     if tolerance is None or not regions.has("logits") or not len(regions):
         return
-    said = probability(regions)
-    wrong = np.flatnonzero(np.abs(said - score) > tolerance)
+    expected = probability(regions)
+    wrong = np.flatnonzero(np.abs(expected - score) > tolerance)
     if len(wrong):
         row = int(wrong[0])
         name = regions.classes[regions.label[row]]
         problem = (
-            f"{score[row]:.4g}, but the {regions.activation} of the logits gives {said[row]:.4g} for {name!r}. Check "
-            "the parameters 'classes', 'background_index' and 'activation'; if the detector's scores are computed in "
-            "another way, set 'score_tolerance' to null"
+            f"{score[row]:.4g}, but the {regions.activation} of the logits gives "
+            f"{expected[row]:.4g} for {name!r}. Check the parameters 'classes', 'background_index' "
+            "and 'activation'; if the detector's scores are computed in another way, set "
+            "'score_tolerance' to null"
         )
         raise DataError(problem, row=row, field="score")
 
 
 def probability(regions: Regions) -> np.ndarray:
-    """Probability of each row's class by its logits and the header's activation, ndarray of shape (N,), float64."""
+    """Probability of each row's class, ndarray of shape (N,), float64.
+
+    It is computed from the logits by the header's activation.
+    """
     logits = regions.logits.astype(np.float64)
-    own = logits[np.arange(len(logits)), regions.label]
+    class_logit = logits[np.arange(len(logits)), regions.label]
     if regions.activation == "exp":
-        return np.exp(own)
+        return np.exp(class_logit)
     if regions.activation == "sigmoid":
-        return np.exp(-np.logaddexp(0, -own))
-    return np.exp(own - np.logaddexp.reduce(logits, axis=1))
+        return np.exp(-np.logaddexp(0, -class_logit))
+    return np.exp(class_logit - np.logaddexp.reduce(logits, axis=1))
 
 
 def check_last_layer(regions: Regions) -> None:
@@ -239,20 +255,21 @@ def check_last_layer(regions: Regions) -> None:
     Raises:
         DataError: names the first such row.
     """
-    weight, bias, features = regions.weight, regions.bias, regions.features
-    if (
-        weight is None
-        or bias is None
-        or features is None
-        or not regions.has("logits")
-        or not len(regions)
-    ):
+    weight = regions.weight
+    bias = regions.bias
+    features = regions.features
+    if weight is None or bias is None or features is None:
         return
-    made = features.astype(np.float32) @ weight.T + bias
+    if not regions.has("logits") or not len(regions):
+        return
+    expected = features.astype(np.float32) @ weight.T + bias
     largest = np.maximum(np.abs(regions.logits).max(axis=1), 1)
-    apart = np.abs(made - regions.logits).max(axis=1)
-    wrong = np.flatnonzero(apart > LAST_LAYER_TOLERANCE * largest)
+    difference = np.abs(expected - regions.logits).max(axis=1)
+    wrong = np.flatnonzero(difference > LAST_LAYER_TOLERANCE * largest)
     if len(wrong):
         row = int(wrong[0])
-        problem = f"features @ weight.T + bias is up to {apart[row]:.3g} away from the logits: not their last layer"
+        problem = (
+            f"features @ weight.T + bias is up to {difference[row]:.3g} away from the logits: not "
+            "their last layer"
+        )
         raise DataError(problem, row=row, field="features")

@@ -1,4 +1,4 @@
-"""Columns of tables of detections: recognised by their names, and made into the fields of COCO results."""
+"""Tables of detections: their columns are recognised by name and read as fields of COCO results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from farther.errors import DataError, first_line, shorten
 from farther.tables.documents import parse_json
 from farther.tables.files import read_text
 
-#: Columns and fields that a detection may have beside those that it must have; all but the last are
-#: lists of numbers.
+#: Optional columns and fields of a detection; all but the last are lists of numbers.
 OPTIONAL = ("logits", "features", "latent", "box_variance", "uncertainty")
-#: Names of columns without case and punctuation, the more telling first.
+#: Accepted names of the column of each role, in lower case without punctuation, the most specific
+#: first.
 NAMES = {
-    "image": "filename filepath file imagename imagefile imagepath imgname imgpath path image img imageid imgid",
-    "class": "classname categoryname labelname label class category name cls classid categoryid labelid",
+    "image": "filename filepath file imagename imagefile imagepath imgname imgpath path image img "
+    "imageid imgid",
+    "class": "classname categoryname labelname label class category name cls classid categoryid "
+    "labelid",
     "score": "score confidence conf prob probability detectionscore",
     "xmin": "xmin x1 left bboxxmin boxxmin bboxx1 boxx1 x0 bboxleft x bboxx topleftx",
     "ymin": "ymin y1 top bboxymin boxymin bboxy1 boxy1 y0 bboxtop y bboxy toplefty",
@@ -36,25 +38,25 @@ NAMES = {
     "height": "height h bboxheight boxheight bboxh",
     **{name: name.replace("_", "") for name in OPTIONAL},
 }
-#: The columns of a box, in the order in which they are looked for.
+#: The columns of a box in each format; the first format that is complete counts.
 BOXES = {
     "corners": ("xmin", "ymin", "xmax", "ymax"),
     "centre": ("cx", "cy", "width", "height"),
     "size": ("xmin", "ymin", "width", "height"),
 }
-#: A line of names that every table may have.
+#: Example of a first line with names of columns.
 EXAMPLE = "file,xmin,ymin,xmax,ymax,class,score"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what.
+    """The roles of a table's columns.
 
     Args:
-        names: Name of the column of "image", "class", "score", those of the box, and of optional
-            fields.
-        box: A key of `BOXES`.
-        separator: Between the cells of a line of CSV.
+        names: Name of the column of "image", "class", "score", of each number of the box, and of
+            optional fields.
+        box: Format of the boxes, a key of `BOXES`.
+        separator: Character between the cells of a line of CSV.
     """
 
     names: dict[str, str]
@@ -63,58 +65,87 @@ class Columns:
 
     @classmethod
     def of(cls, header: Sequence[str], file: Path, separator: str = ",") -> Columns:
-        """The columns with these names.
+        """Assigns roles to the columns with these names.
 
         Raises:
-            DataError: one that must be there is not, or two have one name; says which were found.
+            DataError: a required column is missing, or two have the same name; lists all columns.
         """
-        plain = {re.sub(r"[^a-z0-9]", "", name.casefold()): name for name in header}
-        found = {
-            role: next((plain[n] for n in names.split() if n in plain), "")
-            for role, names in NAMES.items()
-        }
-        box = next((box for box, names in BOXES.items() if all(found[name] for name in names)), "")
-        absent = [role for role in ("image", "class", "score") if not found[role]] + (
-            [] if box else ["box"]
-        )
-        shown = ", ".join(map(shorten, header))
+        column_by_role = _columns_by_role(header)
+        box = ""
+        for box_format, roles in BOXES.items():
+            if all(role in column_by_role for role in roles):
+                box = box_format
+                break
+
+        listed_columns = ", ".join(shorten(name) for name in header)
+        absent = [role for role in ("image", "class", "score") if role not in column_by_role]
+        if not box:
+            absent.append("box")
         if absent:
-            sink = ": with supervision, `sink.append(detections, custom_data={'file': path})`" * (
-                absent == ["image"]
+            problem = (
+                f"no column is known as {' or '.join(absent)} (found: {listed_columns}). Write a "
+                f"first line like {EXAMPLE}"
             )
-            problem = f"no column is known as {' or '.join(absent)} (found: {shown}). Write a first line like {EXAMPLE}"
-            raise DataError(problem + sink, file=file)
-        roles = ("image", "class", "score", *BOXES[box], *OPTIONAL)
-        names = {role: found[role] for role in roles if found[role]}
+            if absent == ["image"]:
+                problem += (
+                    ": with supervision, `sink.append(detections, custom_data={'file': path})`"
+                )
+            raise DataError(problem, file=file)
+
+        names = {}
+        for role in ("image", "class", "score", *BOXES[box], *OPTIONAL):
+            if role in column_by_role:
+                names[role] = column_by_role[role]
         count = Counter(header)
-        if twice := [name for name in names.values() if count[name] > 1]:
-            raise DataError(
-                f"two columns are called {shorten(twice[0])} (found: {shown}); rename one",
-                file=file,
-            )
+        for name in names.values():
+            if count[name] > 1:
+                raise DataError(
+                    f"two columns are called {shorten(name)} (found: {listed_columns}); rename one",
+                    file=file,
+                )
         return cls(names, box, separator)
 
     @property
     def image_is_id(self) -> bool:
-        """Whether the images are named by ids."""
+        """True if the images are named by ids."""
         return self.names["image"].casefold().endswith("id")
 
     @property
     def first_class(self) -> int | None:
         """Number of the first class, see `farther.detectors.imported.formats.Results`."""
-        return None if self.names["class"].casefold().startswith("cat") else 0
+        if self.names["class"].casefold().startswith("cat"):
+            return None
+        return 0
 
     @property
     def fields(self) -> dict[str, str]:
         """Name of the column of each field of COCO results."""
-        box = ", ".join(self.names[name] for name in BOXES[self.box])
-        names = {"image_id": "image", "category_id": "class", "score": "score"}
-        own = {field: self.names[role] for field, role in names.items()}
-        return {
-            **own,
-            **{name: self.names[name] for name in OPTIONAL if name in self.names},
-            "bbox": box,
+        fields = {
+            "image_id": self.names["image"],
+            "category_id": self.names["class"],
+            "score": self.names["score"],
+            "bbox": ", ".join(self.names[role] for role in BOXES[self.box]),
         }
+        for role in OPTIONAL:
+            if role in self.names:
+                fields[role] = self.names[role]
+        return fields
+
+
+def _columns_by_role(header: Sequence[str]) -> dict[str, str]:
+    """The column of each role that one of the names is known for."""
+    column_by_plain_name = {}
+    for name in header:
+        plain_name = re.sub(r"[^a-z0-9]", "", name.casefold())
+        column_by_plain_name[plain_name] = name
+
+    column_by_role = {}
+    for role, accepted_names in NAMES.items():
+        for plain_name in accepted_names.split():
+            if column_by_plain_name.get(plain_name):
+                column_by_role[role] = column_by_plain_name[plain_name]
+                break
+    return column_by_role
 
 
 def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
@@ -127,35 +158,43 @@ def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
     Raises:
         DataError: its first line names none, or see `Columns.of`.
     """
-    line = next(iter(read_text(path).splitlines()), "")
-    separator = max(",;\t", key=line.count)
+    first_row = next(iter(read_text(path).splitlines()), "")
+    separator = max(",;\t", key=first_row.count)
+    names = header or _cells(first_row, separator, path)
+    if any(_is_number(name) for name in names):
+        raise DataError(
+            f"its first line names no columns (found: {shorten(first_row)}). Write one like "
+            f"{EXAMPLE}",
+            file=path,
+        )
+    return Columns.of(names, path, separator)
+
+
+def _cells(line: str, separator: str, path: Path) -> list[str]:
+    """The cells of the first line of a CSV file."""
     try:
-        names = header or [
-            name.strip() for name in next(csv.reader([line], delimiter=separator), [])
-        ]
+        cells = next(csv.reader([line], delimiter=separator), [])
     except csv.Error as error:
         raise DataError(f"not readable CSV: {error}", file=path, row=1) from None
-    if any(map(_is_number, names)):
-        problem = (
-            f"its first line names no columns (found: {shorten(line)}). Write one like {EXAMPLE}"
-        )
-        raise DataError(problem, file=path)
-    return Columns.of(names, path, separator)
+    return [cell.strip() for cell in cells]
 
 
 def csv_batches(
     path: Path, columns: Columns, header: Sequence[str] | None, size: int
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Line of the first row, and some rows of a CSV file, whose values are texts.
+    """Yields batches of rows of a CSV file, whose values are texts.
 
     Args:
         path: The file.
-        columns: Those to read.
+        columns: The columns to read.
         header: See `csv_columns`.
-        size: Most rows at once.
+        size: Largest number of rows in a batch.
+
+    Yields:
+        Number of the first row's line, and the rows.
 
     Raises:
-        DataError: it is not such a file.
+        DataError: the file is not readable CSV.
     """
     text = read_text(path).encode()
     try:
@@ -174,71 +213,86 @@ def csv_batches(
 
 
 def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> list[dict[str, Any]]:
-    """The fields of COCO results of rows.
+    """Rows of a table as records of COCO results.
 
     Args:
-        rows: Each with a value per column, a text or a number.
-        columns: Which hold what.
+        rows: Each with one value per column, a text or a number.
+        columns: The roles of the columns.
         file, first: The file, and the number of the first row in it, for messages.
 
     Raises:
         DataError: a value is missing or not a number; names row and column.
     """
-    names, records = columns.names, []
-    for row, one in enumerate(rows, first):
-        if not isinstance(one, dict):
-            raise DataError(f"expected an object, found {shorten(one)}", file=file, row=row)
-        if lacks := next((name for name in names.values() if one.get(name) in (None, "")), None):
-            raise DataError("there is no value", file=file, row=row, field=lacks)
-        decimal = "," if columns.separator == ";" else None
-        value = {
-            role: _number(one[name], decimal, file, row, name)
-            for role, name in names.items()
-            if role in BOXES[columns.box] or role in ("score", "uncertainty")
-        }
-        a, b, c, d = (value[role] for role in BOXES[columns.box])
-        box = {
-            "corners": (a, b, c - a, d - b),
-            "centre": (a - c / 2, b - d / 2, c, d),
-            "size": (a, b, c, d),
-        }
-        lists = {role: one[names[role]] for role in OPTIONAL[:-1] if role in names}
-        read = {
-            role: parse_json(text, file, row=row, field=names[role])
-            if isinstance(text, str)
-            else text
-            for role, text in lists.items()
-        }
-        uncertainty = {"uncertainty": value["uncertainty"]} if "uncertainty" in value else {}
-        records.append(
-            {
-                "image_id": _image_of(one[names["image"]]),
-                "category_id": _class_of(one[names["class"]], decimal),
-                "bbox": box[columns.box],
-                "score": value["score"],
-                **read,
-                **uncertainty,
-            }
-        )
-    return records
+    return [_record(row, columns, file, number) for number, row in enumerate(rows, first)]
 
 
-def _class_of(value: Any, decimal: str | None) -> Any:
+def _record(row: Any, columns: Columns, file: Path, number: int) -> dict[str, Any]:
+    """A row as a record of COCO results; `number` is that of the row."""
+    if not isinstance(row, dict):
+        raise DataError(f"expected an object, found {shorten(row)}", file=file, row=number)
+    for name in columns.names.values():
+        if row.get(name) in (None, ""):
+            raise DataError("there is no value", file=file, row=number, field=name)
+
+    decimal = "," if columns.separator == ";" else "."
+    values = {}
+    for role, name in columns.names.items():
+        if role in BOXES[columns.box] or role in ("score", "uncertainty"):
+            values[role] = _number(row[name], decimal, file, number, name)
+    record = {
+        "image_id": _image_name(row[columns.names["image"]]),
+        "category_id": _class_of(row[columns.names["class"]], decimal),
+        "bbox": _coco_box(columns.box, values),
+        "score": values["score"],
+    }
+    for role in OPTIONAL:
+        if role not in columns.names:
+            continue
+        name = columns.names[role]
+        if role in values:
+            record[role] = values[role]
+        elif isinstance(row[name], str):
+            record[role] = parse_json(row[name], file, row=number, field=name)
+        else:
+            record[role] = row[name]
+    return record
+
+
+def _coco_box(box_format: str, values: dict[str, float]) -> tuple[float, float, float, float]:
+    """A box as x, y, width, height, from the numbers of a format of `BOXES`."""
+    if box_format == "corners":
+        width = values["xmax"] - values["xmin"]
+        height = values["ymax"] - values["ymin"]
+        return values["xmin"], values["ymin"], width, height
+    width = values["width"]
+    height = values["height"]
+    if box_format == "centre":
+        return values["cx"] - width / 2, values["cy"] - height / 2, width, height
+    return values["xmin"], values["ymin"], width, height
+
+
+def _class_of(value: Any, decimal: str) -> Any:
     """A class: its number, also where it is written as 6.0; else its name."""
-    text = value.replace(decimal, ".") if decimal and isinstance(value, str) else value
-    number = whole_number(text)
-    return value if number is None else number
+    number = whole_number(_with_point(value, decimal))
+    if number is None:
+        return value
+    return number
 
 
-def _image_of(value: Any) -> str:
-    """An image's name, or its id, also where a table holds it as 139.0."""
+def _image_name(value: Any) -> str:
+    """An image's name or id, also where a table holds the id as 139.0."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
 
 
-def _number(value: Any, decimal: str | None, file: Path, row: int, field: str) -> float:
-    text = value.replace(decimal, ".") if decimal and isinstance(value, str) else value
+def _number(value: Any, decimal: str, file: Path, row: int, field: str) -> float:
+    """The number in a cell.
+
+    Raises:
+        DataError: it is not a number.
+    """
+    text = _with_point(value, decimal)
     if isinstance(text, bool) or not _is_number(text):
         raise DataError(
             f"expected a number, found {shorten(value)}", file=file, row=row, field=field
@@ -246,7 +300,15 @@ def _number(value: Any, decimal: str | None, file: Path, row: int, field: str) -
     return float(text)
 
 
+def _with_point(value: Any, decimal: str) -> Any:
+    """A value; a text with another decimal separator gets a point."""
+    if isinstance(value, str):
+        return value.replace(decimal, ".")
+    return value
+
+
 def _is_number(text: Any) -> bool:
+    """True if a text or a number is a finite number."""
     try:
         return isfinite(float(text))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The images of a benchmark, and the one that a file of detections means by a name or a number."""
+"""The images of a benchmark, found by the names or numbers that files of detections use."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Scopes:
     Args:
         splits: The benchmark's splits.
         datasets: The datasets that their images come from.
-        roots: Folder of the image files of each dataset, where it is known: tells apart names that
-            differ in folders above those of the images table.
+        roots: Folder of the image files of each dataset, where it is known: it distinguishes names
+            that differ in folders above those of the images table.
     """
 
     splits: frozenset[str]
@@ -66,13 +66,13 @@ class BenchmarkImage:
 
 
 class BenchmarkImages:
-    """All images of some splits, each once, and lookups of what sources call them.
+    """All images of some splits, without duplicates, and lookups by the names of sources.
 
     Args:
         splits: Images of each split.
         scopes: Names that restrict sources, and folders of the datasets.
-        left_out: Further images of the datasets, which no split has: their detections must not go
-            to others.
+        left_out: Further images of the datasets, which no split has: their detections must not be
+            assigned to images of the splits.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class BenchmarkImages:
             if number == len(self._images):
                 self._images.append(image)
 
-    def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> ImagePlaces:
-        """The image that each name means.
+    def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> MatchedNames:
+        """Finds the image of each name.
 
         Args:
             names: Sources, and their names of images.
 
         Raises:
-            DataError: a name means two images; names both, and what to write.
+            DataError: a name fits two images; names both, and what to write.
         """
         first = np.full(len(names), NOWHERE, np.int64)
         copies: dict[int, list[int]] = {}
@@ -114,13 +114,13 @@ class BenchmarkImages:
             first[place] = numbers[0]
             if len(numbers) > 1:
                 copies[place] = numbers[1:]
-        return ImagePlaces(first, copies, self._numbers_by_split, len(self._images))
+        return MatchedNames(first, copies, self._numbers_by_split, len(self._images))
 
     def _numbers(self, source: DetectionsSource, name: str) -> list[int]:
-        """The image that a name means, or all copies of one picture; none where no image is called so.
+        """Numbers of the image of a name, and of its copies in other datasets; empty for none.
 
         Raises:
-            DataError: it means two pictures.
+            DataError: the name fits two different pictures.
         """
         fitting: list[int] = []
         for lookup in self._lookups(source):
@@ -131,7 +131,7 @@ class BenchmarkImages:
         return numbers
 
     def _lookups(self, source: DetectionsSource) -> Iterator[NamedImages]:
-        """Lookups of the images that a source serves, one per dataset."""
+        """Lookups of the images that a source is for, one per dataset."""
         scope = self._scopes.of(source)
         if scope == "split":
             yield from self._lookups_of_splits.get(source.name, {}).values()
@@ -155,36 +155,38 @@ class BenchmarkImages:
         return lookups
 
     def _lookups_by_dataset(self, numbers: Sequence[int]) -> dict[str, NamedImages]:
+        """Lookups of some images, by dataset."""
         numbers_by_dataset: dict[str, list[int]] = {}
         for number in numbers:
             numbers_by_dataset.setdefault(self._images[number].dataset, []).append(number)
-        return {
-            dataset: NamedImages(self._images, some) for dataset, some in numbers_by_dataset.items()
-        }
+        lookups = {}
+        for dataset, dataset_numbers in numbers_by_dataset.items():
+            lookups[dataset] = NamedImages(self._images, dataset_numbers)
+        return lookups
 
     def _by_folder(self, name: str, numbers: list[int]) -> list[int]:
-        """Of some images those whose folders above the dataset's own agree best with those of a name.
+        """Selects the images whose folders above the dataset's own agree best with a name's.
 
-        A name with folders of a dataset that has no such image in the splits means none of them.
+        A name with the folders of a dataset that has no such image in the splits fits none of them.
         """
         if not numbers or "/" not in name:
             return numbers
         agreeing = [self._agreement(name, self._images[number]) for number in numbers]
         best = max(agreeing)
         if best == 0:
-            elsewhere = self._images[numbers[0]]
-            above = _folders_above(name, elsewhere.file)
+            image = self._images[numbers[0]]
+            folders_above = _folders_above(name, image.file)
             for dataset in self._folders:
-                if dataset != elsewhere.dataset and self._common_folders(above, dataset) > 0:
+                if dataset != image.dataset and self._common_folders(folders_above, dataset) > 0:
                     return []
         return [number for number, common in zip(numbers, agreeing, strict=True) if common == best]
 
     def _agreement(self, name: str, image: BenchmarkImage) -> int:
-        """Number of folders above an image's file that a name has too."""
+        """Number of folders above an image's file that a name shares."""
         return self._common_folders(_folders_above(name, image.file), image.dataset)
 
     def _common_folders(self, above: tuple[str, ...], dataset: str) -> int:
-        """Number of last folders of a path that are those of a dataset's root, or the dataset's name."""
+        """Number of a path's last folders that are a dataset's name, or the end of its root."""
         common = 0
         for folders in self._folders.get(dataset, ()):
             common = max(common, _common_end(above, folders))
@@ -192,7 +194,7 @@ class BenchmarkImages:
 
     @cached_property
     def _folders(self) -> dict[str, list[tuple[str, ...]]]:
-        """What may be written before the files of each dataset: its name, and the folders of its root."""
+        """Possible folders before the files of each dataset: its name, and those of its root."""
         datasets = {image.dataset for image in self._images} | self._scopes.datasets
         folders: dict[str, list[tuple[str, ...]]] = {}
         for dataset in sorted(datasets):
@@ -202,7 +204,7 @@ class BenchmarkImages:
         return folders
 
     def _show_one_picture(self, numbers: list[int]) -> bool:
-        """Whether images of different datasets are copies of one picture, or one file that both datasets have."""
+        """True if images of different datasets are copies of one picture, or the same file."""
         images = [self._images[number] for number in numbers]
         if len({image.dataset for image in images}) < len(images):
             return False
@@ -218,11 +220,12 @@ class BenchmarkImages:
         return len(files) == 1
 
     def _ambiguous(self, source: DetectionsSource, name: str, numbers: list[int]) -> DataError:
-        """The error that names two of the images that a name may mean, and what to write."""
-        first, second = (self._images[number] for number in numbers[:2])
-        shown = source.file_of(name)
-        whole = whole_number(name)
-        ids = {name, str(whole), str(whole).zfill(COCO_DIGITS)}
+        """An error that names two of the images that a name fits, and what to write."""
+        first = self._images[numbers[0]]
+        second = self._images[numbers[1]]
+        file = source.file_of(name)
+        number = whole_number(name)
+        ids = {name, str(number), str(number).zfill(COCO_DIGITS)}
         is_id = (
             source.image_files is None
             and source.named == "id"
@@ -230,39 +233,44 @@ class BenchmarkImages:
         )
         field = "image_id" if is_id else "file_name"
         if first.dataset == second.dataset and not is_id:
-            problem = f"{shown!r} may be {first.file!r} or {second.file!r}: give its folders too"
+            problem = f"{file!r} may be {first.file!r} or {second.file!r}: give its folders too"
             return DataError(problem, file=source.path, field=field)
+
         if first.dataset == second.dataset:
-            one, other = first.split, second.split
             kind = "split"
+            first_name = first.split
+            second_name = second.split
         else:
-            one, other = first.dataset, second.dataset
             kind = "dataset"
+            first_name = first.dataset
+            second_name = second.dataset
+        problem = f"{file!r} may be {first} or {second}"
         if is_folder(source.path):
-            return DataError(
-                f"{shown!r} may be {first} or {second}: give one folder of detections per {kind}, called {one} and "
-                f"{other}, in one folder",
-                file=source.path,
-                field=field,
+            problem += (
+                f": give one folder of detections per {kind}, called {first_name} and "
+                f"{second_name}, in one folder"
             )
+            return DataError(problem, file=source.path, field=field)
         ending = source.path.suffix
-        advice = f"give one file of detections per {kind}, called {one}{ending} and {other}{ending}, in one folder"
+        problem += (
+            f": give one file of detections per {kind}, called {first_name}{ending} and "
+            f"{second_name}{ending}, in one folder"
+        )
         if is_id:
-            advice += ", or name the images by `file_name`"
+            problem += ", or name the images by `file_name`"
         elif kind == "dataset":
-            advice += f", or names with the datasets' folders, as {f'{one}/{first.file}'!r}"
-        problem = f"{shown!r} may be {first} or {second}: {advice}"
+            path = f"{first_name}/{first.file}"
+            problem += f", or names with the datasets' folders, as {path!r}"
         return DataError(problem, file=source.path, field=field)
 
 
 @dataclass(frozen=True)
-class ImagePlaces:
-    """The images that names mean.
+class MatchedNames:
+    """The images that names were matched with.
 
     Args:
         first: Number of the image of each name, −1 for none, ndarray of shape (names,), int64.
-        copies: Numbers of further images that show the same picture as that of a name, by the
-            name's place.
+        copies: Numbers of further images that show the same picture, by the name's place.
         numbers_by_split: Number of the image in each row of each split.
         images: Number of all images.
     """
@@ -273,20 +281,24 @@ class ImagePlaces:
     images: int
 
     def in_split(self, split: str) -> np.ndarray:
-        """Row in a split's table of the image of each name, −1 for none, ndarray of shape (names,), int64."""
+        """Row in a split's table of the image of each name, −1 for none.
+
+        Returns:
+            ndarray of shape (names,), int64.
+        """
         row_by_number = np.full(self.images + 1, NOWHERE, np.int64)
         numbers = self.numbers_by_split[split]
         row_by_number[numbers] = np.arange(len(numbers))
         rows = row_by_number[self.first]  # −1 is the last one, which no image has
-        for place, others in self.copies.items():
-            for number in others:
+        for place, copies in self.copies.items():
+            for number in copies:
                 if rows[place] == NOWHERE:
                     rows[place] = row_by_number[number]
         return rows
 
     @property
     def is_placed(self) -> np.ndarray:
-        """Names that mean an image of a split, ndarray of shape (names,), bool."""
+        """Whether each name is that of an image of a split, ndarray of shape (names,), bool."""
         is_placed = np.zeros(len(self.first), bool)
         for split in self.numbers_by_split:
             is_placed |= self.in_split(split) != NOWHERE
@@ -294,11 +306,11 @@ class ImagePlaces:
 
 
 class NamedImages:
-    """Finds images of one dataset by the names that sources give them.
+    """Finds images of one dataset by the names that sources use.
 
     Args:
         images: The benchmark's images.
-        numbers: Those of the dataset.
+        numbers: Numbers of the dataset's images.
     """
 
     def __init__(self, images: Sequence[BenchmarkImage], numbers: Sequence[int]):
@@ -316,31 +328,34 @@ class NamedImages:
         self._has_numeric_ids = any(image_id.isdecimal() for image_id in self._numbers_by_id)
 
     def fitting(self, source: DetectionsSource, name: str) -> list[int]:
-        """The images that a name fits: by their ids, else by their files, else by these without ending."""
+        """Numbers of the images that a name fits.
+
+        Names are compared with ids, else with files, else with files without their ending.
+        """
         if source.image_files is not None:
             return self._with_file(source.file_of(name))
-        whole = whole_number(name)
+        number = whole_number(name)
         if source.named == "id":
-            numbers = self._with_id(name, whole)
+            numbers = self._with_id(name, number)
             if numbers:
                 return numbers
         file = source.file_of(name)
         numbers = self._with_file(file)
         if numbers:
             return numbers
-        is_other_id = self._has_numeric_ids and whole is not None
-        if source.named == "id" and is_other_id:
+        is_unknown_id = self._has_numeric_ids and number is not None
+        if source.named == "id" and is_unknown_id:
             return []
         return self._with_stem(file)
 
-    def _with_id(self, name: str, whole: int | None) -> list[int]:
+    def _with_id(self, name: str, number: int | None) -> list[int]:
         """Images with an id, or with its number: 42.0 and 42 are 000000000042."""
-        if name in self._numbers_by_id or whole is None:
+        if name in self._numbers_by_id or number is None:
             return self._numbers_by_id.get(name, [])
-        number = str(whole)
-        return self._numbers_by_id.get(number) or self._numbers_by_id.get(
-            number.zfill(COCO_DIGITS), []
-        )
+        numbers = self._numbers_by_id.get(str(number))
+        if numbers:
+            return numbers
+        return self._numbers_by_id.get(str(number).zfill(COCO_DIGITS), [])
 
     def _with_file(self, file: str) -> list[int]:
         """Images whose path ends as a name does, or the other way round."""
@@ -357,11 +372,12 @@ class NamedImages:
         return fitting
 
 
-def _ends_alike(path: str, other: str) -> bool:
+def _ends_alike(path: str, second_path: str) -> bool:
     """True if the shorter of two paths is the end of the longer."""
-    first, second = PurePosixPath(path).parts, PurePosixPath(other).parts
-    length = min(len(first), len(second))
-    return first[-length:] == second[-length:]
+    first_parts = PurePosixPath(path).parts
+    second_parts = PurePosixPath(second_path).parts
+    length = min(len(first_parts), len(second_parts))
+    return first_parts[-length:] == second_parts[-length:]
 
 
 def _folders_above(name: str, file: str) -> tuple[str, ...]:
@@ -370,17 +386,17 @@ def _folders_above(name: str, file: str) -> tuple[str, ...]:
     return PurePosixPath(name).parts[:-count]
 
 
-def _common_end(path: tuple[str, ...], other: tuple[str, ...]) -> int:
+def _common_end(path: tuple[str, ...], second_path: tuple[str, ...]) -> int:
     """Number of last parts that two paths have in common."""
     count = 0
-    for part, another in zip(reversed(path), reversed(other), strict=False):
-        if part != another:
+    for part, second_part in zip(reversed(path), reversed(second_path), strict=False):
+        if part != second_part:
             break
         count += 1
     return count
 
 
 def examples(sources: Sequence[tuple[DetectionsSource, str]]) -> str:
-    """The first three names of images, as a message shows them."""
+    """The first three names of images, for a message."""
     names = [shorten(source.file_of(name)) for source, name in sources[:3]]
     return ", ".join(names) or "none"

@@ -1,8 +1,8 @@
-"""Records of COCO results: checked, and made into the columns of the regions table."""
+"""Records of COCO results: checked, and converted to the columns of the regions table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -10,14 +10,15 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from farther.detectors.imported.base import Place
+from farther.detectors.imported.base import RowLocation
 from farther.detectors.imported.columns import OPTIONAL
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
+from farther.tables.json_stream import list_elements
 
 OPTIONAL_FIELDS = frozenset(OPTIONAL)
 
-#: What the fields of records hold, in messages.
+#: Expected values of the fields of records, for messages.
 EXPECTED = {
     "id": "an integer or text",
     "image_id": "an integer or text",
@@ -39,7 +40,7 @@ def as_integer(value: Any) -> Any:
 
 
 def of_key(values: Mapping[int | str, Any], key: int | str) -> Any:
-    """The value of a number or name, also where one side has the number as text; None where there is none."""
+    """The value of a number or name; None if there is none. 7 and "7" are the same."""
     if key in values:
         return values[key]
     number = whole_number(key)
@@ -57,13 +58,13 @@ Key = Annotated[int | str, BeforeValidator(as_integer)]
 
 
 class Record(TypedDict):
-    """A record whose values have exactly the types that are written here."""
+    """A record whose values must have exactly the annotated types."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
 
 
 class Detection(Record):
-    """A detection as COCO results have it."""
+    """A detection of COCO results."""
 
     image_id: NotRequired[Key]
     file_name: NotRequired[Any]
@@ -86,66 +87,117 @@ def columns_of(
     by: str,
     numbers: dict[int | str, str] | None,
     labels: dict[int | str, int],
-    place: Place,
+    location: RowLocation,
 ) -> dict[str, Any]:
-    """The regions table's columns but `region_id`.
+    """The columns of the regions table except `region_id`.
 
     Args:
+        detections: Records of detections.
         by: Field that names the image.
-        numbers: Place of each image's id in the annotations, None without.
-        labels: Class of each category.
+        numbers: Place of each image's id in the annotations; None without annotations.
+        labels: Number of the class of each category.
+        location: Location of the first detection, for messages.
+
+    Raises:
+        DataError: an image or a category is unknown, or lists differ in length.
     """
-
-    def wrong(row: int, field: str, problem: str) -> DataError:
-        return place.error(DataError(problem, row=row, field=field))
-
-    images = [str(one[by]) if numbers is None else of_key(numbers, one[by]) for one in detections]
-    if None in images:
-        row = images.index(None)
-        raise wrong(
-            row,
-            "image_id",
-            f"{detections[row][by]!r} is not an image of the annotations of this file",
-        )
-    classes = [of_key(labels, one["category_id"]) for one in detections]
-    if None in classes:
-        row = classes.index(None)
-        found, known = (
-            shorten(detections[row]["category_id"]),
-            ", ".join(map(str, labels)) or "none",
-        )
-        problem = f"unknown category {found}. Known: {known}. Name it in the parameter 'categories'"
-        raise wrong(row, "category_id", problem)
-    boxes = np.array([one["bbox"] for one in detections])
-    box = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
-    columns: dict[str, Any] = {"image_id": images, "label": classes, "box": box}
-    for name in ("score", *sorted(OPTIONAL_FIELDS & detections[0].keys())):
-        values = [one[name] for one in detections]
+    first = detections[0]
+    boxes = np.array([detection["bbox"] for detection in detections])
+    columns: dict[str, Any] = {
+        "image_id": _image_names(detections, by, numbers, location),
+        "label": _labels(detections, labels, location),
+        "box": np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
+    }
+    for field in ("score", *sorted(OPTIONAL_FIELDS & first.keys())):
+        values = [detection[field] for detection in detections]
         if isinstance(values[0], list):
-            lengths = np.array([len(value) for value in values])
-            if len(odd := np.flatnonzero(lengths != lengths[0])):
-                raise wrong(
-                    int(odd[0]), name, f"expected {lengths[0]} numbers, found {lengths[odd[0]]}"
-                )
-        columns[name] = np.array(values)
+            _check_lengths(values, field, location)
+        columns[field] = np.array(values)
     return columns
 
 
-def check_fields(detections: list[Any], by: str, optional: frozenset[str], place: Place) -> None:
-    """Refuses a detection without the field that names the image, or with other optional fields than the first."""
+def _image_names(
+    detections: list[Any], by: str, numbers: dict[int | str, str] | None, location: RowLocation
+) -> list[str]:
+    """Name of each detection's image, or its place in the annotations; arguments as above."""
+    names = []
+    for row, detection in enumerate(detections):
+        if numbers is None:
+            names.append(str(detection[by]))
+            continue
+        number = of_key(numbers, detection[by])
+        if number is None:
+            problem = f"{detection[by]!r} is not an image of the annotations of this file"
+            raise location.error(DataError(problem, row=row, field="image_id"))
+        names.append(number)
+    return names
+
+
+def _labels(
+    detections: list[Any], labels: dict[int | str, int], location: RowLocation
+) -> list[int]:
+    """Number of each detection's class."""
+    class_numbers = []
+    for row, detection in enumerate(detections):
+        class_number = of_key(labels, detection["category_id"])
+        if class_number is None:
+            known = ", ".join(str(category) for category in labels) or "none"
+            problem = (
+                f"unknown category {shorten(detection['category_id'])}. Known: {known}. Name it in "
+                "the parameter 'categories'"
+            )
+            raise location.error(DataError(problem, row=row, field="category_id"))
+        class_numbers.append(class_number)
+    return class_numbers
+
+
+def _check_lengths(values: list[list[float]], field: str, location: RowLocation) -> None:
+    """Refuses lists of different lengths."""
+    expected = len(values[0])
+    for row, value in enumerate(values):
+        if len(value) != expected:
+            problem = f"expected {expected} numbers, found {len(value)}"
+            raise location.error(DataError(problem, row=row, field=field))
+
+
+def check_fields(
+    detections: list[Any], by: str, optional: frozenset[str], location: RowLocation
+) -> None:
+    """Refuses a detection without a required field, or with other optional fields than the first.
+
+    Args:
+        detections: Records of detections.
+        by: Field that names the image, which is required.
+        optional: The optional fields of the first detection of the file.
+        location: Location of the first of these detections, for messages.
+    """
     for row, detection in enumerate(detections):
         if by not in detection:
-            raise place.error(DataError("the field is missing", row=row, field=by))
-        if odd := (OPTIONAL_FIELDS & detection.keys()) ^ optional:
-            name = min(odd)
-            which = (
-                "the first detection does not have it"
-                if name in detection
-                else "the first detection has it"
+            raise location.error(DataError("the field is missing", row=row, field=by))
+        differing = (OPTIONAL_FIELDS & detection.keys()) ^ optional
+        if not differing:
+            continue
+        name = min(differing)
+        first_has = "the first detection has it"
+        if name in detection:
+            first_has = "the first detection does not have it"
+        raise location.error(
+            DataError(f"all detections or none must have it, and {first_has}", row=row, field=name)
+        )
+
+
+def list_objects(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Yields the elements of a list at a key of a JSON file.
+
+    Raises:
+        DataError: an element is not an object; or see `list_elements`.
+    """
+    for row, element in enumerate(list_elements(path, key)):
+        if not isinstance(element, dict):
+            raise DataError(
+                f"expected an object, found {shorten(element)}", file=path, row=f"{key}[{row}]"
             )
-            raise place.error(
-                DataError(f"all detections or none must have it, and {which}", row=row, field=name)
-            )
+        yield element
 
 
 def checked_records(
@@ -155,28 +207,31 @@ def checked_records(
     path: Path,
     key: str | None = None,
 ) -> list[Any]:
-    """Records with the fields of a kind of record.
+    """Records after validation.
 
     Args:
-        schema: Of a list of such records.
-        records: What a file holds.
+        schema: Schema of a list of such records.
+        records: Elements of a file.
         first: Number of the first one in it.
         path: The file.
-        key: Key of the list in it, where there is one.
+        key: Key of the list in it, if the file is an object.
 
     Raises:
-        DataError: one is not such a record; names file, row and field.
+        DataError: an element does not match the schema; names file, row and field.
     """
     try:
         return schema.validate_python(records)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         number, *fields = problem["loc"]
-        row, found = first + int(number), records[int(number)]
-        text = f"expected an object, found {shorten(found)}"
+        record = records[int(number)]
+        field = str(fields[0]) if fields else None
+        row = first + int(number)
         if problem["type"] == "missing" and len(fields) == 1:
             text = "the field is missing"
-        elif fields:
-            text = f"expected {EXPECTED[str(fields[0])]}, found {shorten(found[fields[0]])}"
-        at = row if key is None else f"{key}[{row}]"
-        raise DataError(text, file=path, row=at, field=str(fields[0]) if fields else None) from None
+        elif field is not None:
+            text = f"expected {EXPECTED[field]}, found {shorten(record[fields[0]])}"
+        else:
+            text = f"expected an object, found {shorten(record)}"
+        location = row if key is None else f"{key}[{row}]"
+        raise DataError(text, file=path, row=location, field=field) from None

@@ -1,4 +1,4 @@
-"""Detections in the order in which they were read, as plain columns on disk, to be picked from in another order."""
+"""Detections in the order in which they were read, as plain columns on disk."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from typing import IO, Any
 
 import numpy as np
 
-from farther.detectors.imported.base import DetectionsSource, Imported, Placed
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported
 from farther.errors import DataError
 from farther.tables import Header, Regions
 from farther.tables.writing import delete_work
 
+#: Columns of the regions table that are not spooled.
+NOT_SPOOLED = ("image_id", "region_id")
+
 
 @dataclass(frozen=True)
 class Spool:
-    """Rows of all sources. The names of the images and one number per row are in memory; the rest is mapped from files.
+    """Rows of all sources; splits take theirs from it.
+
+    The names of the images and one number per row are in memory; the columns are memory-mapped.
 
     Args:
-        columns: Columns of the regions table but `image_id` and `region_id`, N rows each.
-        image: Row of `names`, ndarray of shape (N,), int32.
+        columns: Columns of the regions table except `image_id` and `region_id`, N rows each.
+        image: Place of each row's image in `names`, ndarray of shape (N,), int32.
         names: Source and name of each image, in the order of their first row.
     """
 
@@ -42,15 +47,38 @@ class Spool:
         header: Header,
         unit: np.ndarray,
     ) -> Regions:
-        """These rows under these names, boxes times `unit`."""
-        picked = {name: np.asarray(values[rows]) for name, values in self.columns.items()}
-        picked["box"] = picked["box"] * unit
-        return Regions(header=header, image_id=image_id, region_id=region_id, **picked)
+        """Some rows as regions.
+
+        Args:
+            rows: Numbers of the rows, shape (n,).
+            image_id, region_id: Their names and numbers, shape (n,).
+            header: Header of the regions.
+            unit: Pixels per unit of the boxes, shape (n, 4) or (1,).
+        """
+        columns = {name: np.asarray(values[rows]) for name, values in self.columns.items()}
+        columns["box"] = columns["box"] * unit
+        return Regions(header=header, image_id=image_id, region_id=region_id, **columns)
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """Type and width of a column; the width is 0 for a single value."""
+
+    dtype: np.dtype[Any]
+    width: int
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """Shape of the column's array."""
+        if self.width:
+            return (rows, self.width)
+        return (rows,)
 
 
 @contextmanager
 def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
-    """All detections of an adapter, in a folder that is deleted afterwards, as is the rest of a killed run.
+    """All detections of an adapter, in a folder that is deleted when the block ends.
+
+    The folder of a killed run is deleted first.
 
     Raises:
         DataError: a row is wrong, or two sources differ in their columns; names file, row and
@@ -59,78 +87,80 @@ def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        yield _filled(adapter, header, folder)
+        yield _spool(adapter, header, folder)
     finally:
         delete_work(folder)
 
 
-def _filled(adapter: Imported, header: Header, folder: Path) -> Spool:
-    """The rows that reach the threshold, their columns in files of the folder."""
-    names: dict[tuple[DetectionsSource, str], int] = {}
-    shapes: dict[str, tuple[np.dtype[Any], int]] = {}
+def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
+    """Writes the rows that reach the score threshold to files, one per column."""
+    numbers: dict[tuple[DetectionsSource, str], int] = {}
+    types: dict[str, ColumnType] = {}
     files: dict[str, IO[bytes]] = {}
     count = 0
     with ExitStack() as stack:
         for source in adapter.sources():
-            for number in range(
-                len(source.image_files or ())
-            ):  # known whether there are detections of them or not
-                names.setdefault((source, str(number)), len(names))
-            for placed in adapter.batches(source):
-                found = _shapes(placed.regions)
-                if not shapes:
-                    shapes = found
-                    files = {
-                        name: stack.enter_context((folder / name).open("wb"))
-                        for name in [*shapes, "image"]
-                    }
-                _refuse_others(shapes, found, placed)
-                regions = placed.regions.above(adapter.score_threshold)
-                for name, (dtype, _) in shapes.items():
-                    files[name].write(np.ascontiguousarray(getattr(regions, name), dtype).tobytes())
-                rows = [names.setdefault((source, name), len(names)) for name in regions.image_id]
-                files["image"].write(np.array(rows, np.int32).tobytes())
+            # Images of the annotations count, with or without detections.
+            for place in range(len(source.image_files or ())):
+                numbers.setdefault((source, str(place)), len(numbers))
+            for batch in adapter.batches(source):
+                batch_types = _column_types(batch.regions)
+                if not types:
+                    types = batch_types
+                    for name in (*types, "image"):
+                        files[name] = stack.enter_context((folder / name).open("wb"))
+                _check_types(types, batch_types, batch)
+
+                regions = batch.regions.above(adapter.score_threshold)
+                for name, column_type in types.items():
+                    values = np.ascontiguousarray(getattr(regions, name), column_type.dtype)
+                    files[name].write(values.tobytes())
+                images = [
+                    numbers.setdefault((source, image_id), len(numbers))
+                    for image_id in regions.image_id
+                ]
+                files["image"].write(np.array(images, np.int32).tobytes())
                 count += len(regions)
-    if not count:
-        empty = Regions.empty(header).columns()
-        kept = {
-            name: values
-            for name, values in empty.items()
-            if name not in ("image_id", "region_id", "logits")
-        }
-        return Spool(kept, np.zeros(0, np.int32), list(names))
-    columns: dict[str, np.ndarray] = {
-        name: np.memmap(folder / name, dtype, "r", shape=(count, width) if width else (count,))
-        for name, (dtype, width) in shapes.items()
-    }
-    return Spool(columns, np.fromfile(folder / "image", np.int32), list(names))
+
+    names = list(numbers)
+    if count == 0:
+        return Spool(_empty_columns(header), np.zeros(0, np.int32), names)
+    columns: dict[str, np.ndarray] = {}
+    for name, column_type in types.items():
+        columns[name] = np.memmap(
+            folder / name, column_type.dtype, "r", shape=column_type.shape(count)
+        )
+    return Spool(columns, np.fromfile(folder / "image", np.int32), names)
 
 
-def _refuse_others(
-    expected: dict[str, tuple[np.dtype[Any], int]],
-    found: dict[str, tuple[np.dtype[Any], int]],
-    placed: Placed,
+def _empty_columns(header: Header) -> dict[str, np.ndarray]:
+    """The required columns without rows."""
+    columns = Regions.empty(header).columns()
+    for name in (*NOT_SPOOLED, "logits"):
+        columns.pop(name, None)
+    return columns
+
+
+def _check_types(
+    expected: dict[str, ColumnType], types: dict[str, ColumnType], batch: DetectionBatch
 ) -> None:
-    """Refuses a batch whose columns are others than those of the first, or have another width."""
-    for name in [*expected, *found]:
-        if name not in found or name not in expected:
-            which = "rows before have it" if name in expected else "rows before do not have it"
-            raise placed.place.error(
-                DataError(f"all rows or none must have it, and {which}", row=0, field=name)
+    """Refuses a batch whose columns differ from those of the first in names or width."""
+    for name in [*expected, *types]:
+        if name not in types or name not in expected:
+            before = "rows before have it" if name in expected else "rows before do not have it"
+            raise batch.location.error(
+                DataError(f"all rows or none must have it, and {before}", row=0, field=name)
             )
-        if found[name][1] != expected[name][1]:
-            problem = f"{found[name][1]} values, but rows before have {expected[name][1]}"
-            raise placed.place.error(DataError(problem, row=0, field=name))
+        width = types[name].width
+        if width != expected[name].width:
+            problem = f"{width} values, but rows before have {expected[name].width}"
+            raise batch.location.error(DataError(problem, row=0, field=name))
 
 
-def _shapes(regions: Regions) -> dict[str, tuple[np.dtype[Any], int]]:
-    """Type and width of each column; 0 for a single value."""
-    columns = {
-        name: values
-        for name, values in regions.columns().items()
-        if name not in ("image_id", "region_id")
-    }
-    return {
-        name: (values.dtype, values.shape[1] if values.ndim == 2 else 0)
-        for name, values in columns.items()
-    }
+def _column_types(regions: Regions) -> dict[str, ColumnType]:
+    """Type of each column that is spooled."""
+    types = {}
+    for name, values in regions.columns().items():
+        if name not in NOT_SPOOLED:
+            types[name] = ColumnType(values.dtype, values.shape[1] if values.ndim == 2 else 0)
+    return types

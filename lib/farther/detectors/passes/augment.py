@@ -1,10 +1,10 @@
-"""Views of the image: mirrored and scaled; and members of an ensemble. Their detections are matched to the run's."""
+"""Test-time augmentation and deep ensembles, whose detections are matched to the run's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,8 +26,16 @@ from farther.tables.files import digest
 
 
 @plain_dataclass(frozen=True)
-class Views:
-    """An image, prepared once for each view, the plain one first, and its width in pixels."""
+class View:
+    """A view of an image: mirrored left to right or not, and the factor of its scale."""
+
+    flip: bool
+    scale: float
+
+
+@plain_dataclass(frozen=True)
+class PreparedViews:
+    """An image, prepared for each view, the original first, and its width in pixels."""
 
     prepared: list[Any]
     width: int
@@ -36,22 +44,21 @@ class Views:
 @register_pass("augment")
 @dataclass(config=STRICT, kw_only=True)
 class Augment(Pass):
-    """Moments over views of the image: as it is, mirrored left to right, and scaled (test-time augmentation).
+    """Moments over views of the image: original, mirrored, and scaled (test-time augmentation).
 
     With Faster R-CNN and Mask R-CNN the rows of a view are the same proposals, mirrored and scaled
-    as the image. Other detectors detect in each view, and a region takes from it the detection
-    whose box, turned back, overlaps it most, of whatever label, if by `iou` or more; views without
-    one do not count for it. Columns: see `farther.detectors.passes.moments.Moments`, over the
-    views.
+    as the image. Other detectors detect in each view, and each region is matched to the detection
+    of any label whose box, mirrored back, overlaps it most, if by at least `iou`; views without one
+    do not count for it. Columns: see `farther.detectors.passes.moments.Moments`, over the views.
 
     Args:
-        flip: Whether each scale is also looked at mirrored.
+        flip: Whether each scale is also used mirrored.
         scales: Factors by which the network's input is scaled besides 1, such as 0.83; only for
             Faster R-CNN, Mask R-CNN and YOLO.
         iou: See above.
 
     Raises:
-        ParameterError: there is no view but the plain one.
+        ParameterError: there is no view but the original.
     """
 
     flip: bool = True
@@ -64,11 +71,13 @@ class Augment(Pass):
                 "pass 'augment': no view but the plain one; set `flip: true` or give `scales`"
             )
 
-    def views(self) -> list[tuple[bool, float]]:
-        """Mirrored or not, and scale, of each view but the plain one."""
-        return [
-            view for view in product((False, True), (1.0, *self.scales)) if view[0] <= self.flip
-        ][1:]
+    def views(self) -> list[View]:
+        """All views but the original."""
+        views = [View(False, scale) for scale in self.scales]
+        if self.flip:
+            views.append(View(True, 1.0))
+            views.extend(View(True, scale) for scale in self.scales)
+        return views
 
     @property
     def forward_passes(self) -> int:
@@ -81,42 +90,62 @@ class Augment(Pass):
             for scale in self.scales:
                 detector.scaled(scale)
 
-    def prepare(self, detector: Detector, image: np.ndarray) -> Views:
+    def prepare(self, detector: Detector, image: np.ndarray) -> PreparedViews:
         """See `Pass.prepare`."""
         prepared = [detector.prepare(image)]
         if not _has_proposals(detector):
-            for flip, scale in self.views():
-                seen = detector if scale == 1 else detector.scaled(scale)
-                prepared.append(
-                    seen.prepare(np.ascontiguousarray(image[:, ::-1]) if flip else image)
-                )
-        return Views(prepared, image.shape[1])
+            mirrored = np.ascontiguousarray(image[:, ::-1])
+            for view in self.views():
+                scaled = detector if view.scale == 1 else detector.scaled(view.scale)
+                prepared.append(scaled.prepare(mirrored if view.flip else image))
+        return PreparedViews(prepared, image.shape[1])
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        moments = Moments(self.header(detector))
         if _has_proposals(detector):
-            replay: Any = detector.replay([views.prepared[0] for views in prepared])
-            found = replay.regions(image_ids)
-            moments.add(found.logits, found.box)
-            for flip, scale in self.views():
-                outputs = replay.view(flip=flip, scale=scale)
-                moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
-        else:
-            widths = {
-                image_id: views.width for image_id, views in zip(image_ids, prepared, strict=True)
-            }
-            by_view = zip(*(views.prepared for views in prepared), strict=True)
-            found = detector.forward(list(next(by_view)), image_ids)
-            moments.add(found.logits, found.box)
-            for (flip, _), of_view in zip(self.views(), by_view, strict=True):
-                seen = detector.forward(list(of_view), image_ids)
-                box = seen.box.copy()
-                if flip:
-                    width = np.array([widths[image_id] for image_id in seen.image_id], np.float32)
-                    box[:, 0], box[:, 2] = width - seen.box[:, 2], width - seen.box[:, 0]
-                add_matched(moments, found, seen.with_columns(box=box), self.iou)
-        return moments.regions(found)
+            return self._forward_proposals(detector, prepared, image_ids)
+        return self._forward_detections(detector, prepared, image_ids)
+
+    def _forward_proposals(
+        self, detector: Detector, prepared: Sequence[PreparedViews], image_ids: list[str]
+    ) -> Regions:
+        """Moments over the same proposals in each view."""
+        replay: Any = detector.replay([views.prepared[0] for views in prepared])
+        regions = replay.regions(image_ids)
+        moments = Moments(self.header(detector))
+        moments.add(regions.logits, regions.box)
+        for view in self.views():
+            outputs = replay.view(flip=view.flip, scale=view.scale)
+            moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
+        return moments.regions(regions)
+
+    def _forward_detections(
+        self, detector: Detector, prepared: Sequence[PreparedViews], image_ids: list[str]
+    ) -> Regions:
+        """Moments over the matched detections of each view."""
+        regions = detector.forward([views.prepared[0] for views in prepared], image_ids)
+        moments = Moments(self.header(detector))
+        moments.add(regions.logits, regions.box)
+
+        width_of_image = {}
+        for image_id, views in zip(image_ids, prepared, strict=True):
+            width_of_image[image_id] = views.width
+        for number, view in enumerate(self.views(), start=1):
+            inputs = [views.prepared[number] for views in prepared]
+            detections = detector.forward(inputs, image_ids)
+            if view.flip:
+                detections = _mirrored(detections, width_of_image)
+            add_matched(moments, regions, detections, self.iou)
+        return moments.regions(regions)
+
+
+def _mirrored(regions: Regions, width_of_image: Mapping[str, int]) -> Regions:
+    """Regions with their boxes mirrored left to right."""
+    width = np.array([width_of_image[image_id] for image_id in regions.image_id], np.float32)
+    box = regions.box.copy()
+    box[:, 0] = width - regions.box[:, 2]
+    box[:, 2] = width - regions.box[:, 0]
+    return regions.with_columns(box=box)
 
 
 @register_pass("ensemble")
@@ -124,13 +153,13 @@ class Augment(Pass):
 class Ensemble(Pass):
     """Moments over the run's detector and further checkpoints of the same kind (deep ensembles).
 
-    A region takes from each member the detection whose box overlaps it most, of whatever label, if
-    by `iou` or more; members without one do not count for it. Columns: see
+    Each region is matched to the detection of each member, of any label, whose box overlaps it
+    most, if by at least `iou`; members without one do not count for it. Columns: see
     `farther.detectors.passes.moments.Moments`, over the members, of which the run's own detector is
     the first.
 
     Args:
-        members: Files of the other checkpoints, which the run's adapter loads with the run's
+        members: Files of the further checkpoints, which the run's adapter loads with the run's
             parameters.
         iou: See above.
 
@@ -141,6 +170,9 @@ class Ensemble(Pass):
 
     members: Annotated[tuple[Path, ...], Field(min_length=1)]
     iou: Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        self._detectors: list[Detector] | None = None
 
     @property
     def forward_passes(self) -> int:
@@ -155,8 +187,10 @@ class Ensemble(Pass):
         """
         header = detector.header()
         for file, member in zip(self.members, self.detectors(detector), strict=True):
-            other = member.header()
-            if (other.classes, other.activation) != (header.classes, header.activation):
+            member_header = member.header()
+            has_same_classes = member_header.classes == header.classes
+            has_same_activation = member_header.activation == header.activation
+            if not (has_same_classes and has_same_activation):
                 raise DataError(
                     "its classes or its activation differ from those of the run's checkpoint",
                     file=file,
@@ -168,41 +202,47 @@ class Ensemble(Pass):
         return {"kind": self.name, **asdict(self), "members": contents}
 
     def detectors(self, detector: Detector) -> list[Detector]:
-        """The members; their networks are loaded once and then kept."""
-        kept = vars(self).get("_detectors")
-        if kept is None:
-            kept = vars(self)["_detectors"] = [
-                replace(detector, weights=file) for file in self.members
-            ]
-        return kept
+        """The members, which are created at the first call; their networks are loaded once."""
+        if self._detectors is None:
+            self._detectors = [replace(detector, weights=file) for file in self.members]
+        return self._detectors
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        found = detector.forward(prepared, image_ids)
+        regions = detector.forward(prepared, image_ids)
         moments = Moments(self.header(detector))
-        moments.add(found.logits, found.box)
+        moments.add(regions.logits, regions.box)
         for member in self.detectors(detector):
-            add_matched(moments, found, member.forward(prepared, image_ids), self.iou)
-        return moments.regions(found)
+            add_matched(moments, regions, member.forward(prepared, image_ids), self.iou)
+        return moments.regions(regions)
 
 
-def add_matched(moments: Moments, found: Regions, seen: Regions, iou: float) -> None:
-    """Adds to each region the detection of another output whose box overlaps it most, if by `iou` or more."""
-    rows, matches = [], []
-    for image_id in found.frame["image_id"].unique(maintain_order=True):
-        mine = np.flatnonzero(found.image_id == image_id)
-        theirs = np.flatnonzero(seen.image_id == image_id)
-        if len(theirs):
-            overlaps = box_iou(
-                torch.tensor(found.box[mine]), torch.tensor(seen.box[theirs])
-            ).numpy()
-            best = overlaps.argmax(1)
-            near = overlaps[np.arange(len(mine)), best] >= iou
-            rows.append(mine[near])
-            matches.append(theirs[best[near]])
-    if rows:
-        chosen = np.concatenate(matches)
-        moments.add(seen.logits[chosen], seen.box[chosen], np.concatenate(rows))
+def add_matched(moments: Moments, regions: Regions, detections: Regions, iou: float) -> None:
+    """Adds the detection that overlaps each region most, if by at least `iou`, to its moments.
+
+    Args:
+        moments: Moments of the regions.
+        regions: The run's own regions.
+        detections: Detections of another output of the network in the same images.
+        iou: Smallest IoU of a match.
+    """
+    matched_rows = []
+    matches = []
+    for image_id in regions.frame["image_id"].unique(maintain_order=True):
+        region_rows = np.flatnonzero(regions.image_id == image_id)
+        detection_rows = np.flatnonzero(detections.image_id == image_id)
+        if len(detection_rows) == 0:
+            continue
+        region_boxes = torch.tensor(regions.box[region_rows])
+        detection_boxes = torch.tensor(detections.box[detection_rows])
+        overlaps = box_iou(region_boxes, detection_boxes).numpy()
+        best = overlaps.argmax(axis=1)
+        is_match = overlaps[np.arange(len(region_rows)), best] >= iou
+        matched_rows.append(region_rows[is_match])
+        matches.append(detection_rows[best[is_match]])
+    if matches:
+        rows = np.concatenate(matches)
+        moments.add(detections.logits[rows], detections.box[rows], np.concatenate(matched_rows))
 
 
 def _has_proposals(detector: Detector) -> bool:

@@ -1,4 +1,4 @@
-"""Base class of passes, and the section `passes` of a run.
+"""Base class of passes (extra inference), and the section `passes` of a run.
 
     detectors:
       voc-faster_rcnn:
@@ -7,7 +7,7 @@
           dropout: {passes: 10, rate: 0.5}
           perturbed: {kind: perturb, epsilon: 0.0014}
 
-The name of an entry names its folder, and is what methods give as `pass`. It is also the kind,
+The name of an entry names its folder, and is the value of a method's `pass`. It is also the kind,
 unless `kind` gives one.
 """
 
@@ -32,25 +32,27 @@ if TYPE_CHECKING:
     from farther.detectors.base import Detector
 
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes", "register_pass")
-#: Class decorator; it has another name than that of adapters, so that both can be told apart in
-#: source code.
+#: Class decorator; its name differs from that of adapters, so that the two can be distinguished
+#: in source code.
 register_pass = PASSES.register
 
-#: Columns that a pass has from the run's own regions.
+#: Columns that identify a region.
+KEYS = ("image_id", "region_id")
+#: Columns that the rows of a pass share with the run's own regions.
 SHARED = ("box", "score", "label")
-KEPT = ("image_id", "region_id", *SHARED)
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Pass(ABC):
-    """One or several further passes of a network over the regions of a run: a regions folder aligned with the run's.
+    """Extra inference on the regions of a run: MC dropout, test-time augmentation, crops, ….
 
-    Its rows have the run's `image_id`, `region_id`, `box`, `score` and `label`, in the same order;
-    `logits` and the optional columns are those of the pass.
+    It yields a regions folder aligned with the run's: rows have the run's `image_id`, `region_id`,
+    `box`, `score` and `label`, in the same order; `logits` and the optional columns are those of
+    the pass.
 
     Args:
-        skip: Splits to leave out, such as the training split where all methods learn from the run's
-            own regions (`fit_on: detections`).
+        skip: Splits to leave out, such as the training split where all methods are fitted to the
+            run's own regions (`fit_on: detections`).
     """
 
     #: The registered name.
@@ -62,21 +64,21 @@ class Pass(ABC):
 
     @property
     def forward_passes(self) -> int:
-        """Further passes of (a part of) the network per image."""
+        """Further forward passes of (a part of) the network per image."""
         return 1
 
     @property
     def backward_passes(self) -> int:
-        """Gradients per image."""
+        """Backward passes per image."""
         return 0
 
     @abstractmethod
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
-        """Detects objects in a batch, as `detector.forward` does, and looks at them again.
+        """Detects objects in a batch, as `detector.forward` does, and runs the extra inference.
 
         Args:
             detector: The run's detector.
-            prepared: What `prepare` made of each image.
+            prepared: The output of `prepare` for each image.
             image_ids: Their names.
 
         Returns:
@@ -84,33 +86,37 @@ class Pass(ABC):
             `self.header(detector)`.
 
         Raises:
-            ParameterError: the detector's network cannot do this.
+            ParameterError: the detector's network does not support the pass.
             DataError: the network gives numbers that are not finite.
         """
 
     def prepare(self, detector: Detector, image: np.ndarray) -> Any:
-        """Input of `forward` for one image, shape (H, W, 3), uint8: what the detector prepares, unless overridden."""
+        """Input of `forward` for one image, shape (H, W, 3), uint8; the detector's by default."""
         return detector.prepare(image)
 
     def check(self, detector: Detector) -> None:  # noqa: B027
-        """Refuses a detector that cannot do this, before any image is read.
+        """Refuses a detector that does not support the pass, before any image is read.
 
         Raises:
-            ParameterError: it cannot; says why.
+            ParameterError: it does not; says why.
         """
 
     def learn(self, regions: Path) -> None:  # noqa: B027
-        """Reads what the pass needs of the run's own regions, one regions folder per split, before any image is read.
+        """Fits the pass to the run's own regions, before any image is read.
 
-        What it keeps must be picklable, and `identity` must depend on it.
+        The fitted values must be picklable, and `identity` must depend on them.
+
+        Args:
+            regions: Folder with one regions folder per split.
 
         Raises:
             DataError: a split that it needs is absent or damaged.
         """
 
     def identity(self) -> dict[str, Any]:
-        """All that the rows depend on besides detector and images, as JSON: kind, parameters, files, and statistics."""
-        params = {name: value for name, value in dataclasses.asdict(self).items() if name != "skip"}
+        """Everything that the rows depend on besides detector and images, as JSON."""
+        params = dataclasses.asdict(self)
+        del params["skip"]
         return {"kind": self.name, **params}
 
     def header(self, detector: Detector) -> Header:
@@ -119,28 +125,28 @@ class Pass(ABC):
         return dataclasses.replace(header, detector={**header.detector, "pass": self.identity()})
 
 
-def check_replay(asked: Pass, detector: Detector) -> None:
-    """Refuses a detector whose rows cannot be computed again (`Detector.replay`).
+def check_replay(extra_pass: Pass, detector: Detector) -> None:
+    """Refuses a detector whose rows cannot be recomputed (`Detector.replay`).
 
     Raises:
-        ParameterError: it cannot.
+        ParameterError: they cannot.
     """
     if not detector.can_replay:
         problem = "its rows cannot be recomputed with other weights or of another image"
         raise ParameterError(
-            f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}"
+            f"pass {extra_pass.name!r} does not work with detector {detector.name!r}: {problem}"
         )
 
 
 def network_of(detector: Detector) -> nn.Module:
-    """The network whose modules are named: a classifier's is wrapped."""
+    """The PyTorch module of a detector; that of a classifier is wrapped."""
     return getattr(detector.network, "network", detector.network)
 
 
 def read_passes(
     run: str, entries: Mapping[str, Any] | None, encoder: Mapping[str, Any] | None = None
 ) -> dict[str, Pass]:
-    """The passes of a run, checked.
+    """The passes of a run, by name.
 
     Args:
         run: Its name, for messages.
@@ -151,14 +157,14 @@ def read_passes(
     Raises:
         ParameterError: a kind or a parameter is unknown, or a value does not fit.
     """
-    found = {}
+    passes = {}
     for name, values in (entries or {}).items():
         params = dict(values or {})
         kind = str(params.pop("kind", name))
         try:
             if encoder and "encoder" in parameters(PASSES.get(kind)):
                 params.setdefault("encoder", dict(encoder))
-            found[name] = PASSES.create(kind, **params)
+            passes[name] = PASSES.create(kind, **params)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.passes.{name}: {error}") from None
-    return found
+    return passes

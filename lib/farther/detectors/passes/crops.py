@@ -1,4 +1,4 @@
-"""The crops of regions through CLIP: text scores and feature scores for any run, imported detections included."""
+"""Crops of regions through CLIP: text and feature scores for any run, also imported detections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Fraction
-from farther.detectors.passes.base import SHARED, Pass, register_pass
+from farther.detectors.passes.base import KEYS, SHARED, Pass, register_pass
 from farther.detectors.prompts import Prompts, Templates, Unknown
 from farther.errors import LISTED, DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
@@ -38,11 +37,11 @@ NARROWEST = 1 / 16
 
 @plain_dataclass(frozen=True)
 class Cut:
-    """What CLIP sees of an image.
+    """The crops of an image.
 
     Args:
-        pixels: Prepared crops, ndarray of shape (n, height, width, 3), uint8; none of an image
-            without regions.
+        pixels: Crops prepared for CLIP, ndarray of shape (n, height, width, 3), uint8; None for an
+            image without regions.
         crop: The crop of each of the image's regions, ndarray of shape (regions,): indices of
             `pixels`.
     """
@@ -54,13 +53,14 @@ class Cut:
 @register_pass("crops")
 @dataclass(config=STRICT, kw_only=True)
 class Crops(Pass):
-    """Each region's crop of the image through CLIP, beside the texts of the classes; needs no network of the detector.
+    """Embeddings of each region's crop by CLIP, compared with the texts of the classes.
 
-    `features` are the embeddings of the crops at length 1. The last layer is the embeddings of the
-    prompts times CLIP's logit scale, and `logits` are its output: scale · cos(crop, prompt). There
-    is no background; the classes are the run's, then the negative prompts, whose columns mean
-    unknown objects. Crops are resized as CLIP's configuration says: with `resize_mode: shortest`
-    (OpenAI's models) the middle square of a crop is seen, so set `square`.
+    The detector's network is not needed. `features` are the embeddings of the crops at length 1.
+    The last layer is the embeddings of the prompts times CLIP's logit scale, and `logits` are its
+    output: scale · cos(crop, prompt). There is no background; the classes are the run's, then the
+    negative prompts, whose columns mean unknown objects. Crops are resized according to CLIP's
+    configuration: with `resize_mode: shortest` (OpenAI's models) only the central square of a crop
+    is used, so set `square`.
 
     Args:
         margin: Share of a box's width and height that is added on each side. Crops end at the
@@ -72,10 +72,10 @@ class Crops(Pass):
             negatives` writes one.
         patches: Also embed the best patch of each crop, `latent.patch`, for the method `gl_mcm`.
         words: Words for a class in its prompts, where they are not its name.
-        min_score: Detections below this score have the embedding of the whole image in place of
-            their crop's: t* must not be lower. It saves time with detectors that store many weak
+        min_score: Detections below this score have the embedding of the image in place of their
+            crop's: t* must not be lower. It saves time with detectors that store many weak
             detections.
-        batch_size: Crops that CLIP sees at once.
+        batch_size: Crops in one batch of CLIP.
         encoder: The CLIP; None takes `embed.encoder` of params.yaml.
 
     Raises:
@@ -92,42 +92,45 @@ class Crops(Pass):
     batch_size: Count = 64
     encoder: EncoderParams | None = None
 
+    def __post_init__(self) -> None:
+        #: The header of `header`, and the detector that it is for.
+        self._header: tuple[Detector, Header] | None = None
+
     @cached_property
     def clip(self) -> Encoder:
         """The loaded CLIP; errors as in `Encoder`."""
         if self.encoder is None:
             raise ParameterError(
-                "pass 'crops': parameter 'encoder' is missing, and there is no section embed.encoder"
+                "pass 'crops': parameter 'encoder' is missing, and there is no section "
+                "embed.encoder"
             )
         return Encoder(self.encoder)
 
     def identity(self) -> dict[str, Any]:
-        """See `Pass.identity`: the content of CLIP's weights and of the prompts counts, not their place."""
-        params = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in ("skip", "unknown", "encoder")
-        }
-        names = digest(self.unknown) if isinstance(self.unknown, Path) else digest(*self.unknown)
-        clip = {
-            name: value
-            for name, value in self.clip.identity.items()
-            if name not in ("model", "template")
-        }
+        """See `Pass.identity`: of CLIP's weights and of the prompts, only the content counts."""
+        params = asdict(self)
+        for name in ("skip", "unknown", "encoder"):
+            del params[name]
+        clip = dict(self.clip.identity)
+        for name in ("model", "template"):
+            clip.pop(name, None)
+        if isinstance(self.unknown, Path):
+            unknown_digest = digest(self.unknown)
+        else:
+            unknown_digest = digest(*self.unknown)
         return {
             "kind": self.name,
             **params,
             "template": self._templates,
-            "unknown_digest": names,
+            "unknown_digest": unknown_digest,
             "clip": clip,
         }
 
     def header(self, detector: Detector) -> Header:
-        """See `Pass.header`; that of the last detector is kept, as `forward` needs it for each batch."""
-        kept = vars(self).get("_header")
-        if kept is None or kept[0] is not detector:
-            kept = vars(self)["_header"] = (detector, self.header_of(detector.header()))
-        return kept[1]
+        """See `Pass.header`; the last detector's is kept, as `forward` needs it for each batch."""
+        if self._header is None or self._header[0] is not detector:
+            self._header = (detector, self.header_of(detector.header()))
+        return self._header[1]
 
     def header_of(self, run: Header) -> Header:
         """Header of the rows.
@@ -140,30 +143,36 @@ class Crops(Pass):
             DataError: a negative prompt is a class of the run, or the file of prompts is absent or
                 damaged.
         """
-        kept = [column for column in range(len(run.classes)) if column != run.background_index]
-        classes = [run.classes[column] for column in kept]
-        if wrong := sorted(set(self.words) - set(classes)):
+        # All columns but the background's.
+        columns = list(range(len(run.classes)))
+        if run.background_index is not None:
+            columns.remove(run.background_index)
+        classes = [run.classes[column] for column in columns]
+        wrong_names = sorted(set(self.words) - set(classes))
+        if wrong_names:
             known = ", ".join(classes[:LISTED])
             raise ParameterError(
-                f"pass 'crops': words: the run has no class {wrong[0]!r}. Its classes: {known}"
+                f"pass 'crops': words: the run has no class {wrong_names[0]!r}. "
+                f"Its classes: {known}"
             )
         words = [self.words.get(name, name) for name in classes]
-        if nameless := [
-            name for name in words if not any(character.isalpha() for character in name)
-        ]:
-            problem = f"the class {nameless[0]!r} is not a word that CLIP knows"
-            advice = f"name it in `classes` of the run, or in the pass as in `words: {{{nameless[0]!r}: person}}`"
-            raise ParameterError(f"pass 'crops': {problem}: {advice}")
+        for word in words:
+            if not any(character.isalpha() for character in word):
+                raise ParameterError(
+                    f"pass 'crops': the class {word!r} is not a word that CLIP knows: name it in "
+                    f"`classes` of the run, or in the pass as in `words: {{{word!r}: person}}`"
+                )
+
         prompts = Prompts.of(words, self._templates, self.unknown)
         text = self.clip.names(prompts.columns, prompts.templates)
         scale, bias = self.clip.scale_and_bias()
-        unknown = [kept.index(column) for column in run.unknown_columns]
+        unknown_columns = [columns.index(column) for column in run.unknown_columns]
         return replace(
             run,
             classes=(*classes, *prompts.unknown),
             background_index=None,
             activation="softmax",
-            unknown_columns=(*unknown, *prompts.unknown_columns),
+            unknown_columns=(*unknown_columns, *prompts.unknown_columns),
             detector={**run.detector, "pass": self.identity()},
             weight=scale * text,
             bias=np.full(len(text), bias),
@@ -180,48 +189,65 @@ class Crops(Pass):
         if not len(box):
             return Cut(None, np.zeros(0, np.int64))
         height, width = image.shape[:2]
-        strong = score >= self.min_score
-        places = self.bounds(box[strong], width, height).tolist()
-        if not strong.all():
-            places.append([0, 0, width, height])
-        whole = Image.fromarray(image)
-        pixels = np.stack([self.clip.preprocessing.pixels(whole.crop(place)) for place in places])
-        return Cut(pixels, np.where(strong, np.cumsum(strong) - 1, len(places) - 1))
+        is_strong = score >= self.min_score
+        bounds = self.bounds(box[is_strong], width, height).tolist()
+        if not is_strong.all():
+            bounds.append([0, 0, width, height])
+        picture = Image.fromarray(image)
+        pixels = [self.clip.preprocessing.pixels(picture.crop(bound)) for bound in bounds]
+        # Weak detections have the last crop, the image.
+        crop = np.where(is_strong, np.cumsum(is_strong) - 1, len(bounds) - 1)
+        return Cut(np.stack(pixels), crop)
 
     def bounds(self, box: np.ndarray, width: int, height: int) -> np.ndarray:
-        """Pixels of the crops of boxes, ndarray of shape (N, 4), int64: first column and row, and those after the last.
+        """Pixel bounds of the crops of boxes, ndarray of shape (N, 4), int64.
 
         Args:
             box: ndarray of shape (N, 4).
             width, height: Of the image.
+
+        Returns:
+            First column and row of each crop, and those after its last ones.
         """
-        low, high = box[:, :2].astype(np.float64), box[:, 2:].astype(np.float64)
+        low = box[:, :2].astype(np.float64)
+        high = box[:, 2:].astype(np.float64)
         sides = np.maximum(high - low, 0) * (1 + 2 * self.margin)
-        longer = sides.max(axis=1, keepdims=True, initial=0)
-        sides = np.maximum(sides, longer * (1 if self.square else NARROWEST))
-        middle, limits = (low + high) / 2, np.array([width, height])
+        longer_side = sides.max(axis=1, keepdims=True, initial=0)
+        smallest_share = 1 if self.square else NARROWEST
+        sides = np.maximum(sides, longer_side * smallest_share)
+        middle = (low + high) / 2
+        limits = np.array([width, height])
         first = np.clip(np.floor(middle - sides / 2), 0, limits - 1)
         end = np.clip(np.ceil(middle + sides / 2), first + 1, limits)
         return np.concatenate([first, end], axis=1).astype(np.int64)
 
     def embeddings(self, cuts: Iterable[Cut], header: Header) -> dict[str, np.ndarray]:
-        """The columns of embeddings of the regions of several images, ndarrays of shape (N, D), float32, length 1."""
-        pixels, crops, before = [], [], 0
+        """The columns of embeddings of the regions of several images.
+
+        Returns:
+            ndarrays of shape (N, D), float32, length 1, by the column's name.
+        """
+        pixels = []
+        crops = []
+        crop_count = 0
         for cut in cuts:
             if cut.pixels is not None:
                 pixels.append(cut.pixels)
-                crops.append(cut.crop + before)
-                before += len(cut.pixels)
+                crops.append(cut.crop + crop_count)
+                crop_count += len(cut.pixels)
         if not pixels or header.weight is None:
             return {}
-        known = np.delete(header.weight, header.unknown_columns, axis=0)
-        text = known / np.linalg.norm(known, axis=1, keepdims=True) if self.patches else None
+
+        text = None
+        if self.patches:
+            known = np.delete(header.weight, header.unknown_columns, axis=0)
+            text = known / np.linalg.norm(known, axis=1, keepdims=True)
         features, patch = self.clip.pixels(np.concatenate(pixels), self.batch_size, text)
         rows = np.concatenate(crops)
-        return {
-            "features": features[rows],
-            **({} if patch is None else {f"{LAYER}patch": patch[rows]}),
-        }
+        columns = {"features": features[rows]}
+        if patch is not None:
+            columns[f"{LAYER}patch"] = patch[rows]
+        return columns
 
     def regions(self, run: Regions, cuts: Iterable[Cut], header: Header) -> Regions:
         """The rows of some images: the run's, with the columns of the pass.
@@ -247,37 +273,75 @@ class Crops(Pass):
         return Regions(header=header, **shared, label=label, logits=logits, **columns)
 
     def prepare(self, detector: Detector, image: np.ndarray) -> tuple[Any, np.ndarray]:
-        """See `Pass.prepare`: what the detector prepares, and the image, which is cut once its objects are known."""
+        """See `Pass.prepare`: the detector's input, and the image, which is cropped later."""
         return detector.prepare(image), image
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
-        """See `Pass.forward`: for detections that are not stored. Stored ones need no detector, see `CropModel`."""
-        found = detector.forward([item for item, _ in prepared], image_ids)
+        """See `Pass.forward`; stored detections need no detector, see `CropModel`."""
+        regions = detector.forward([detector_input for detector_input, _ in prepared], image_ids)
         cuts = []
         for image_id, (_, image) in zip(image_ids, prepared, strict=True):
-            rows = found.image_id == image_id
-            cuts.append(self.cut(image, found.box[rows], found.score[rows]))
-        return self.regions(found, cuts, self.header(detector))
+            rows = regions.image_id == image_id
+            cuts.append(self.cut(image, regions.box[rows], regions.score[rows]))
+        return self.regions(regions, cuts, self.header(detector))
 
     @property
     def _templates(self) -> tuple[str, ...]:
-        template = self.template or self.clip.params.template
-        return (template,) if isinstance(template, str) else template
+        """The sentences for a class name."""
+        templates = self.template or self.clip.params.template
+        if isinstance(templates, str):
+            return (templates,)
+        return templates
+
+
+@plain_dataclass(frozen=True)
+class StoredRegions:
+    """The columns of a run's regions that a pass shares.
+
+    Args:
+        regions: The rows, image by image.
+        rows_of_image: The rows of each image with regions.
+    """
+
+    regions: Regions
+    rows_of_image: dict[str, slice]
+
+    @classmethod
+    def read(cls, folder: RegionsFolder) -> StoredRegions:
+        """Reads the regions of a split."""
+        shards = []
+        for shard in folder.shards:
+            frame = read_parquet(shard, columns=[*KEYS, *SHARED])
+            shards.append(Regions.from_frame(frame, shard, folder.header))
+        regions = Regions.concatenate(shards) if shards else Regions.empty(folder.header)
+
+        runs = pl.Series(regions.image_id, dtype=pl.String).rle().struct
+        ends = runs.field("len").cum_sum().to_list()
+        rows_of_image = {}
+        start = 0
+        for image_id, end in zip(runs.field("value"), ends, strict=True):
+            rows_of_image[image_id] = slice(start, end)
+            start = end
+        return cls(regions, rows_of_image)
+
+    def in_image(self, image_id: str) -> Regions:
+        """The regions in an image."""
+        return self.regions[self.rows_of_image.get(image_id, slice(0, 0))]
 
 
 @plain_dataclass(frozen=True)
 class CropModel(Model):
-    """The crops of stored regions as a model of the engine.
+    """The crops of stored regions as a model of the engine that streams images.
 
     Args:
-        again: The pass.
-        header: Of the rows.
+        crops: The pass.
+        header: Header of the rows.
         regions: The run's own regions in the split.
         images: The images of the split.
         shard_images: Images per shard of both.
     """
 
-    again: Crops
+    crops: Crops
     header: Header
     regions: RegionsFolder
     images: Images
@@ -286,7 +350,7 @@ class CropModel(Model):
     @property
     def device(self) -> str:  # type: ignore[override]
         """See `Model`."""
-        return self.again.clip.params.device
+        return self.crops.clip.params.device
 
     @property
     def modules(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -302,61 +366,47 @@ class CropModel(Model):
         }
 
     def load(self) -> Any:
-        """See `Model.load`: CLIP and the run's regions, which must be read before worker processes are forked."""
-        self._stored, self._slices  # noqa: B018
-        return self.again.clip.network
+        """See `Model.load`: CLIP, and the run's regions for worker processes to share."""
+        self.load_regions()
+        return self.crops.clip.network
+
+    def load_regions(self) -> StoredRegions:
+        """Reads the run's regions, unless they are read, and returns them."""
+        return self._stored
 
     def runs_on_cpu(self) -> bool:
         """See `Model.runs_on_cpu`."""
-        return self.again.clip.device.type == "cpu"
+        return self.crops.clip.device.type == "cpu"
 
     @cached_property
-    def _stored(self) -> Regions:
-        """The columns that the pass shares with the run's regions."""
-        names = ["image_id", "region_id", *SHARED]
-        header, shards = self.regions.header, self.regions.shards
-        parts = [
-            Regions.from_frame(read_parquet(shard, columns=names), shard, header)
-            for shard in shards
-        ]
-        return Regions.concatenate(parts) if parts else Regions.empty(header)
-
-    @cached_property
-    def _slices(self) -> dict[str, slice]:
-        """The rows of each image with regions."""
-        counts = pl.Series(self._stored.image_id, dtype=pl.String).rle().struct
-        ends = counts.field("len").cum_sum().to_list()
-        return {
-            name: slice(*of)
-            for name, of in zip(counts.field("value"), pairwise([0, *ends]), strict=True)
-        }
+    def _stored(self) -> StoredRegions:
+        return StoredRegions.read(self.regions)
 
     def prepare(self, image: np.ndarray, image_id: str) -> tuple[Regions, Cut]:
         """See `Model.prepare`: the image's regions, and their crops."""
-        found = self._stored[self._slices.get(image_id, slice(0, 0))]
-        return found, self.again.cut(image, found.box, found.score)
+        regions = self._stored.in_image(image_id)
+        return regions, self.crops.cut(image, regions.box, regions.score)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Model.forward`."""
-        found = Regions.concatenate([regions for regions, _ in prepared])
-        return self.again.regions(found, [cut for _, cut in prepared], self.header)
+        regions = Regions.concatenate([regions for regions, _ in prepared])
+        return self.crops.regions(regions, [cut for _, cut in prepared], self.header)
 
     def empty(self) -> Regions:
         """See `Model.empty`."""
         return Regions.empty(self.header)
 
     def finish(self, table: Table, rows: np.ndarray) -> Table:
-        """The rows of a shard, if none of its images is without those that the run has.
+        """The rows of a shard, if it has rows for each image with stored regions.
 
         Raises:
             DataError: an image with detections cannot be read.
         """
-        stored = set(
-            self.images.image_id[rows[0] // self.shard_images * self.shard_images :][
-                : self.shard_images
-            ]
-        )
-        if absent := (stored & self._slices.keys()) - set(table.frame["image_id"]):
+        first = int(rows[0]) // self.shard_images * self.shard_images
+        shard_image_ids = set(self.images.image_id[first : first + self.shard_images])
+        absent = shard_image_ids & self._stored.rows_of_image.keys()
+        absent -= set(table.frame["image_id"])
+        if absent:
             raise DataError(
                 f"the image {min(absent)!r} has detections, but cannot be read",
                 file=self.regions.path,

@@ -1,4 +1,4 @@
-"""Dropout sampling: several passes with other units of the network left out in each."""
+"""MC dropout: several passes, each with other units of the network left out."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from farther.tables import Regions
 @register_pass("dropout")
 @dataclass(config=STRICT, kw_only=True)
 class DropoutPass(Pass):
-    """Moments of several passes with dropout over the run's own detections: their proposals, anchors or queries.
+    """Moments of several passes with dropout over the run's own detections (MC dropout).
 
-    Each pass multiplies the outputs of some modules by masks: a value is 0 with probability `rate`,
-    else divided by 1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that
+    The rows of each pass are the proposals, anchors or queries of these detections. Each pass
+    multiplies the outputs of some modules by masks: a value is 0 with probability `rate`, else
+    divided by 1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that
     was trained without dropout: Ledda et al. 2023, arXiv:2302.02924). Layers before the first of
     these modules run once. The masks of an image depend on seed, image_id, number of the pass and
     module only. Columns: see `farther.detectors.passes.moments.Moments`.
 
     Args:
         passes: Number of passes.
-        rate: Probability that a value is dropped. Networks differ in what they bear: 0.5 is usual
-            behind the linear layers of Faster R-CNN, 0.1 in the decoder of a detection transformer.
+        rate: Probability that a value is dropped. Networks differ in what they tolerate: 0.5 is
+            usual behind the linear layers of Faster R-CNN, 0.1 in the decoder of a detection
+            transformer.
         seed: Seed of the masks.
         where: Names of the modules whose outputs are masked, as PyTorch's `named_modules` gives
             them. None: behind each ReLU of Faster R-CNN's box head; where the decoder of a
@@ -58,11 +60,10 @@ class DropoutPass(Pass):
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
         replay = detector.replay(prepared)
-        found = replay.regions(image_ids)
+        regions = replay.regions(image_ids)
         moments = Moments(self.header(detector))
         for number in range(self.passes):
-            outputs = replay.again(
-                dropout=Dropout(self.rate, self.seed, number, image_ids, self.where)
-            )
+            dropout = Dropout(self.rate, self.seed, number, image_ids, self.where)
+            outputs = replay.again(dropout=dropout)
             moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
-        return moments.regions(found)
+        return moments.regions(regions)

@@ -1,4 +1,4 @@
-"""One step of the image along the gradient of a loss, and the same detections after it."""
+"""Input perturbation: one step of the image along the gradient of a loss."""
 
 from __future__ import annotations
 
@@ -28,25 +28,39 @@ from farther.tables.regions import CONFIDENCE, NUMERATOR
 
 @plain_dataclass(frozen=True)
 class Gaussians:
-    """Means of the classes and the inverse of their common covariance.
+    """Means of the classes and the inverse of their shared covariance.
 
     Args:
         means: μ of the classes with regions, ndarray of shape (C, D).
-        precision: Σ⁻¹, ndarray of shape (D, D); the pseudo-inverse where Σ is singular.
+        precision: Σ⁻¹, ndarray of shape (D, D); the pseudo-inverse if Σ is singular.
     """
 
     means: np.ndarray
     precision: np.ndarray
 
 
+@plain_dataclass(frozen=True)
+class Step:
+    """A step of the images of a batch with N regions.
+
+    Args:
+        is_summed: Whether the loss of a region is in the sum whose gradient is followed, shape
+            (N,), bool.
+        is_updated: Whether a region gets its values after the step, shape (N,), bool.
+    """
+
+    is_summed: np.ndarray
+    is_updated: np.ndarray
+
+
 @register_pass("perturb")
 @dataclass(config=STRICT, kw_only=True)
 class Perturb(Pass):
-    """One step of the image along the sign of the gradient of a loss: logits, features and latents are those after it.
+    """Logits, features and latents after one step of the image along the sign of a loss's gradient.
 
-    The step makes the network more certain of what it predicts, the more so for known classes
-    (ODIN); in the other direction it is the fast gradient sign method, whose rows are the negatives
-    of `safe`. Rows of a detector are those of its proposals, anchors or queries before the step.
+    The step makes the network more certain of its prediction, more so for known classes (ODIN); in
+    the opposite direction it is the fast gradient sign method, whose rows are the negatives of
+    `safe`. Rows of a detector are those of its proposals, anchors or queries before the step.
     Images are not clipped to 0 … 1 after it, as in the published codes.
 
     Formula:
@@ -63,13 +77,13 @@ class Perturb(Pass):
         temperature: T.
         direction: "down" the loss, or "up".
         per: "image": one step for the sum of the losses of all regions of an image; "region": a
-            backward and a forward pass for each region of an image, by the gradient of its own
-            loss. No paper defines the step for objects.
+            backward and a forward pass for each region of an image, by the gradient of the
+            region's loss. No paper defines the step for objects.
         background: Whether the background logit counts as a class.
         min_score: Detections with a lower score have no loss: they count neither in the sum nor in
-            the means, and with `per: region` they keep their values. t* is taken after the passes,
-            so the value is not taken from it.
-        split: The split that μ_c and Σ are taken from, by predicted class, as in the method
+            the means, and with `per: region` they keep their values. t* is chosen after the passes,
+            so it cannot be the default.
+        split: The split that μ_c and Σ are estimated from, by predicted class, as in the method
             `mahalanobis`.
         protocol: "paper": sign(0) is 0; "published-code": it is 1.
 
@@ -103,8 +117,9 @@ class Perturb(Pass):
     split: str = "train"
     protocol: Protocol = "paper"
 
-    #: Kept by `learn`.
-    _gaussians: ClassVar[Gaussians | None] = None
+    def __post_init__(self) -> None:
+        #: Fitted by `learn`.
+        self._gaussians: Gaussians | None = None
 
     @property
     def backward_passes(self) -> int:
@@ -122,26 +137,24 @@ class Perturb(Pass):
             ParameterError: the detector stores no features, or found nothing in the split.
         """
         if self.loss == "mahalanobis":
-            vars(self)["_gaussians"] = class_gaussians(
-                RegionsFolder(regions / self.split, self.min_score)
-            )
+            folder = RegionsFolder(regions / self.split, self.min_score)
+            self._gaussians = class_gaussians(folder)
 
     def identity(self) -> dict[str, object]:
         """See `Pass.identity`."""
-        learned = self._gaussians
-        if learned is None:
-            return super().identity()
-        return {
-            **super().identity(),
-            "gaussians": digest(learned.means.tobytes(), learned.precision.tobytes()),
-        }
+        identity = super().identity()
+        if self._gaussians is not None:
+            means = self._gaussians.means.tobytes()
+            precision = self._gaussians.precision.tobytes()
+            identity["gaussians"] = digest(means, precision)
+        return identity
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
         return self.after_step(detector.replay(prepared), image_ids, detector.header())
 
     def after_step(self, replay: Replay, image_ids: Sequence[str], header: Header) -> Regions:
-        """The detections of a batch with the logits, features and latent columns of the images after the step.
+        """The detections of a batch with logits, features and latents of the images after the step.
 
         Raises:
             ParameterError: see `Replay.again`; or the loss is "mahalanobis", and there are no
@@ -153,19 +166,24 @@ class Perturb(Pass):
             return regions
         images = [image.detach().clone().requires_grad_() for image in replay.images]
         outputs = replay.again(images)
-        losses, columns = self.losses(outputs, header), _columns(outputs)
-        for rows, taken in self._rounds(regions):
-            total = losses[torch.from_numpy(rows).to(losses.device)].sum()
+        losses = self.losses(outputs, header)
+        columns = _columns(outputs)
+        for step in self._steps(regions):
+            is_summed = torch.from_numpy(step.is_summed).to(losses.device)
+            total = losses[is_summed].sum()
             gradients = torch.autograd.grad(total, images, retain_graph=True, allow_unused=True)
-            moved = [
-                self._moved(*each, replay.unit) for each in zip(images, gradients, strict=True)
-            ]
-            for name, values in _columns(replay.again(moved)).items():
-                columns[name][taken] = values[taken]
-        stored = {name: regions.array(name) for name in columns if regions.has(name)}
-        return regions.with_columns(
-            **{name: columns[name].astype(own.dtype) for name, own in stored.items()}
-        )  # type: ignore[union-attr]
+            moved_images = []
+            for image, gradient in zip(images, gradients, strict=True):
+                moved_images.append(self._moved(image, gradient, replay.unit))
+            for name, values in _columns(replay.again(moved_images)).items():
+                columns[name][step.is_updated] = values[step.is_updated]
+
+        updated = {}
+        for name, values in columns.items():
+            stored = regions.array(name) if regions.has(name) else None
+            if stored is not None:
+                updated[name] = values.astype(stored.dtype)
+        return regions.with_columns(**updated)
 
     def losses(self, outputs: RowOutputs, header: Header) -> Tensor:
         """L of each row, shape (N,); errors as in `after_step`."""
@@ -175,10 +193,10 @@ class Perturb(Pass):
             return -self._output(outputs, NUMERATOR).amax(1)
         if self.loss == "confidence":
             return softplus(-self._output(outputs, CONFIDENCE)[:, 0])
-        keep = self.background == "keep"
-        z = outputs.logits[
-            :, [k for k in range(len(header.classes)) if keep or k != header.background_index]
-        ]
+        columns = list(range(len(header.classes)))
+        if self.background == "drop" and header.background_index is not None:
+            columns.remove(header.background_index)
+        z = outputs.logits[:, columns]
         if self.loss == "max_logit":
             return -z.amax(1)
         scaled = z / self.temperature
@@ -187,13 +205,13 @@ class Perturb(Pass):
     def _output(self, outputs: RowOutputs, column: str) -> Tensor:
         """The output of a classifier's head for each row."""
         if column not in outputs.latents:
-            problem = (
+            raise ParameterError(
                 f"loss {self.loss!r} needs the output `{column}`, which this detector does not have"
             )
-            raise ParameterError(problem)
         return outputs.latents[column]
 
     def _distances(self, features: Tensor | None) -> Tensor:
+        """Squared Mahalanobis distance of features (N, D) to the nearest class mean, shape (N,)."""
         if self._gaussians is None:
             raise ParameterError(
                 "the loss 'mahalanobis' needs the run's training regions: call `learn` first"
@@ -202,33 +220,36 @@ class Perturb(Pass):
             raise ParameterError(
                 "loss 'mahalanobis' needs features, which this detector does not have"
             )
-        dtype = torch.float32 if features.device.type == "mps" else torch.float64
-        learned = self._gaussians.means, self._gaussians.precision
-        means, precision = (
-            torch.as_tensor(values, dtype=dtype, device=features.device) for values in learned
-        )
+        device = features.device
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        means = torch.as_tensor(self._gaussians.means, dtype=dtype, device=device)
+        precision = torch.as_tensor(self._gaussians.precision, dtype=dtype, device=device)
         centred = features.to(dtype)[:, None] - means
         return ((centred @ precision) * centred).sum(2).amin(1)
 
-    def _rounds(self, regions: Regions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each step to take: masks of the rows whose loss counts, and of those that are taken from its outputs."""
-        counted = regions.score >= self.min_score
+    def _steps(self, regions: Regions) -> Iterator[Step]:
+        """Yields one step for all images of a batch, or one for the n-th region of each image."""
+        has_loss = regions.score >= self.min_score
         if self.per == "image":
-            yield counted, np.ones(len(regions), bool)
+            yield Step(has_loss, np.ones(len(regions), bool))
             return
-        rank = regions.frame.select(pl.int_range(pl.len()).over("image_id")).to_series().to_numpy()
-        for number in np.unique(rank[counted]):
-            yield counted & (rank == number), counted & (rank == number)
+        rank_expression = pl.int_range(pl.len()).over("image_id")
+        rank = regions.frame.select(rank_expression).to_series().to_numpy()
+        for number in np.unique(rank[has_loss]):
+            is_region = has_loss & (rank == number)
+            yield Step(is_region, is_region)
 
     def _moved(self, image: Tensor, gradient: Tensor | None, unit: Tensor | float) -> Tensor:
+        """The image after the step; `unit` is the network's input for a pixel of 1."""
         image = image.detach()
-        gradient = torch.zeros_like(image) if gradient is None else gradient
-        sign = (
-            torch.where(gradient >= 0, 1.0, -1.0)
-            if self.protocol == "published-code"
-            else gradient.sign()
-        )
-        return image - (self.epsilon if self.direction == "down" else -self.epsilon) * unit * sign
+        if gradient is None:
+            gradient = torch.zeros_like(image)
+        if self.protocol == "published-code":
+            sign = torch.where(gradient >= 0, 1.0, -1.0)
+        else:
+            sign = gradient.sign()
+        epsilon = self.epsilon if self.direction == "down" else -self.epsilon
+        return image - epsilon * unit * sign
 
 
 def class_gaussians(regions: RegionsFolder) -> Gaussians:
@@ -243,30 +264,36 @@ def class_gaussians(regions: RegionsFolder) -> Gaussians:
         )
     counts = np.zeros(len(regions.header.classes))
     sums: np.ndarray | float = 0.0
-    for h, members in _features_by_class(regions):
-        counts, sums = counts + members.sum(axis=1), sums + members @ h
+    for features, membership in _features_by_class(regions):
+        counts = counts + membership.sum(axis=1)
+        sums = sums + membership @ features
     if not counts.any():
         raise ParameterError(
             f"loss 'mahalanobis' needs regions to learn from: none in {regions.path}"
         )
+
     means = sums / np.maximum(counts, 1)[:, None]
-    scatter = sum(
-        c.T @ c for c in (h - members.T @ means for h, members in _features_by_class(regions))
-    )
-    return Gaussians(means[counts > 0], np.linalg.pinv(scatter / counts.sum(), hermitian=True))
+    scatter: np.ndarray | int = 0
+    for features, membership in _features_by_class(regions):
+        centred = features - membership.T @ means
+        scatter = scatter + centred.T @ centred
+    precision = np.linalg.pinv(scatter / counts.sum(), hermitian=True)
+    return Gaussians(means[counts > 0], precision)
 
 
 def _features_by_class(regions: RegionsFolder) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Features (n, D) of each batch, and 1 where a row is of a class (K, n)."""
+    """Yields the features (n, D) of each batch, and 1 where a row is of a class (K, n)."""
+    class_numbers = np.arange(len(regions.header.classes))
     for batch in regions.batches(["features"]):
-        if len(batch):
-            members = batch.label == np.arange(len(regions.header.classes))[:, None]
-            yield batch.array("features").astype(np.float64), members.astype(np.float64)  # type: ignore[union-attr]
+        features = batch.array("features")
+        if features is not None and len(batch):
+            membership = batch.label == class_numbers[:, None]
+            yield features.astype(np.float64), membership.astype(np.float64)
 
 
 def _columns(outputs: RowOutputs) -> dict[str, np.ndarray]:
-    """The columns of outputs, which own their memory."""
-    found = {"logits": outputs.logits, **outputs.latents}
+    """The columns of outputs, with memory of their own."""
+    tensors = {"logits": outputs.logits, **outputs.latents}
     if outputs.features is not None:
-        found["features"] = outputs.features
-    return {name: to_numpy(values.detach()).copy() for name, values in found.items()}
+        tensors["features"] = outputs.features
+    return {name: to_numpy(values.detach()).copy() for name, values in tensors.items()}

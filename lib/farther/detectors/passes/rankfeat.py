@@ -1,4 +1,4 @@
-"""Logits without the rank-1 part of inner activations."""
+"""Logits without the rank-1 component of inner activations."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ from farther.detectors.base import Detector
 from farther.detectors.networks.faster_rcnn import BOX_HEAD
 from farther.detectors.networks.replay import Dropout, Replay, RowOutputs
 from farther.detectors.networks.taps import find_module
-from farther.detectors.passes.base import KEPT, Pass, check_replay, network_of, register_pass
+from farther.detectors.passes.base import (
+    KEYS,
+    SHARED,
+    Pass,
+    check_replay,
+    network_of,
+    register_pass,
+)
 from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Regions
 
-#: The module whose output are the maps of the boxes of a Faster R-CNN, which its box head takes.
+#: Module of a Faster R-CNN whose outputs, the maps of the boxes, are the inputs of its box head.
 BOX_MAPS = "roi_heads.box_roi_pool"
 
 
 @register_pass("rankfeat")
 @dataclass(config=STRICT, kw_only=True)
 class RankFeat(Pass):
-    """The network's output when the maps of a block lack the part of their largest singular value, mean over blocks.
+    """The network's output without the rank-1 component of the maps of a block, mean over blocks.
 
     The method RankFeat is the energy of these logits: `{method: energy, pass: rankfeat}`. Maps are
-    those of whole images for a classifier; for Faster R-CNN each box's pooled map, of which only
-    the box head runs again. No paper defines the removal for objects.
+    those of images for a classifier; for Faster R-CNN the pooled map of each box, from which only
+    the box head is run again. No paper defines the removal for objects.
 
     Formula:
         z = (1/L) Σ_l z^(l), z^(l) the logits if each map X of block l, C channels × n cells,
-        becomes X − s₁ u₁ v₁ᵀ, s₁ the largest singular value of X, u₁ and v₁ its vectors; features
-        likewise
+        becomes X − s₁ u₁ v₁ᵀ, s₁ the largest singular value of X, u₁ and v₁ its vectors; the same
+        for features
 
     Args:
         layers: Names of the modules l, as PyTorch's `named_modules` gives them: each is one more
@@ -53,13 +60,18 @@ class RankFeat(Pass):
 
     @property
     def forward_passes(self) -> int:
-        """See `Pass.forward_passes`; two by default, of which Faster R-CNN makes one."""
-        return 2 if self.layers is None else len(self.layers)
+        """See `Pass.forward_passes`; 2 by default, although Faster R-CNN needs one only."""
+        if self.layers is None:
+            return 2
+        return len(self.layers)
 
     def _layers(self, network: nn.Module) -> tuple[str, ...]:
+        """Names of the modules whose maps are changed."""
         if self.layers is not None:
             return self.layers
-        return (BOX_MAPS,) if BOX_MAPS in dict(network.named_modules()) else last_blocks(network)
+        if BOX_MAPS in dict(network.named_modules()):
+            return (BOX_MAPS,)
+        return last_blocks(network)
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
@@ -70,39 +82,45 @@ class RankFeat(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        replay, network = detector.replay(prepared), network_of(detector)
-        found = replay.regions(image_ids)
-        answers = [
-            again_without(replay, network, layer, image_ids) for layer in self._layers(network)
+        replay = detector.replay(prepared)
+        network = network_of(detector)
+        regions = replay.regions(image_ids)
+        outputs = [
+            forward_without_rank_one(replay, network, layer, image_ids)
+            for layer in self._layers(network)
         ]
-        columns = {"logits": to_numpy(torch.stack([answer.logits for answer in answers]).mean(0))}
-        features = [answer.features for answer in answers if answer.features is not None]
-        if features and found.features is not None:
-            columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(
-                found.features.dtype
-            )
-        kept = {name: found.frame[name] for name in KEPT}
-        return Regions(header=self.header(detector), **kept, **columns)
+
+        mean_logits = torch.stack([output.logits for output in outputs]).mean(0)
+        columns = {"logits": to_numpy(mean_logits)}
+        features = [output.features for output in outputs if output.features is not None]
+        if features and regions.features is not None:
+            mean_features = to_numpy(torch.stack(features).mean(0))
+            columns["features"] = mean_features.astype(regions.features.dtype)
+        shared = {name: regions.frame[name] for name in (*KEYS, *SHARED)}
+        return Regions(header=self.header(detector), **shared, **columns)
 
 
 def last_blocks(network: nn.Module) -> tuple[str, str]:
-    """Names of the last two blocks of a network, the last one first: `layer4` and `layer3` of a ResNet.
+    """Names of the last two blocks of a network, in reverse order.
 
-    A block is a module of several modules, beside others and without the network's last linear
-    layer or one of as many outputs, as auxiliary heads have.
+    In a ResNet these are `layer4` and `layer3`. A block is a module with children and siblings that
+    has no linear layer of as many outputs as the network's last one, as classifier and auxiliary
+    heads have.
 
     Raises:
         ParameterError: there are no two blocks.
     """
-    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    heads = [module for module in linear if module.out_features == linear[-1].out_features]
-    prefix, inside = "", network
+    linear_layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    class_count = linear_layers[-1].out_features
+    heads = [layer for layer in linear_layers if layer.out_features == class_count]
+    prefix = ""
+    parent = network
     while True:
-        blocks = [
-            name
-            for name, module in inside.named_children()
-            if len(list(module.children())) and not any(one in heads for one in module.modules())
-        ]
+        blocks = []
+        for name, module in parent.named_children():
+            has_children = any(True for _ in module.children())
+            if has_children and not any(part in heads for part in module.modules()):
+                blocks.append(name)
         if len(blocks) > 1:
             return f"{prefix}{blocks[-1]}", f"{prefix}{blocks[-2]}"
         if not blocks:
@@ -110,51 +128,68 @@ def last_blocks(network: nn.Module) -> tuple[str, str]:
             raise ParameterError(
                 f"parameter 'layers': {problem}; name modules, as `named_modules` gives them"
             )
-        prefix, inside = f"{prefix}{blocks[0]}.", inside.get_submodule(blocks[0])
+        prefix = f"{prefix}{blocks[0]}."
+        parent = parent.get_submodule(blocks[0])
 
 
-def again_without(
+def forward_without_rank_one(
     replay: Replay, network: nn.Module, layer: str, image_ids: Sequence[str]
 ) -> RowOutputs:
-    """The output for a batch's rows when the maps that a module gives lack their rank-1 part.
+    """The output for a batch's rows when the maps of a module lack their rank-1 component.
 
     Raises:
         ParameterError: the network has no such module, or its output is not a map per image or per
             box.
     """
     module = find_module(network, layer, "layers")
-    if layer == BOX_MAPS:  # only the box head runs again: dropout with rate 0 in it changes nothing
-        with _changed(network.get_submodule(BOX_HEAD[0]), layer, given=True):
-            return replay.again(dropout=Dropout(0.0, 0, 0, image_ids, (BOX_HEAD[0],)))
-    with _changed(module, layer):
+    if layer == BOX_MAPS:
+        # Only the box head is run again: dropout with rate 0 in it changes nothing.
+        box_head = BOX_HEAD[0]
+        with _input_without_rank_one(network.get_submodule(box_head), layer):
+            return replay.again(dropout=Dropout(0.0, 0, 0, image_ids, (box_head,)))
+    with _output_without_rank_one(module, layer):
         return replay.again(replay.images)
 
 
 @contextmanager
-def _changed(module: nn.Module, layer: str, *, given: bool = False) -> Iterator[None]:
-    """Removes the rank-1 part of a module's output, or of what is given to it, while a block runs."""
+def _input_without_rank_one(module: nn.Module, layer: str) -> Iterator[None]:
+    """Removes the rank-1 component of a module's input, the output of `layer`, in a block."""
 
-    def remove(found: Any) -> Tensor:
-        if not isinstance(found, Tensor) or found.ndim != 4:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            problem = f"the output of {layer!r} is {shape}, not (images, channels, rows, columns)"
-            raise ParameterError(f"parameter 'layers': {problem}; name another module")
-        return without_rank_one(found)
+    def change_input(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (without_rank_one(_checked_maps(inputs[0], layer)), *inputs[1:])
 
-    if given:
-        hook = module.register_forward_pre_hook(
-            lambda _module, inputs: (remove(inputs[0]), *inputs[1:])
-        )
-    else:
-        hook = module.register_forward_hook(lambda _module, _given, output: remove(output))
+    hook = module.register_forward_pre_hook(change_input)
     try:
         yield
     finally:
         hook.remove()
 
 
+@contextmanager
+def _output_without_rank_one(module: nn.Module, layer: str) -> Iterator[None]:
+    """Removes the rank-1 component of a module's output, in a block."""
+
+    def change_output(_module: nn.Module, _inputs: tuple[Any, ...], output: Any) -> Tensor:
+        return without_rank_one(_checked_maps(output, layer))
+
+    hook = module.register_forward_hook(change_output)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _checked_maps(maps: Any, layer: str) -> Tensor:
+    """The output of a layer, which must be maps of shape (N, C, h, w)."""
+    if isinstance(maps, Tensor) and maps.ndim == 4:
+        return maps
+    shape = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
+    problem = f"the output of {layer!r} is {shape}, not (images, channels, rows, columns)"
+    raise ParameterError(f"parameter 'layers': {problem}; name another module")
+
+
 def without_rank_one(maps: Tensor) -> Tensor:
-    """Maps minus the part of their largest singular value: X − s₁ u₁ v₁ᵀ for each map X of shape (C, h · w).
+    """Maps without their rank-1 component: X − s₁ u₁ v₁ᵀ for each map X of shape (C, h · w).
 
     v₁ is the first eigenvector of Xᵀ X, or u₁ that of X Xᵀ, whichever is the smaller matrix;
     computed in float64.
@@ -165,10 +200,15 @@ def without_rank_one(maps: Tensor) -> Tensor:
     Returns:
         Shape (N, C, h, w), of the same type.
     """
-    on_cpu = maps.device.type == "mps"  # which has no float64
-    flat = (maps.cpu() if on_cpu else maps).flatten(2).double()
-    rows = flat if flat.shape[1] > flat.shape[2] else flat.transpose(1, 2)
-    first = torch.linalg.eigh(rows.transpose(1, 2) @ rows).eigenvectors[:, :, -1:]
-    rest = rows - (rows @ first) @ first.transpose(1, 2)
-    rest = rest if flat.shape[1] > flat.shape[2] else rest.transpose(1, 2)
-    return rest.reshape(maps.shape).to(maps.device, maps.dtype)
+    # MPS has no float64.
+    matrices = maps.cpu() if maps.device.type == "mps" else maps
+    matrices = matrices.flatten(2).double()
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    if not is_tall:
+        matrices = matrices.transpose(1, 2)
+    squares = matrices.transpose(1, 2) @ matrices
+    first_vector = torch.linalg.eigh(squares).eigenvectors[:, :, -1:]
+    remainder = matrices - (matrices @ first_vector) @ first_vector.transpose(1, 2)
+    if not is_tall:
+        remainder = remainder.transpose(1, 2)
+    return remainder.reshape(maps.shape).to(maps.device, maps.dtype)

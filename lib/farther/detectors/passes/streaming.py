@@ -1,4 +1,4 @@
-"""Passes streamed over the images of a run's splits, into folders of regions aligned with the run's own."""
+"""Runs passes over the images of a run's splits, into regions folders aligned with the run's."""
 
 from __future__ import annotations
 
@@ -8,66 +8,67 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported
-from farther.detectors.inference import Detection, InferenceParams
+from farther.detectors.inference import DetectorModel, InferenceParams
 from farther.detectors.known_classes import Names, renamed
-from farther.detectors.passes.base import SHARED, Pass
+from farther.detectors.passes.base import KEYS, SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
 from farther.detectors.splits import read_splits, rename_classes
 from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
-from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
+from farther.tables import Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.parquet import read_parquet
 from farther.tables.writing import disk_errors
 from farther.terminal import say
 
-#: Largest difference, in pixels and in score, of what is detected again: other machines round in
-#: another way.
+#: Largest difference from the stored regions, in pixels and in score: other machines round
+#: differently.
 TOLERANCE = {"box": 0.5, "score": 1e-3}
 
 
 @dataclass(frozen=True)
-class PassModel(Detection):
-    """A pass as a model of the engine.
+class PassModel(DetectorModel):
+    """A pass as a model of the engine that streams images.
 
     Args:
-        again: The pass.
+        extra_pass: The pass.
         regions: The run's own regions in the split.
         shard_images: Images per shard of both.
     """
 
-    again: Pass
+    extra_pass: Pass
     regions: RegionsFolder
     shard_images: int
 
     @property
     def needs_gradients(self) -> bool:  # type: ignore[override]
         """See `Model`."""
-        return self.again.needs_gradients
+        return self.extra_pass.needs_gradients
 
     @property
     def modules(self) -> tuple[str, ...]:  # type: ignore[override]
         """The modules of the adapter and of the pass."""
-        return (*super().modules, type(self.again).__module__)
+        return (*super().modules, type(self.extra_pass).__module__)
 
     def identity(self) -> dict[str, Any]:
         """See `Model.identity`."""
         return {
             **super().identity(),
-            "pass": self.again.identity(),
+            "pass": self.extra_pass.identity(),
             "regions": self.regions.rows_digest(),
         }
 
     def prepare(self, image: np.ndarray, image_id: str) -> Any:
         """See `Model.prepare`."""
-        return self.again.prepare(self.detector, image)
+        return self.extra_pass.prepare(self.detector, image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Model.forward`."""
-        return self.again.forward(self.detector, prepared, image_ids)
+        return self.extra_pass.forward(self.detector, prepared, image_ids)
 
     def finish(self, table: Table, rows: np.ndarray) -> Table:
         """The rows of a shard with the shared columns of the run's own regions.
@@ -77,18 +78,26 @@ class PassModel(Detection):
         """
         numbered = super().finish(table, rows)
         shard = self.regions.shards[int(rows[0]) // self.shard_images]
-        found = read_parquet(shard, columns=["image_id", "region_id", *SHARED])
-        keys = ["image_id", "region_id"]
-        same = found.select(keys).equals(numbered.frame.select(keys)) and all(
-            np.allclose(
-                found[name].to_numpy(), numbered.frame[name].to_numpy(), rtol=0, atol=tolerance
+        stored = read_parquet(shard, columns=[*KEYS, *SHARED])
+        if not _are_same_objects(stored, numbered.frame):
+            raise DataError(
+                "the detector finds other objects than are stored: was the folder made on another "
+                "machine? Delete it and rerun `infer`",
+                file=self.regions.path,
             )
-            for name, tolerance in TOLERANCE.items()
-        )
-        if not same:
-            problem = "the detector finds other objects than are stored: was the folder made on another machine?"
-            raise DataError(f"{problem} Delete it and rerun `infer`", file=self.regions.path)
-        return numbered.with_columns(**{name: found[name] for name in SHARED})
+        return numbered.with_columns(**{name: stored[name] for name in SHARED})
+
+
+def _are_same_objects(stored: pl.DataFrame, detected: pl.DataFrame) -> bool:
+    """True if two frames have the same keys, and boxes and scores that agree to `TOLERANCE`."""
+    if not stored.select(KEYS).equals(detected.select(KEYS)):
+        return False
+    for name, tolerance in TOLERANCE.items():
+        stored_values = stored[name].to_numpy()
+        detected_values = detected[name].to_numpy()
+        if not np.allclose(stored_values, detected_values, rtol=0, atol=tolerance):
+            return False
+    return True
 
 
 def infer_passes(
@@ -105,17 +114,20 @@ def infer_passes(
     progress: bool = True,
     log: Callable[[str], None] = say,
 ) -> None:
-    """Runs the passes of a run over those splits whose cache key changed; folders of other passes are deleted.
+    """Runs the passes of a run over those splits whose cache key changed.
+
+    Folders of other passes are deleted.
 
     Args:
-        detector: The run's detector, or reader of detections.
-        passes: {name: pass}.
+        detector: The run's detector, or reader of imported detections.
+        passes: The passes, by name.
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
         roots: Folder of each dataset that the tables name.
-        regions: The run's own regions, as `farther.detectors.inference.infer_splits` makes them.
+        regions: The run's own regions, written by `farther.detectors.inference.infer_splits`.
         out: Folder of the results: `<name>/<split>` is a regions folder.
         work: Folder for unfinished work.
-        params: How to stream the images: the parameters that the run's own regions were made with.
+        params: How to stream the images: the parameters that the run's own regions were written
+            with.
         classes: See `farther.detectors.known_classes.renamed`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per pass and split.
@@ -126,63 +138,65 @@ def infer_passes(
         DataError: see `farther.images.stream.stream`; or other objects are detected than are
             stored.
     """
-    params, regions = params or InferenceParams(), Path(regions)
-    tables = read_splits(splits) if passes else {}
-    models: dict[str, PassModel | CropModel] = {}
-    for name, again in passes.items():
-        folders = {
-            split: RegionsFolder(regions / split) for split in tables if split not in again.skip
-        }
-        if isinstance(again, Crops):
-            named = again.header_of(renamed(detector.header(), classes))
-            for split, folder in folders.items():
-                models[f"{name}/{split}"] = CropModel(
-                    again, named, folder, tables[split], params.shard_images
-                )
-        else:
-            network = able(name, again, detector)
-            again.learn(regions)
-            header = again.header(network)
-            for split, folder in folders.items():
-                models[f"{name}/{split}"] = PassModel(
-                    network, header, again, folder, params.shard_images
-                )
-    keys = {
-        item: cache_key(model, tables[item.partition("/")[2]], params)
-        for item, model in models.items()
-    }
+    params = params or InferenceParams()
+    regions = Path(regions)
+    images_by_split = read_splits(splits) if passes else {}
 
-    def make(item: str, to: Path) -> str:
-        models[item].load()
-        writer = RegionsWriter(to, models[item].header, Path(work) / item, keys[item])
-        stream(
-            models[item], tables[item.partition("/")[2]], roots, writer, params, progress=progress
-        )
-        return f"{RegionsFolder(to).info['regions']} regions"
+    models: dict[str, PassModel | CropModel] = {}
+    images_by_item: dict[str, Images] = {}
+    for name, extra_pass in passes.items():
+        items = {}
+        for split, images in images_by_split.items():
+            if split not in extra_pass.skip:
+                items[f"{name}/{split}"] = RegionsFolder(regions / split)
+                images_by_item[f"{name}/{split}"] = images
+        if isinstance(extra_pass, Crops):
+            header = extra_pass.header_of(renamed(detector.header(), classes))
+            for item, folder in items.items():
+                images = images_by_item[item]
+                models[item] = CropModel(extra_pass, header, folder, images, params.shard_images)
+        else:
+            network = check_detector(name, extra_pass, detector)
+            extra_pass.learn(regions)
+            header = extra_pass.header(network)
+            for item, folder in items.items():
+                models[item] = PassModel(network, header, extra_pass, folder, params.shard_images)
+
+    keys = {}
+    for item, model in models.items():
+        keys[item] = cache_key(model, images_by_item[item], params)
+
+    def write(item: str, folder: Path) -> str:
+        model = models[item]
+        model.load()
+        writer = RegionsWriter(folder, model.header, Path(work) / item, keys[item])
+        stream(model, images_by_item[item], roots, writer, params, progress=progress)
+        return f"{RegionsFolder(folder).info['regions']} regions"
 
     with disk_errors(out):
         Path(out).mkdir(parents=True, exist_ok=True)
-    kept = Keyed(out)
-    kept.update(keys, make, log)
+    keyed = Keyed(out)
+    keyed.update(keys, write, log)
     for item, model in models.items():
-        if isinstance(model, PassModel):  # crops are named by the classes as they are called here
-            rename_classes(kept, [item], renamed(model.header, classes))
+        # The classes of crops have the benchmark's names already.
+        if isinstance(model, PassModel):
+            rename_classes(keyed, [item], renamed(model.header, classes))
 
 
-def able(name: str, again: Pass, detector: Detector | Imported) -> Detector:
-    """The detector of a pass that runs its network, if it can do the pass.
+def check_detector(name: str, extra_pass: Pass, detector: Detector | Imported) -> Detector:
+    """The detector, if its network supports a pass.
 
     Args:
-        name: Of the pass, for messages.
-        again: The pass.
-        detector: The run's detector, or reader of detections.
+        name: Name of the pass, for messages.
+        extra_pass: The pass.
+        detector: The run's detector, or reader of imported detections.
 
     Raises:
-        ParameterError: it cannot; says why.
+        ParameterError: the network does not support the pass, or there is none; says why.
     """
     if isinstance(detector, Imported):
         raise ParameterError(
             f"passes: {name!r} needs a network, but {detector.name} imports detections"
         )
-    again.check(detector)
+    extra_pass.check(detector)
     return detector

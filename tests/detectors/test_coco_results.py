@@ -1,75 +1,20 @@
-"""Detections made elsewhere: what comes in, what is refused, and where it ends up."""
-
-import json
+"""COCO results of another program: imported, refused, and assigned to images of splits."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
+from tests.detectors.imported_world import World, detection
 
-from farther import detectors
-from farther.detectors.imported import BenchmarkImage, import_splits
+from farther.detectors.imported import BenchmarkImage
 from farther.detectors.imported.base import check_last_layer
 from farther.errors import DataError, ParameterError
-from farther.tables import Header, Images, Regions
+from farther.tables import Header, Regions
 
 CLASSES = ("background", "dog", "cat")
 
 
 def softmax(logits):
     return (np.exp(logits) / np.exp(logits).sum()).tolist()
-
-
-def detection(image_id, category_id=1, bbox=(1, 2, 3, 4), score=0.5, **optional):
-    return {
-        "image_id": image_id,
-        "category_id": category_id,
-        "bbox": list(bbox),
-        "score": score,
-        **optional,
-    }
-
-
-class World:
-    """Two splits of two datasets: `test` with voc images, `far` with coco images."""
-
-    def __init__(self, root):
-        self.root = root
-        self.lines = []
-        self.add_split("test", "voc", ["2007_1", "2007_2"], "JPEGImages/{}.jpg")
-        self.add_split("far", "coco", ["000000000007", "000000000009"], "val2017/{}.jpg")
-
-    def add_split(self, split, dataset, image_ids, file):
-        size = [10] * len(image_ids)
-        images = Images(
-            image_id=image_ids,
-            dataset=[dataset] * len(image_ids),
-            file=[file.format(i) for i in image_ids],
-            width=size,
-            height=size,
-            digest=[f"{dataset}/{image_id}" for image_id in image_ids],
-        )
-        images.write(self.root / "splits" / split / "images.parquet")
-
-    def write(self, name, content):
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return path
-
-    def run(self, adapter="coco_results", names=None, left_out=(), **params):
-        self.lines = []
-        made = detectors.create(adapter, **params)
-        out, work = self.root / "regions", self.root / "work"
-        options = {"classes": names, "left_out": left_out, "log": self.lines.append}
-        import_splits(made, self.root / "splits", out, work, shard_images=1, **options)
-        assert not work.exists()
-        return {split: Regions.read(out / split) for split in ("test", "far")}
-
-    def results(self, detections, **params):
-        params = {"classes": ["dog", "cat"], "categories": {1: "dog", 2: "cat"}, **params}
-        return self.run(weights=self.write("results.json", detections), **params)
 
 
 @pytest.fixture
@@ -82,8 +27,11 @@ BOTH = [detection("2007_1"), detection(7)]
 
 def test_other_names_of_the_classes_import_nothing_again(world):
     assert world.results(BOTH)["test"].classes == ("dog", "cat")
-    found = world.results(BOTH, names={"dog": "hound"})
-    assert (found["test"].classes, found["far"].classes) == (("hound", "cat"), ("hound", "cat"))
+    imported = world.results(BOTH, names={"dog": "hound"})
+    assert (imported["test"].classes, imported["far"].classes) == (
+        ("hound", "cat"),
+        ("hound", "cat"),
+    )
     assert world.lines == ["far: unchanged", "test: unchanged"]
     assert world.results(BOTH)["test"].classes == ("dog", "cat")
 
@@ -92,30 +40,30 @@ def test_other_names_of_the_classes_import_nothing_again(world):
 
 
 def test_detections_go_to_the_split_that_shows_their_image_with_edges_and_class_indices(world):
-    found = world.results(
+    imported = world.results(
         [
             detection("2007_2", 2, (1, 2, 3, 4), 0.25),
             detection(9, 1, (0.5, 0, 2, 1), 0.75),
             detection("2007_1"),
         ]
     )
-    assert found["test"].image_id.tolist() == ["2007_1", "2007_2"]
-    assert found["test"].region_id.tolist() == [0, 65_536]
-    assert found["test"].box[1].tolist() == [1, 2, 4, 6]
-    assert found["test"].label.tolist() == [0, 1]
-    assert found["far"].image_id.tolist() == ["000000000009"]
-    assert found["far"].region_id.tolist() == [65_536]
-    assert found["far"].box.tolist() == [[0.5, 0, 2.5, 1]]
-    assert found["far"].score.tolist() == [0.75]
+    assert imported["test"].image_id.tolist() == ["2007_1", "2007_2"]
+    assert imported["test"].region_id.tolist() == [0, 65_536]
+    assert imported["test"].box[1].tolist() == [1, 2, 4, 6]
+    assert imported["test"].label.tolist() == [0, 1]
+    assert imported["far"].image_id.tolist() == ["000000000009"]
+    assert imported["far"].region_id.tolist() == [65_536]
+    assert imported["far"].box.tolist() == [[0.5, 0, 2.5, 1]]
+    assert imported["far"].score.tolist() == [0.75]
 
 
 def test_detections_of_one_image_keep_the_order_of_the_file(world):
     scores = [0.1, 0.9, 0.4]
-    found = world.results(
+    imported = world.results(
         [d for s in scores for d in (detection("2007_1", score=s), detection(7, score=s))]
     )
-    np.testing.assert_allclose(found["test"].score, scores)
-    assert found["test"].region_id.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(imported["test"].score, scores)
+    assert imported["test"].region_id.tolist() == [0, 1, 2]
 
 
 def test_optional_values_arrive_in_their_columns(world):
@@ -127,14 +75,14 @@ def test_optional_values_arrive_in_their_columns(world):
         "box_variance": [1, 4, 9, 2],
         "uncertainty": 0.25,
     }
-    found = world.results(
+    imported = world.results(
         [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)],
         classes=CLASSES,
         background_index=0,
     )
     for column, value in values.items():
-        np.testing.assert_array_equal(getattr(found["far"], column), [value])
-    assert found["far"].label.tolist() == [1]
+        np.testing.assert_array_equal(getattr(imported["far"], column), [value])
+    assert imported["far"].label.tolist() == [1]
     assert (
         "read 2 detections, each with logits, features, latent, box_variance, uncertainty"
         in world.lines
@@ -142,9 +90,9 @@ def test_optional_values_arrive_in_their_columns(world):
 
 
 def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(world):
-    found = world.results(BOTH)
-    assert not found["test"].has("logits")
-    assert found["test"].classes == ("dog", "cat")
+    imported = world.results(BOTH)
+    assert not imported["test"].has("logits")
+    assert imported["test"].classes == ("dog", "cat")
 
 
 def test_images_without_detections_and_detections_of_other_images_are_counted(world):
@@ -158,7 +106,8 @@ def test_images_without_detections_and_detections_of_other_images_are_counted(wo
     [
         (
             (100, 200, 300, 400),
-            r"1 of 1 boxes lie outside .* as \[100\.0, 200\.0, 400\.0, 600\.0\].* of '2007_1' \(10 x 10",
+            r"1 of 1 boxes lie outside .* as \[100\.0, 200\.0, 400\.0, 600\.0\].* of '2007_1' "
+            r"\(10 x 10",
         ),
         (
             (0.1, 0.2, 0.3, 0.4),
@@ -201,13 +150,13 @@ def test_annotations_say_which_file_a_number_stands_for(world):
     file = world.write(
         "instances.json", {"images": images, "annotations": [{}] * 3, "categories": categories}
     )
-    found = world.run(
+    imported = world.run(
         weights=world.write("r.json", [detection(2, 4), detection(1, 3), detection(1, 4)]),
         annotations=file,
     )
-    assert found["far"].image_id.tolist() == ["000000000009"]
-    assert found["test"].image_id.tolist() == ["2007_1", "2007_1"]
-    assert [found["test"].classes[k] for k in found["test"].label] == ["dog", "cat"]
+    assert imported["far"].image_id.tolist() == ["000000000009"]
+    assert imported["test"].image_id.tolist() == ["2007_1", "2007_1"]
+    assert [imported["test"].classes[k] for k in imported["test"].label] == ["dog", "cat"]
 
 
 def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(world):
@@ -215,8 +164,8 @@ def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(wor
     file = world.write(
         "instances.json", {"images": images, "categories": [{"id": 1, "name": "dog"}]}
     )
-    found = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
-    assert (len(found["test"]), len(found["far"])) == (1, 0)
+    imported = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
+    assert (len(imported["test"]), len(imported["far"])) == (1, 0)
 
 
 def test_a_file_name_that_fits_two_images_is_refused(world):
@@ -235,18 +184,18 @@ def test_files_called_after_a_split_or_a_dataset_serve_only_that(world):
     world.add_split("other", "voc", ["000000000007"], "JPEGImages/{}.jpg")
     world.write("results/far.json", [detection(7, score=0.1)])
     world.write("results/voc.json", [detection(i, score=0.2) for i in (7, "2007_1")])
-    found = world.run(weights=world.root / "results", categories={1: "dog"})
-    np.testing.assert_allclose(found["far"].score, [0.1])
-    np.testing.assert_allclose(found["test"].score, [0.2])
+    imported = world.run(weights=world.root / "results", categories={1: "dog"})
+    np.testing.assert_allclose(imported["far"].score, [0.1])
+    np.testing.assert_allclose(imported["test"].score, [0.2])
     np.testing.assert_allclose(Regions.read(world.root / "regions" / "other").score, [0.2])
 
 
 SAME_IDS = {
     "numbers": (
         ["7", "8"],
-        r"'7' may be 'val2017/000000000007\.jpg' of dataset coco \(split far\) or 'own/7\.jpg' of dataset own "
-        r"\(split other\): give one file of detections per dataset, called coco\.json and own\.json, in one folder, or "
-        r"name the images by `file_name`",
+        r"'7' may be 'val2017/000000000007\.jpg' of dataset coco \(split far\) or 'own/7\.jpg' of "
+        r"dataset own \(split other\): give one file of detections per dataset, called coco\.json "
+        r"and own\.json, in one folder, or name the images by `file_name`",
     ),
     "texts": (
         ["2007_1", "8"],
@@ -301,8 +250,8 @@ def test_a_name_that_an_image_has_which_the_rules_left_out_is_refused_too(world)
         DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"
     ):
         world.results([*BOTH, detection("2007_1.jpg")], left_out=left_out)
-    found = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
-    assert len(found["test"]) == 2
+    imported = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
+    assert len(imported["test"]) == 2
     assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as '6')"
 
 
@@ -410,9 +359,15 @@ def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(
         "bias": np.zeros(2, np.float32),
     }
     regions = Regions(
-        image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.5], label=[0], logits=logits, features=[[1.0]],
         header=Header(classes=("dog", "cat"), activation="softmax", **layer),
-    )  # fmt: skip
+        image_id=["a"],
+        region_id=[0],
+        box=[[0, 0, 9, 9]],
+        score=[0.5],
+        label=[0],
+        logits=logits,
+        features=[[1.0]],
+    )
     if not is_refused:
         check_last_layer(regions)
         return
@@ -421,9 +376,9 @@ def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(
 
 
 def test_detections_below_the_threshold_are_left_out_and_the_header_says_so(world):
-    found = world.results([*BOTH, detection(7, score=0.1)], score_threshold=0.2)
-    assert len(found["far"]) == 1
-    assert found["far"].header.score_threshold == 0.2
+    imported = world.results([*BOTH, detection(7, score=0.1)], score_threshold=0.2)
+    assert len(imported["far"]) == 1
+    assert imported["far"].header.score_threshold == 0.2
 
 
 def test_unchanged_splits_are_left_alone_and_a_changed_file_is_read_again(world):
@@ -443,9 +398,9 @@ def test_numbers_without_names_ask_for_classes(world):
     ("image_id", "category_id"), [(7.0, 2.0), ("7", "2"), ("7.0", "2.0"), ("000000000007", 2)]
 )
 def test_numbers_of_images_and_classes_may_be_floats_or_texts(world, image_id, category_id):
-    found = world.results([detection("2007_1"), detection(image_id, category_id)])
-    assert found["far"].image_id.tolist() == ["000000000007"]
-    assert found["far"].label.tolist() == [1]
+    imported = world.results([detection("2007_1"), detection(image_id, category_id)])
+    assert imported["far"].image_id.tolist() == ["000000000007"]
+    assert imported["far"].label.tolist() == [1]
 
 
 @pytest.mark.parametrize("number", [1, 1.0, "1"])
@@ -456,155 +411,18 @@ def test_numbers_of_annotations_may_be_floats_or_texts_on_either_side(world, num
         "instances.json", {"images": images, "annotations": [], "categories": categories}
     )
     results = world.write("r.json", [detection(number, 2), detection(2, number)])
-    found = world.run(weights=results, annotations=file)
-    assert found["test"].classes == ("dog", "cat")
-    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
-
-
-# Parquet
-
-
-def table(image_ids, **columns):
-    n = len(image_ids)
-    return pa.table(
-        {
-            "image_id": image_ids,
-            "box": [[0.0, 1.0, 2.0, 3.0]] * n,
-            "score": [0.5] * n,
-            "label": [1] * n,
-            **{name: [value] * n for name, value in columns.items()},
-        }
-    )
-
-
-def test_parquet_of_lists_and_doubles_is_taken(world):
-    pq.write_table(
-        table(["2007_2", "000000000007"], uncertainty=2, latent=[1.0, 2.0]),
-        world.root / "d.parquet",
-    )
-    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
-    assert found["test"].box.tolist() == [[0, 1, 2, 3]]
-    assert found["test"].uncertainty.tolist() == [2]
-    assert found["far"].latent.tolist() == [[1, 2]]
-    assert found["far"].region_id.tolist() == [0]
-
-
-@pytest.mark.parametrize("ids", [pa.array([2, 7]), pa.array([2.0, 7.0])])
-def test_parquet_may_have_numbers_of_images_and_floats_as_labels(world, ids):
-    world.add_split("test", "own", ["2"], "JPEGImages/{}.jpg")
-    rows = table(ids).set_column(3, "label", pa.array([1.0, 0.0]))
-    pq.write_table(rows, world.root / "d.parquet")
-    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
-    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
-
-
-def test_parquet_in_parts_may_have_its_header_beside_it(world):
-    folder = world.root / "parts"
-    folder.mkdir()
-    (folder / "regions.json").write_text(
-        '{"classes": ["dog", "cat"], "activation": "sigmoid", "score_threshold": 0.3}'
-    )
-    for name in ("2007_1", "000000000007"):
-        pq.write_table(table([name]), folder / f"{name}.parquet")
-    found = world.run("parquet", weights=folder)
-    assert (found["far"].activation, found["far"].header.score_threshold) == ("sigmoid", 0.3)
-    with pytest.raises(
-        ParameterError, match=r"'activation' is 'softmax', but regions\.json says 'sigmoid'"
-    ):
-        world.run("parquet", weights=folder, activation="softmax")
-
-
-def test_parquet_of_whole_images_says_so(world):
-    pq.write_table(table(["2007_1", "000000000007"]), world.root / "d.parquet")
-    found = world.run(
-        "parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True
-    )
-    assert all(folder.header.whole_images for folder in found.values())
-    pq.write_table(table(["2007_1", "2007_1"]), world.root / "d.parquet")
-    with pytest.raises(DataError, match="a second region of image '2007_1'"):
-        world.run(
-            "parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True
-        )
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"label": 2}, r"d\.parquet: row 0: field 'label': 2 is not the index of a known class"),
-        ({"score": 1.5}, r"d\.parquet: row 0: field 'score': expected 0 to 1"),
-        (
-            {"box": [0.0, 1.0, -2.0, 3.0]},
-            r"d\.parquet: row 0: field 'box': xmax -2 is below xmin 0",
-        ),
-        ({"logits": [1.0]}, r"d\.parquet: row 0: field 'logits': 1 logits, but 2 classes"),
-    ],
-)
-def test_wrong_parquet_is_named_by_file_row_and_field(world, columns, message):
-    pq.write_table(table(["2007_1", "000000000007"], **columns), world.root / "d.parquet")
-    with pytest.raises(DataError, match=message):
-        world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
-
-
-def test_a_row_of_a_later_part_is_counted_from_that_part(world):
-    folder = world.root / "parts"
-    folder.mkdir()
-    pq.write_table(table(["2007_1"] * 3), folder / "a.parquet")
-    pq.write_table(
-        pa.concat_tables([table(["2007_1"]), table(["2007_1"], score=7.0)]), folder / "b.parquet"
-    )
-    with pytest.raises(DataError, match=r"b\.parquet: row 1: field 'score'"):
-        world.run("parquet", weights=folder, classes=["dog", "cat"])
-
-
-def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
-    rng = np.random.default_rng(0)
-    weight, bias = rng.normal(size=(3, 2)).astype(np.float32), np.zeros(3, np.float32)
-    header = Header(
-        classes=CLASSES, background_index=0, score_threshold=0.05, weight=weight, bias=bias
-    )
-    written = {}
-    for split, names in {"test": ["2007_1", "2007_2", "2007_2"], "far": ["000000000009"]}.items():
-        features = rng.normal(size=(len(names), 2)).astype(np.float16)
-        logits = features.astype(np.float32) @ weight.T
-        label = logits[:, 1:].argmax(axis=1) + 1
-        score = np.array([softmax(row)[k] for row, k in zip(logits, label, strict=True)])
-        number = {"2007_1": 0, "2007_2": 65_536, "000000000009": 65_536}
-        region_id = [number[name] + rank for name, rank in zip(names, (0, 0, 1), strict=False)]
-        box = 10 * np.sort(rng.uniform(size=(len(names), 2, 2)), axis=1).reshape(-1, 4)
-        written[split] = Regions(
-            header=header,
-            image_id=names,
-            region_id=region_id,
-            box=box,
-            score=score,
-            label=label,
-            logits=logits,
-            features=features,
-        )
-        written[split].write(world.root / "elsewhere" / split)
-    found = world.run("parquet", weights=world.root / "elsewhere")
-    for split, regions in written.items():
-        for column, values in regions.columns().items():
-            np.testing.assert_array_equal(getattr(found[split], column), values)
-        assert found[split].features.dtype == np.float16
-        np.testing.assert_array_equal(found[split].weight, weight)
-        assert found[split].background_index == 0
-
-
-def test_folders_that_describe_other_detectors_do_not_mix(world):
-    for split, classes in {"test": ("dog", "cat"), "far": ("dog", "cow")}.items():
-        Regions.empty(Header(classes=classes)).write(world.root / "elsewhere" / split)
-    with pytest.raises(DataError, match=r"contradicts .*regions\.json"):
-        world.run("parquet", weights=world.root / "elsewhere")
+    imported = world.run(weights=results, annotations=file)
+    assert imported["test"].classes == ("dog", "cat")
+    assert (imported["test"].label.tolist(), imported["far"].label.tolist()) == ([1], [0])
 
 
 def test_file_names_name_the_images_as_in_the_predictions_of_ultralytics(world):
     named = [
         detection(i, file_name=name) for i, name in ((1, "2007_1.jpg"), (7, "000000000007.jpg"))
     ]
-    found = world.results(named)
-    assert found["test"].image_id.tolist() == ["2007_1"]
-    assert found["far"].image_id.tolist() == ["000000000007"]
+    imported = world.results(named)
+    assert imported["test"].image_id.tolist() == ["2007_1"]
+    assert imported["far"].image_id.tolist() == ["000000000007"]
 
 
 def test_the_field_that_names_the_images_can_be_chosen(world):

@@ -1,11 +1,13 @@
-"""Files of detections as each library writes them give the tables of the same detections as COCO results."""
+"""Files of detections of each library give the same table as the detections as COCO results."""
 
 import json
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import supervision as sv
+from scipy.special import softmax
 
 from farther import detectors
 from farther.detectors.imported import Scopes, check_import, import_splits
@@ -16,27 +18,48 @@ CLASSES = ("cat", "dog")
 FILES = ["street/001.jpg", "street/002.jpg", "park/003.png"]
 WIDTH, HEIGHT = 200, 100
 LOGITS = [[2.0, 1.0], [0.0, 3.0], [1.0, 1.5]]
-#: File, class, score, and box (xmin, ymin, width, height) of each detection.
-FOUND = [
-    {"file": FILES[0], "class": 0, "score": 0.75, "box": (10, 20, 40, 50)},
-    {"file": FILES[0], "class": 1, "score": 0.5, "box": (0, 0, 200, 100)},
-    {"file": FILES[2], "class": 1, "score": 0.25, "box": (30, 40, 25, 10)},
+
+
+@dataclass(frozen=True)
+class Detection:
+    """A detection: file, number of its class, score, and box (xmin, ymin, width, height)."""
+
+    file: str
+    label: int
+    score: float
+    box: tuple[int, int, int, int]
+
+    @property
+    def class_name(self):
+        return CLASSES[self.label]
+
+    @property
+    def corners(self):
+        x, y, width, height = self.box
+        return [x, y, x + width, y + height]
+
+    @property
+    def fractions(self):
+        """The box as fractions of the image's sides."""
+        x, y, width, height = self.box
+        return [x / WIDTH, y / HEIGHT, width / WIDTH, height / HEIGHT]
+
+    @property
+    def centre(self):
+        """Centre and size as fractions, as in YOLO's files."""
+        x, y, width, height = self.fractions
+        return [x + width / 2, y + height / 2, width, height]
+
+
+DETECTIONS = [
+    Detection(FILES[0], 0, 0.75, (10, 20, 40, 50)),
+    Detection(FILES[0], 1, 0.5, (0, 0, 200, 100)),
+    Detection(FILES[2], 1, 0.25, (30, 40, 25, 10)),
 ]
 
 
-def corners(one):
-    x, y, w, h = one["box"]
-    return [x, y, x + w, y + h]
-
-
-def centre(one):
-    """Centre and size as fractions, as YOLO has them."""
-    x, y, w, h = one["box"]
-    return [(x + w / 2) / WIDTH, (y + h / 2) / HEIGHT, w / WIDTH, h / HEIGHT]
-
-
-def of_image(file):
-    return [one for one in FOUND if one["file"] == file]
+def in_file(file):
+    return [detection for detection in DETECTIONS if detection.file == file]
 
 
 def stem(file):
@@ -45,69 +68,77 @@ def stem(file):
 
 def coco(root):
     """https://cocodataset.org/#format-results"""
-    records = [
-        {
-            "image_id": one["file"],
-            "category_id": CLASSES[one["class"]],
-            "bbox": one["box"],
-            "score": one["score"],
+    records = []
+    for detection in DETECTIONS:
+        record = {
+            "image_id": detection.file,
+            "category_id": detection.class_name,
+            "bbox": detection.box,
+            "score": detection.score,
         }
-        for one in FOUND
-    ]
+        records.append(record)
     (root / "found.json").write_text(json.dumps(records))
     return root / "found.json"
 
 
-def sink(made, root):
-    with made as open_sink:
+def write_sink(sink, path):
+    with sink as open_sink:
         for file in FILES:
-            found = of_image(file)
-            detections = sv.Detections(
-                xyxy=np.array([corners(one) for one in found], float).reshape(-1, 4),
-                class_id=np.array([one["class"] for one in found], int),
-                confidence=np.array([one["score"] for one in found], float),
-                data={"class_name": np.array([CLASSES[one["class"]] for one in found], str)},
+            detections = in_file(file)
+            boxes = [detection.corners for detection in detections]
+            class_names = [detection.class_name for detection in detections]
+            table = sv.Detections(
+                xyxy=np.array(boxes, float).reshape(-1, 4),
+                class_id=np.array([detection.label for detection in detections], int),
+                confidence=np.array([detection.score for detection in detections], float),
+                data={"class_name": np.array(class_names, str)},
             )
-            open_sink.append(detections, custom_data={"file_name": f"/data/{file}"})
-    return root
+            open_sink.append(table, custom_data={"file_name": f"/data/{file}"})
+    return path
 
 
 def supervision_csv(root):
-    return sink(sv.CSVSink(str(root / "found.csv")), root / "found.csv")
+    return write_sink(sv.CSVSink(str(root / "found.csv")), root / "found.csv")
 
 
 def supervision_json(root):
-    return sink(sv.JSONSink(str(root / "sink.json")), root / "sink.json")
+    return write_sink(sv.JSONSink(str(root / "sink.json")), root / "sink.json")
 
 
 def semicolons(root):
     lines = ["Path;Left;Top;Width;Height;Label;Conf"]
-    for one in FOUND:
-        numbers = [str(float(value)).replace(".", ",") for value in (*one["box"], one["score"])]
-        lines.append(";".join([one["file"], *numbers[:4], CLASSES[one["class"]], numbers[4]]))
+    for detection in DETECTIONS:
+        box = [decimal_comma(value) for value in detection.box]
+        score = decimal_comma(detection.score)
+        lines.append(";".join([detection.file, *box, detection.class_name, score]))
     (root / "found.csv").write_text("\r\n".join(lines), encoding="utf-8-sig")
     return root / "found.csv"
 
 
+def decimal_comma(value):
+    return str(float(value)).replace(".", ",")
+
+
 def tabs_without_names(root):
-    rows = [
-        "\t".join(map(str, [stem(one["file"]), *corners(one), one["class"], one["score"]]))
-        for one in FOUND
-    ]
-    (root / "found.tsv").write_text("\n".join(rows))
+    lines = []
+    for detection in DETECTIONS:
+        cells = [stem(detection.file), *detection.corners, detection.label, detection.score]
+        lines.append("\t".join(map(str, cells)))
+    (root / "found.tsv").write_text("\n".join(lines))
     return root / "found.tsv"
 
 
 def ultralytics_text(root):
     """https://docs.ultralytics.com/reference/engine/results/#ultralytics.engine.results.Results.save_txt"""
-    (root / "predict/labels").mkdir(parents=True)
+    labels = root / "predict/labels"
+    labels.mkdir(parents=True)
     for file in (FILES[0], FILES[2]):  # images without a detection have no file
-        lines = [
-            " ".join(f"{v:g}" for v in (one["class"], *centre(one), one["score"]))
-            for one in of_image(file)
-        ]
-        (root / "predict/labels" / f"{stem(file)}.txt").write_text("\n".join(lines) + "\n")
-    (root / "predict/labels/classes.txt").write_text("cat\ndog\n")
+        lines = []
+        for detection in in_file(file):
+            numbers = [detection.label, *detection.centre, detection.score]
+            lines.append(" ".join(f"{number:g}" for number in numbers))
+        (labels / f"{stem(file)}.txt").write_text("\n".join(lines) + "\n")
+    (labels / "classes.txt").write_text("cat\ndog\n")
     return root / "predict"
 
 
@@ -115,47 +146,41 @@ def ultralytics_json(root):
     """https://docs.ultralytics.com/reference/engine/results/#ultralytics.engine.results.Results.to_json"""
     (root / "json").mkdir()
     for file in FILES:
-        records = [
-            {
-                "name": CLASSES[one["class"]],
-                "class": one["class"],
-                "confidence": one["score"],
-                "box": dict(zip(("x1", "y1", "x2", "y2"), corners(one), strict=True)),
+        records = []
+        for detection in in_file(file):
+            x1, y1, x2, y2 = detection.corners
+            record = {
+                "name": detection.class_name,
+                "class": detection.label,
+                "confidence": detection.score,
+                "box": {"x1": x1, "y1": y1, "x2": x2, "y2": y2},
             }
-            for one in of_image(file)
-        ]
+            records.append(record)
         (root / "json" / f"{stem(file)}.json").write_text(json.dumps(records))
     return root / "json"
 
 
 def fiftyone(root):
     """https://docs.voxel51.com/user_guide/export_datasets.html#fiftyonedataset"""
-
-    def labels(found, extra):
-        return {
-            "_cls": "Detections",
-            "detections": [
-                {
-                    "_cls": "Detection",
-                    "label": CLASSES[one["class"]],
-                    "bounding_box": [
-                        v / side for v, side in zip(one["box"], (WIDTH, HEIGHT) * 2, strict=True)
-                    ],
-                    **extra(one),
-                }
-                for one in found
-            ],
-        }
-
-    samples = [
-        {
+    samples = []
+    for file in FILES:
+        ground_truth = []
+        predictions = []
+        for detection in in_file(file):
+            label = {
+                "_cls": "Detection",
+                "label": detection.class_name,
+                "bounding_box": detection.fractions,
+            }
+            ground_truth.append({**label, "confidence": None})
+            predictions.append({**label, "confidence": detection.score, "tags": []})
+        sample = {
             "filepath": f"data/{file.split('/')[1]}",
             "metadata": {"_cls": "ImageMetadata", "width": WIDTH, "height": HEIGHT},
-            "ground_truth": labels(of_image(file), lambda one: {"confidence": None}),
-            "model": labels(of_image(file), lambda one: {"confidence": one["score"], "tags": []}),
+            "ground_truth": {"_cls": "Detections", "detections": ground_truth},
+            "model": {"_cls": "Detections", "detections": predictions},
         }
-        for file in FILES
-    ]
+        samples.append(sample)
     (root / "export").mkdir()
     (root / "export/metadata.json").write_text('{"name": "quickstart", "media_type": "image"}')
     (root / "export/samples.json").write_text(json.dumps({"samples": samples}))
@@ -163,34 +188,38 @@ def fiftyone(root):
 
 
 def mmdetection(root):
-    """https://github.com/open-mmlab/mmdetection/blob/main/mmdet/apis/det_inferencer.py: pred2dict"""
+    """`pred2dict` of mmdet/apis/det_inferencer.py, https://github.com/open-mmlab/mmdetection"""
     (root / "outputs/preds").mkdir(parents=True)
     for file in FILES:
-        found = of_image(file)
+        detections = in_file(file)
         content = {
-            "labels": [one["class"] for one in found],
-            "scores": [one["score"] for one in found],
-            "bboxes": [[float(v) for v in corners(one)] for one in found],
+            "labels": [detection.label for detection in detections],
+            "scores": [detection.score for detection in detections],
+            "bboxes": [list(map(float, detection.corners)) for detection in detections],
         }
         (root / "outputs/preds" / f"{stem(file)}.json").write_text(json.dumps(content))
     return root / "outputs"
 
 
 def coco_annotations(root):
-    """https://docs.voxel51.com/user_guide/export_datasets.html#cocodetectiondataset, of a field of predictions"""
+    """A COCODetectionDataset of a field of predictions.
+
+    See https://docs.voxel51.com/user_guide/export_datasets.html#cocodetectiondataset.
+    """
+    annotations = []
+    for number, detection in enumerate(DETECTIONS):
+        annotation = {
+            "id": number,
+            "image_id": FILES.index(detection.file),
+            "category_id": (7, 9)[detection.label],
+            "bbox": detection.box,
+            "score": detection.score,
+        }
+        annotations.append(annotation)
     content = {
-        "images": [{"id": k, "file_name": file} for k, file in enumerate(FILES)],
+        "images": [{"id": number, "file_name": file} for number, file in enumerate(FILES)],
         "categories": [{"id": 7, "name": "cat"}, {"id": 9, "name": "dog"}],
-        "annotations": [
-            {
-                "id": k,
-                "image_id": FILES.index(one["file"]),
-                "category_id": (7, 9)[one["class"]],
-                "bbox": one["box"],
-                "score": one["score"],
-            }
-            for k, one in enumerate(FOUND)
-        ],
+        "annotations": annotations,
     }
     (root / "labels.json").write_text(json.dumps(content))
     return root / "labels.json"
@@ -213,7 +242,9 @@ class World:
     """One split of three images."""
 
     def __init__(self, root):
-        self.root, self.lines, self.roots = root, [], {}
+        self.root = root
+        self.roots = {}
+        self.lines = []
         self.write_split("test", FILES, ["a", "b", "c"])
 
     def write_split(self, split, files, image_ids, dataset="d", digests=None):
@@ -235,9 +266,14 @@ class World:
             "weights": weights,
             **params,
         }
-        made = detectors.create(adapter, **params)
-        folders = self.root / "splits", self.root / "regions", self.root / "work"
-        import_splits(made, *folders, roots=self.roots, log=self.lines.append)
+        import_splits(
+            detectors.create(adapter, **params),
+            self.root / "splits",
+            self.root / "regions",
+            self.root / "work",
+            roots=self.roots,
+            log=self.lines.append,
+        )
         return Regions.read(self.root / "regions/test")
 
 
@@ -250,35 +286,32 @@ def world(tmp_path):
 def test_each_format_gives_the_table_of_the_same_coco_results(world, write):
     expected = world.run(coco(world.root), "coco_results")
     assert expected.image_id.tolist() == ["a", "a", "c"]
-    found = world.run(write(world.root), **FORMATS[write])
-    assert found.columns().keys() == expected.columns().keys()
+    imported = world.run(write(world.root), **FORMATS[write])
+    assert imported.columns().keys() == expected.columns().keys()
     for name, values in expected.columns().items():
         if name == "box":
-            np.testing.assert_allclose(found.box.astype(float), values.astype(float), atol=1e-4)
+            np.testing.assert_allclose(imported.box.astype(float), values.astype(float), atol=1e-4)
         else:
-            np.testing.assert_array_equal(getattr(found, name), values)
+            np.testing.assert_array_equal(getattr(imported, name), values)
 
 
 def test_lists_in_cells_are_the_optional_columns(world):
-    scores = [
-        float(np.exp(row[k]) / np.exp(row).sum()) for row, k in zip(LOGITS, (0, 1, 1), strict=True)
-    ]
-    with sv.CSVSink(str(world.root / "found.csv")) as made:
-        for one, logits, score in zip(FOUND, LOGITS, scores, strict=True):
-            detections = sv.Detections(
-                np.array([corners(one)], float), None, np.array([score]), np.array([one["class"]])
+    with sv.CSVSink(str(world.root / "found.csv")) as sink:
+        for detection, logits in zip(DETECTIONS, LOGITS, strict=True):
+            table = sv.Detections(
+                xyxy=np.array([detection.corners], float),
+                class_id=np.array([detection.label]),
+                confidence=softmax(logits)[[detection.label]],
             )
-            made.append(
-                detections,
-                custom_data={
-                    "image": one["file"],
-                    "logits": np.array([logits]),
-                    "uncertainty": 0.5,
-                },
-            )
-    found = world.run(world.root / "found.csv")
-    np.testing.assert_array_equal(found.logits, LOGITS)
-    assert found.uncertainty.tolist() == [0.5] * 3
+            values = {
+                "image": detection.file,
+                "logits": np.array([logits]),
+                "uncertainty": 0.5,
+            }
+            sink.append(table, custom_data=values)
+    imported = world.run(world.root / "found.csv")
+    np.testing.assert_array_equal(imported.logits, LOGITS)
+    assert imported.uncertainty.tolist() == [0.5] * 3
 
 
 def test_names_of_files_come_before_ids_and_ids_before_names_of_files(world):
@@ -313,8 +346,8 @@ def test_a_name_that_two_datasets_have_is_refused_with_both_images_and_what_to_w
     ) as error:
         world.run(write(world.root), adapter, **params)
     assert re.search(
-        r"or 'street/001\.jpg' of dataset d \(split test\): give one (file|folder) of detections per dataset, called "
-        r"ood(\.\w+)? and d(\.\w+)?, in one folder",
+        r"or 'street/001\.jpg' of dataset d \(split test\): give one (file|folder) of detections "
+        r"per dataset, called ood(\.\w+)? and d(\.\w+)?, in one folder",
         str(error.value),
     )
 
@@ -408,44 +441,114 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
     images = Images.read(world.root / "splits/test/images.parquet")
     made = detectors.create("detections", weights=supervision_csv(world.root), classes=CLASSES)
     scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
-    found = check_import(made, {"test": images}, scopes, world.root / "rows")
-    assert found == (
-        "3 detections; 1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection ignored: not in any "
-        "split (images: 1, as '/data/park/003.png')"
+    summary = check_import(made, {"test": images}, scopes, world.root / "rows")
+    assert summary == (
+        "3 detections; 1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection "
+        "ignored: not in any split (images: 1, as '/data/park/003.png')"
     )
 
 
 HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"
+SAMPLE_WITHOUT_CONFIDENCE = {"filepath": "1.jpg", "gt": {"detections": [{"label": "cat"}]}}
+PREDICTIONS = {"detections": [{"label": "cat", "confidence": 1.0, "bounding_box": [0, 0, 1, 1]}]}
+SAMPLE_OF_TWO_MODELS = {"filepath": "1.jpg", "a": PREDICTIONS, "b": PREDICTIONS}
+#: File, content, and the expected message.
 WRONG = {
-    "no header": ("f.csv", "1.jpg,0,0,1,1,cat,0.5", r"first line names no columns \(found: '1\.jpg.* Write one like f"),
-    "long head": ("f.csv", "x" * 200_000, r"f\.csv: row 1: not readable CSV: field larger than field limit"),
-    "no score": ("f.csv", "file,x1,y1,x2,y2,label\n", r"no column is known as score \(found: 'file', 'x1'.* line"),
-    "no image": ("f.json", '[{"x_min": 0, "y_min": 0, "x_max": 1, "y_max": 1, "class_id": 0, "confidence": 1}]',
-                 r"no column is known as image .*custom_data=\{'file': path\}"),
+    "no header": (
+        "f.csv",
+        "1.jpg,0,0,1,1,cat,0.5",
+        r"first line names no columns \(found: '1\.jpg.* Write one like f",
+    ),
+    "long head": (
+        "f.csv",
+        "x" * 200_000,
+        r"f\.csv: row 1: not readable CSV: field larger than field limit",
+    ),
+    "no score": (
+        "f.csv",
+        "file,x1,y1,x2,y2,label\n",
+        r"no column is known as score \(found: 'file', 'x1'.* line",
+    ),
+    "no image": (
+        "f.json",
+        '[{"x_min": 0, "y_min": 0, "x_max": 1, "y_max": 1, "class_id": 0, "confidence": 1}]',
+        r"no column is known as image .*custom_data=\{'file': path\}",
+    ),
     "no box": ("f.csv", "file,class,score\na,cat,1", r"no column is known as box"),
-    "twice": ("f.csv", "file,x1,y1,x2,y2,class,score,score\n", r"two columns are called 'score'"),
-    "text": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,much", r"f\.csv: row 2: field 'score': expected a number"),
-    "empty": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5\n1.jpg,0,0,1,1,,0.5", r"row 3: field 'class': there is no"),
-    "negative": ("f.csv", f"{HEAD}1.jpg,5,0,1,1,cat,0.5", r"row 2: field 'xmin, ymin, xmax, ymax': .*no size negative"),
+    "twice": (
+        "f.csv",
+        "file,x1,y1,x2,y2,class,score,score\n",
+        r"two columns are called 'score'",
+    ),
+    "text": (
+        "f.csv",
+        f"{HEAD}1.jpg,0,0,1,1,cat,much",
+        r"f\.csv: row 2: field 'score': expected a number",
+    ),
+    "empty": (
+        "f.csv",
+        f"{HEAD}1.jpg,0,0,1,1,cat,0.5\n1.jpg,0,0,1,1,,0.5",
+        r"row 3: field 'class': there is no",
+    ),
+    "negative": (
+        "f.csv",
+        f"{HEAD}1.jpg,5,0,1,1,cat,0.5",
+        r"row 2: field 'xmin, ymin, xmax, ymax': .*no size negative",
+    ),
     "ragged": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5,7,8", r"f\.csv: not readable CSV"),
-    "class": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cow,0.5", r"row 2: field 'class': unknown category 'cow'\. Known: cat"),
-    "percent": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,93", r"row 2: field 'score': expected 0 to 1, found 93"),
-    "labels": ("1.txt", "0 0.5 0.5 0.1 0.1\n", r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True"),
+    "class": (
+        "f.csv",
+        f"{HEAD}1.jpg,0,0,1,1,cow,0.5",
+        r"row 2: field 'class': unknown category 'cow'\. Known: cat",
+    ),
+    "percent": (
+        "f.csv",
+        f"{HEAD}1.jpg,0,0,1,1,cat,93",
+        r"row 2: field 'score': expected 0 to 1, found 93",
+    ),
+    "labels": (
+        "1.txt",
+        "0 0.5 0.5 0.1 0.1\n",
+        r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True",
+    ),
     "polygon": ("1.txt", "0 " + "0.5 " * 11, r"1\.txt: row 1: expected 6 numbers .*, found 12"),
-    "fiftyone": ("s.json", '{"samples": [{"filepath": "1.jpg", "gt": {"detections": [{"label": "cat"}]}}]}',
-                 r"no field of the samples has detections with a confidence"),
-    "two models": ("s.json", json.dumps({"samples": [{"filepath": "1.jpg", **{
-        model: {"detections": [{"label": "cat", "confidence": 1.0, "bounding_box": [0, 0, 1, 1]}]} for model in "ab"
-    }}]}), r"confidences are in 'a' and 'b': export one of them, with `dataset\.select_fields\('a'\)`"),
-    "mmdetection": ("1.json", '{"labels": [0], "scores": [0.5, 0.5], "bboxes": [[0, 0, 1, 1]]}',
-                    r"1 labels, 2 scores and 1 bboxes"),
-    "box of 3": ("1.json", '{"labels": [0], "scores": [0.5], "bboxes": [[0]]}', r"row 0: field 'bboxes': expected 4"),
-    "oriented": ("1.json", '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]', r"oriented boxes"),
-    "coco": ("c.json", '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
-             r"row 0: field 'image_id': 1 is not in the file"),
+    "fiftyone": (
+        "s.json",
+        json.dumps({"samples": [SAMPLE_WITHOUT_CONFIDENCE]}),
+        r"no field of the samples has detections with a confidence",
+    ),
+    "two models": (
+        "s.json",
+        json.dumps({"samples": [SAMPLE_OF_TWO_MODELS]}),
+        r"confidences are in 'a' and 'b': export one of them, with `dataset\.select_fields\('a'\)`",
+    ),
+    "mmdetection": (
+        "1.json",
+        '{"labels": [0], "scores": [0.5, 0.5], "bboxes": [[0, 0, 1, 1]]}',
+        r"1 labels, 2 scores and 1 bboxes",
+    ),
+    "box of 3": (
+        "1.json",
+        '{"labels": [0], "scores": [0.5], "bboxes": [[0]]}',
+        r"row 0: field 'bboxes': expected 4",
+    ),
+    "oriented": (
+        "1.json",
+        '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]',
+        r"oriented boxes",
+    ),
+    "coco": (
+        "c.json",
+        '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
+        r"row 0: field 'image_id': 1 is not in the file",
+    ),
     "sample": ("s.json", '{"samples": [3]}', r"row samples\[0\]: expected an object, found 3"),
-    "other": ("o.json", '{"a": 1}', r"no detections that are known: expected a list of objects"),
-}  # fmt: skip
+    "other": (
+        "o.json",
+        '{"a": 1}',
+        r"no detections that are known: expected a list of objects",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
