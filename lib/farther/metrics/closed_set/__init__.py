@@ -70,8 +70,13 @@ def evaluate(
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a"], region_id=[0], box=[[0, 0, 10, 8]], score=[0.9], label=[0],
-    ...     logits=[[2.0]], classes=("cat",),
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 10, 8]],
+    ...     score=[0.9],
+    ...     label=[0],
+    ...     logits=[[2.0]],
+    ...     classes=("cat",),
     ... )
     >>> metrics = evaluate(objects, regions)  # an IoU of 0.8 is enough at 7 of the 10 thresholds
     >>> metrics["ap50"], round(metrics["ap"], 6)

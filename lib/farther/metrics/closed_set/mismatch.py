@@ -121,7 +121,11 @@ def explain(objects: Objects, regions: Regions, images: Images | None = None) ->
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["b"], region_id=[0], box=[[0, 0, 10, 10]], score=[0.9], label=[0],
+    ...     image_id=["b"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 10, 10]],
+    ...     score=[0.9],
+    ...     label=[0],
     ...     classes=("cat",),
     ... )
     >>> explain(objects, regions)

@@ -57,8 +57,13 @@ def choose(
     >>> from farther.tables import Images, Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 10], [50, 0, 60, 10]],
-    ...     score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",),
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
+    ...     score=[0.75, 0.25],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [1.0]],
+    ...     classes=("cat",),
     ... )
     >>> choose(objects, regions, "best_f1")["threshold"]
     0.75

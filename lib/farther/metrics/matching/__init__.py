@@ -214,8 +214,13 @@ def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueCl
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["fox"])
     >>> regions = Regions(
-    ...     image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 9], [50, 0, 60, 10]],
-    ...     score=[0.9, 0.8], label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",),
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[[0, 0, 10, 9], [50, 0, 60, 10]],
+    ...     score=[0.9, 0.8],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [1.0]],
+    ...     classes=("cat",),
     ... )
     >>> true_classes(objects, regions).category.tolist()
     ['fox', '']

@@ -193,8 +193,10 @@ def metrics(
             image's bin (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 
     >>> classified = Classified(
-    ...     images=np.array(["a", "b"], dtype=object), is_correct=np.array([True, False]),
-    ...     confidence=np.array([0.9, 0.6]), nll=np.array([0.1, 1.0]),
+    ...     images=np.array(["a", "b"], dtype=object),
+    ...     is_correct=np.array([True, False]),
+    ...     confidence=np.array([0.9, 0.6]),
+    ...     nll=np.array([0.1, 1.0]),
     ...     is_in_top5=np.array([1.0, 1.0]),
     ... )
     >>> values = metrics(classified)

@@ -49,7 +49,12 @@ def unknown_objects(split: OpenSetSplit, scores: np.ndarray) -> UnknownObjects:
     >>> fox = [0, 0, 10, 10]
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[fox], category=["fox"])
     >>> regions = Regions(
-    ...     image_id=["a"], region_id=[0], box=[fox], score=[0.9], label=[0], logits=[[2.0]],
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[fox],
+    ...     score=[0.9],
+    ...     label=[0],
+    ...     logits=[[2.0]],
     ...     classes=("cat",),
     ... )
     >>> outcomes = unknown_objects(OpenSetSplit.of(objects, regions), np.array([0.7]))

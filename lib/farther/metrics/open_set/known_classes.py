@@ -69,8 +69,13 @@ def metrics(
     ...     image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
     ... )
     >>> regions = Regions(
-    ...     image_id=["a", "a"], region_id=[0, 1], box=[cat, fox], score=[0.8, 0.9], label=[0, 0],
-    ...     logits=[[1.0], [1.0]], classes=("cat",),
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[cat, fox],
+    ...     score=[0.8, 0.9],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [1.0]],
+    ...     classes=("cat",),
     ... )
     >>> split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=["cat"]))
     >>> outcome = split.match(np.array([False, False]))  # the fox is detected as a cat

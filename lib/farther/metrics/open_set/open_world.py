@@ -173,8 +173,13 @@ class MixedImages:
         ...     image_id=["id", "ood"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"]
         ... )
         >>> regions = Regions(
-        ...     image_id=["id", "ood"], region_id=[0, 0], box=[cat, fox], score=[0.8, 0.9],
-        ...     label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",),
+        ...     image_id=["id", "ood"],
+        ...     region_id=[0, 0],
+        ...     box=[cat, fox],
+        ...     score=[0.8, 0.9],
+        ...     label=[0, 0],
+        ...     logits=[[1.0], [1.0]],
+        ...     classes=("cat",),
         ... )
         >>> mixed = MixedImages.of(objects, regions, ["cat"])
         >>> fox_as_cat = mixed.metrics(mixed.match(np.array([False, False])))

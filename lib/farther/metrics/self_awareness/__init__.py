@@ -78,12 +78,19 @@ def evaluate(
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(
-    ...     image_id=["a", "a"], object_id=[0, 1], box=[[0, 0, 9, 9], [20, 0, 29, 9]],
+    ...     image_id=["a", "a"],
+    ...     object_id=[0, 1],
+    ...     box=[[0, 0, 9, 9], [20, 0, 29, 9]],
     ...     category=["cat", "cat"],
     ... )
     >>> regions = Regions(
-    ...     image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[0],
-    ...     logits=[[1.0]], classes=("cat",),
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 9, 9]],
+    ...     score=[0.75],
+    ...     label=[0],
+    ...     logits=[[1.0]],
+    ...     classes=("cat",),
     ... )
     >>> metrics = evaluate(objects, regions)  # one of two objects is found, with IoU 1
     >>> metrics["lrp"], metrics["laece"]

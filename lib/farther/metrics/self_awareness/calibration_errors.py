@@ -39,8 +39,13 @@ def evaluate(
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(
-    ...     image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 5], [50, 50, 60, 60]],
-    ...     score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [0.5]], classes=("cat",),
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[[0, 0, 10, 5], [50, 50, 60, 60]],
+    ...     score=[0.75, 0.25],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [0.5]],
+    ...     classes=("cat",),
     ... )
     >>> evaluate(objects, regions)["laece_0"]  # IoUs of 0.5 and 0: the gaps are 0.25
     0.25

@@ -31,8 +31,14 @@ def margins(regions: Regions) -> np.ndarray:
             a softmax.
 
     >>> regions = Regions(
-    ...     image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[1],
-    ...     logits=[[0.0, np.log(3.0)]], classes=("background", "cat"), background_index=0,
+    ...     image_id=["a"],
+    ...     region_id=[0],
+    ...     box=[[0, 0, 9, 9]],
+    ...     score=[0.75],
+    ...     label=[1],
+    ...     logits=[[0.0, np.log(3.0)]],
+    ...     classes=("background", "cat"),
+    ...     background_index=0,
     ... )
     >>> margins(regions).round(6).tolist()
     [0.5]
