@@ -310,8 +310,8 @@ def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
         for output in stage.outs:
             path = Path(output.fs_path)
             folders.add(path.parent)
-            for folder, _, _ in os.walk(path):
-                folders.add(Path(folder))
+            for name, _, _ in os.walk(path):
+                folders.add(Path(name))
     for folder in folders:
         for file in folder.glob(".*.tmp"):
             if COPY_OF_DVC.fullmatch(file.name):

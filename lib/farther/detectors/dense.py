@@ -448,7 +448,7 @@ class RetinaNet(DenseDetector):
         Raises:
             DataError: it is absent or wrong.
         """
-        return read_retinanet(self.weights)
+        return RetinaNetBlueprint.read(self.weights)
 
     def class_names(self) -> tuple[str, ...]:
         """See `DenseDetector.class_names`."""

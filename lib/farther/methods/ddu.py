@@ -117,7 +117,7 @@ class DDU(Method):
         jitters = JITTERS
         tried = "any jitter up to 1"
         if self.jitter is not None:
-            jitters = (self.jitter,)
+            jitters = [self.jitter]
             tried = f"the jitter {self.jitter:g}"
         for jitter in jitters:
             diagonal[:] = before + jitter

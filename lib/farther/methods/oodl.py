@@ -97,9 +97,9 @@ class OODL(Method):
         variance = float(vectors.var())
         if variance == 0:
             raise FitError(f"{self.name}: the features of all regions are the same")
-        self.gamma_ = self.gamma
-        if self.gamma_ is None:
-            self.gamma_ = 1 / (vectors.shape[1] * variance)
+        self.gamma_ = 1 / (vectors.shape[1] * variance)
+        if self.gamma is not None:
+            self.gamma_ = self.gamma
         try:
             if self.kernel == "rbf":
                 self._fit_support_vectors(vectors)

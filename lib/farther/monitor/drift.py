@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,10 +54,11 @@ OF_PROPOSALS = {
 }
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """A share as two numbers.
 
-    Attributes:
+    Args:
         count: Its numerator.
         total: Its denominator.
     """

@@ -145,7 +145,7 @@ def _predict(
     pictures: Pictures | AnnotatedVideo | None = None
     if settings.pictures and source.fps is None:
         pictures = Pictures(out / "pictures")
-    elif settings.pictures:
+    elif settings.pictures and source.fps is not None:
         pictures = AnnotatedVideo(out, source.fps, settings.codec)
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
