@@ -127,11 +127,12 @@ class Pipeline:
         self._forced: set[Any] = set()
         if force:
             self._forced.update(named_stages(self._repo, targets) if targets else planned)
-        early = _with_upstream((stage for stage in planned if stage.addressing in first), planned)
-        self._waiting = {
-            stage: set(planned[stage])
-            for stage in sorted(planned, key=lambda stage: stage not in early)
-        }
+        early = _with_upstream([stage for stage in planned if stage.addressing in first], planned)
+        later = [stage for stage in planned if stage not in early]
+        #: Stages that have not begun, in the order in which they begin, and what they wait for.
+        self._waiting: dict[Any, set[Any]] = {}
+        for stage in [stage for stage in planned if stage in early] + later:
+            self._waiting[stage] = set(planned[stage])
         self._repo.lock = self._lock = ThreadSafeRepoLock(self._repo.lock)
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
@@ -292,12 +293,15 @@ class Pipeline:
 def _dependencies(stage: Any) -> dict[str, Any]:
     """State of each dependency; of a file of parameters, of each of those that the stage takes."""
     stage.save_deps(allow_missing=True)
-    found: dict[str, Any] = {}
-    for one in stage.deps:
-        value = one.hash_info.value if one.hash_info else None
-        parts = value if isinstance(value, dict) else {"": value}
-        found |= {f"{one}: {name}" if name else str(one): part for name, part in parts.items()}
-    return found
+    states: dict[str, Any] = {}
+    for dependency in stage.deps:
+        value = dependency.hash_info.value if dependency.hash_info else None
+        if not isinstance(value, dict):
+            states[str(dependency)] = value
+            continue
+        for name, parameter in value.items():
+            states[f"{dependency}: {name}" if name else str(dependency)] = parameter
+    return states
 
 
 def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
@@ -331,10 +335,11 @@ def _is_on_gpu(stage: Any) -> bool:
 
 def _with_upstream(stages: Iterable[Any], planned: Mapping[Any, Sequence[Any]]) -> set[Any]:
     """Stages and all that they depend on."""
-    found: set[Any] = set()
+    with_upstream: set[Any] = set()
     queue = list(stages)
     while queue:
-        if (stage := queue.pop()) not in found:
-            found.add(stage)
+        stage = queue.pop()
+        if stage not in with_upstream:
+            with_upstream.add(stage)
             queue += planned[stage]
-    return found
+    return with_upstream

@@ -71,15 +71,19 @@ class DataError(FartherError):
         field: str | None = None,
     ):
         self.problem = problem
-        self.file = None if file is None else str(file)[:MESSAGE]
+        self.file: str | None = None
         self.row = row
-        self.field = None if field is None else _message(str(field))
-        place = (
-            self.file and printable_line(self.file),
-            None if row is None else f"row {row}",
-            None if field is None else f"field '{field}'",
-        )
-        super().__init__(": ".join([*filter(None, place), problem]))
+        self.field: str | None = None
+        place = []
+        if file:
+            self.file = str(file)[:MESSAGE]
+            place.append(printable_line(self.file))
+        if row is not None:
+            place.append(f"row {row}")
+        if field is not None:
+            self.field = _message(str(field))
+            place.append(f"field '{field}'")
+        super().__init__(": ".join([*place, problem]))
 
     def within(self, file: str | Path) -> DataError:
         """The same error with the file, where it names none."""
@@ -103,10 +107,10 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         )
     if name in names:
         return name
-    close = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(
-        name, names, n=1
-    )
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    similar = [known_name for known_name in names if name and known_name.startswith(name)]
+    if not similar:
+        similar = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     raise ParameterError(
         f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}"
@@ -116,7 +120,8 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 def _message(message: str) -> str:
     """A message with long words cut, at most `MESSAGE` characters, and control characters escaped."""
     text = _LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", message[: 2 * MESSAGE])
-    text = text if len(text) <= MESSAGE else f"{text[: MESSAGE - 1]}…"
+    if len(text) > MESSAGE:
+        text = f"{text[: MESSAGE - 1]}…"
     return printable(text)
 
 
@@ -133,12 +138,12 @@ def shorten(value: Any) -> str:
     try:
         text = repr(value) if isinstance(value, (bool, float)) else _REPR.repr(value)
     except ValueError:  # an integer of thousands of digits
-        text = (
-            f"a number of {value.bit_length():,} bits"
-            if isinstance(value, int)
-            else f"a {type(value).__name__}"
-        )
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+        text = f"a {type(value).__name__}"
+        if isinstance(value, int):
+            text = f"a number of {value.bit_length():,} bits"
+    if len(text) > SHOWN:
+        return f"{text[: SHOWN - 1]}…"
+    return text
 
 
 @dataclass(frozen=True)

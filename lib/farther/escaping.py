@@ -1,4 +1,7 @@
-"""Names and notes of files as text of a spreadsheet, Markdown, LaTeX or BibTeX: shown as written, never obeyed."""
+"""Names and notes of files as text of a spreadsheet, Markdown, LaTeX or BibTeX.
+
+They are shown as written, never obeyed.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def spreadsheet(text: str) -> str:
     >>> spreadsheet("=1+1"), spreadsheet("'=1+1"), spreadsheet("-0.5"), spreadsheet("a=b")
     ("'=1+1", "''=1+1", '-0.5', 'a=b')
     """
-    return f"'{text}" if _MARKED.match(text) else text
+    if _MARKED.match(text):
+        return f"'{text}"
+    return text
 
 
 def of_spreadsheet(text: str) -> str:
@@ -61,11 +66,15 @@ def of_spreadsheet(text: str) -> str:
     >>> of_spreadsheet("'=1+1"), of_spreadsheet("=1+1"), of_spreadsheet("'a'")
     ('=1+1', '=1+1', "'a'")
     """
-    return text[1:] if text.startswith("'") and _MARKED.match(text) else text
+    if text.startswith("'") and _MARKED.match(text):
+        return text[1:]
+    return text
 
 
 def markdown(text: str) -> str:
-    r"""The text in one line of Markdown, also in a cell of a table: no link, picture, element, emphasis or formula.
+    r"""The text in one line of Markdown, also in a cell of a table.
+
+    It has no link, picture, element, emphasis or formula.
 
     >>> print(markdown("[a|b](x) <b>"))
     \[a&#124;b\](x) &lt;b&gt;

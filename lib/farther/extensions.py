@@ -46,7 +46,7 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
 def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a Method, Detector, Reader or Metric known under a name of params.yaml.
+    """Class decorator that registers a Method, Detector, Reader or Metric under a name.
 
     The class becomes a pydantic dataclass, if it is not one: its fields are its parameters.
 
@@ -74,11 +74,9 @@ def register(name: str) -> Callable[[C], C]:
             raise ParameterError(
                 f"{cls.__name__}: derive it from Method, Detector, Reader or Metric of farther"
             )
-        checked = (
-            cls
-            if "__pydantic_fields__" in vars(cls)
-            else dataclass(config=STRICT, kw_only=True)(cls)
-        )
+        checked = cls
+        if "__pydantic_fields__" not in vars(cls):
+            checked = dataclass(config=STRICT, kw_only=True)(cls)
         registered: C = registry.register(name)(checked)
         return registered
 
@@ -86,33 +84,33 @@ def register(name: str) -> Callable[[C], C]:
 
 
 def sources() -> dict[str, Path]:
-    """The modules that may have extensions, and their files: those of the project's folder, then those of packages."""
+    """The modules that may have extensions, and their files.
+
+    Those of the project's folder, then those of packages.
+    """
     own = {f"{FOLDER.name}.{file.stem}": file for file in sorted(FOLDER.glob("*.py"))}
     return own | _of_packages()
 
 
 @cache
 def _of_packages() -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files_by_module: dict[str, Path] = {}
     for point in entry_points(group=GROUP):
         spec = importlib.util.find_spec(point.module)
         if spec is None or spec.origin is None:
             raise ParameterError(
                 f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}"
             )
-        found[point.module] = Path(spec.origin)
+        files_by_module[point.module] = Path(spec.origin)
         for folder in spec.submodule_search_locations or ():
-            files = sorted(Path(folder).glob("*.py"))
-            found |= {
-                f"{point.module}.{file.stem}": file for file in files if file.stem != "__init__"
-            }
-    return found
+            for file in sorted(Path(folder).glob("*.py")):
+                if file.stem != "__init__":
+                    files_by_module[f"{point.module}.{file.stem}"] = file
+    return files_by_module
 
 
 def packages() -> dict[str, Path]:
-    """The packages that have extensions, and their folders.
-
-    The file of a module that is in no package.
+    """The packages that have extensions, and their folders; of a module in no package, its file.
 
     They are the project's folder, where it exists, and the outermost package of each entry point's
     module.
@@ -120,19 +118,19 @@ def packages() -> dict[str, Path]:
     Raises:
         ParameterError: an entry point names a module that does not exist.
     """
-    found = {}
+    folders = {}
     if FOLDER.is_dir():
-        found[FOLDER.name] = FOLDER
-    return found | _entry_point_packages()
+        folders[FOLDER.name] = FOLDER
+    return folders | _entry_point_packages()
 
 
 @cache
 def _entry_point_packages() -> dict[str, Path]:
-    found = {}
+    folders = {}
     for module in _of_packages():
         package, folder = _outermost_package(module)
-        found[package] = folder
-    return found
+        folders[package] = folder
+    return folders
 
 
 def _outermost_package(module: str) -> tuple[str, Path]:
@@ -185,7 +183,10 @@ def _is_ours(decorator: str) -> bool:
 
 def by_name() -> dict[str, str]:
     """The module that registers each name."""
-    return {name: module for module, found in names().items() for name in found}
+    modules = {}
+    for module, registered in names().items():
+        modules.update(dict.fromkeys(registered, module))
+    return modules
 
 
 def load(name: str | None = None) -> None:
@@ -223,11 +224,14 @@ def failure(error: BaseException) -> str | None:
     """
     files = {file.resolve(): file for file in sources().values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if file := files.get(Path(frame.filename).resolve()):
+        file = files.get(Path(frame.filename).resolve())
+        if file is not None:
             return f"{file}, line {frame.lineno}: {describe(error)}"
     return None
 
 
 def describe(error: BaseException) -> str:
     """The text of an error, with its type where it is none of farther's."""
-    return str(error) if isinstance(error, FartherError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, FartherError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What farther requires: distributions by extra, and the command that installs a package that is missing."""
+"""Distributions that farther requires, by extra, and commands that install missing packages."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ def distribution(module: str) -> str:
 
 
 def command_for(module: str) -> str:
-    """The command that installs what a top-level module comes from: an extra of farther where one has it.
+    """The command that installs the distribution of a top-level module.
+
+    It names an extra of farther where one has the distribution.
 
     >>> command_for("ultralytics"), command_for("fiftyone")
     ("pip install 'farther[yolo]'", 'pip install fiftyone')
     """
     name = distribution(module)
-    extras = sorted(
-        extra
-        for extra, names in requirements().items()
-        if name in names and extra not in ("all", "dev")
-    )
-    return f"pip install 'farther[{extras[0]}]'" if extras and extras[0] else f"pip install {name}"
+    for extra, names in sorted(requirements().items()):
+        if name in names and extra not in ("all", "dev"):
+            if not extra:
+                break
+            return f"pip install 'farther[{extra}]'"
+    return f"pip install {name}"
 
 
 def missing(error: ModuleNotFoundError) -> str:
@@ -50,19 +52,24 @@ def missing(error: ModuleNotFoundError) -> str:
 @cache
 def requirements() -> dict[str, set[str]]:
     """Distributions that farther requires, by extra; "" for those that it always does."""
-    found: dict[str, set[str]] = {"": set()}
+    names_by_extra: dict[str, set[str]] = {"": set()}
     for line in _lines():
         requirement, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
-        found.setdefault(extra[1] if extra else "", set()).add(_name(requirement))
-    return found
+        match = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        extra = match[1] if match else ""
+        names_by_extra.setdefault(extra, set()).add(_name(requirement))
+    return names_by_extra
 
 
 @cache
 def pins() -> dict[str, str]:
     """The version of each distribution that farther pins."""
-    pinned = (re.match(r"([\w.-]+)==([\w.]+)", line) for line in _lines())
-    return {_name(match[1]): match[2] for match in pinned if match}
+    versions = {}
+    for line in _lines():
+        match = re.match(r"([\w.-]+)==([\w.]+)", line)
+        if match:
+            versions[_name(match[1])] = match[2]
+    return versions
 
 
 def _lines() -> list[str]:
@@ -74,4 +81,6 @@ def _lines() -> list[str]:
 
 def _name(requirement: str) -> str:
     match = re.match(r"[\w.-]+", requirement.strip())
-    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
+    if not match:
+        return ""
+    return re.sub(r"[-_.]+", "-", match[0]).lower()

@@ -1,4 +1,7 @@
-"""Text in which everything shows: no name in a file may move the cursor, change a title or hide what follows."""
+"""Text in which everything shows.
+
+No name in a file may move the cursor, change a title or hide the text after it.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ _JOINED = ("So", "Sk", "Mn", "Mc", "Lo")
 
 
 def printable(text: str) -> str:
-    r"""The text with everything escaped that has no glyph: control characters, directions of writing, escape codes.
+    r"""The text with everything escaped that has no glyph.
 
-    What names are written with remains: one space of any script between two glyphs, and joiners
+    Such are control characters, directions of writing and escape codes. What names are written with remains: one space of any script between two glyphs, and joiners
     within emoji and words.
 
     >>> printable("cat\x1b[31m\r\n\N{RIGHT-TO-LEFT OVERRIDE}tac")
@@ -27,23 +30,29 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        c
-        if c.isprintable() or c == "\n" or _is_written(text, at)
-        else c.encode("unicode_escape").decode()
-        for at, c in enumerate(text)
-    )
+    characters = []
+    for position, character in enumerate(text):
+        if character.isprintable() or character == "\n" or _is_written(text, position):
+            characters.append(character)
+        else:
+            characters.append(character.encode("unicode_escape").decode())
+    return "".join(characters)
 
 
-def _is_written(text: str, at: int) -> bool:
-    """Whether a character without a glyph is part of the writing: by itself between two that have one."""
-    around = text[at - 1 : at] + text[at + 1 : at + 2]
-    if at == 0 or len(around) < 2 or not around.isprintable() or " " in around:
+def _is_written(text: str, position: int) -> bool:
+    """Whether a character without a glyph is part of the writing.
+
+    Then it stands by itself between two characters that have a glyph.
+    """
+    neighbours = text[position - 1 : position] + text[position + 1 : position + 2]
+    if position == 0 or len(neighbours) < 2:
         return False
-    kinds = [unicodedata.category(c) for c in around]
-    return unicodedata.category(text[at]) == "Zs" or (
-        text[at] in _JOINERS and all(kind in _JOINED for kind in kinds)
-    )
+    if not neighbours.isprintable() or " " in neighbours:
+        return False
+    if unicodedata.category(text[position]) == "Zs":
+        return True
+    categories = [unicodedata.category(character) for character in neighbours]
+    return text[position] in _JOINERS and all(category in _JOINED for category in categories)
 
 
 def printable_line(text: str) -> str:
@@ -57,7 +66,11 @@ def printable_texts(value: Any) -> Any:
     Markup is left as it is.
     """
     if isinstance(value, str):
-        return value if hasattr(value, "__html__") else printable(value)
+        if hasattr(value, "__html__"):
+            return value
+        return printable(value)
     if isinstance(value, Mapping):
-        return {printable_texts(name): printable_texts(of) for name, of in value.items()}
-    return [printable_texts(one) for one in value] if isinstance(value, list | tuple) else value
+        return {printable_texts(name): printable_texts(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_texts(element) for element in value]
+    return value

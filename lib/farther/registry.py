@@ -87,8 +87,9 @@ class Registry(Generic[T]):
                 cls.__module__,
                 cls.__qualname__,
             ):
-                places = " and ".join(
-                    f"{one.__module__}.{one.__qualname__}" for one in (known, cls)
+                places = (
+                    f"{known.__module__}.{known.__qualname__} and "
+                    f"{cls.__module__}.{cls.__qualname__}"
                 )
                 raise ParameterError(
                     f"two {self.kind}s are called {name!r}: {places}; give yours another name"
@@ -150,16 +151,16 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
         ParameterError: a parameter is unknown or has a wrong value.
     """
     try:
-        made = cls(**params)
+        instance = cls(**params)
     except ValidationError as error:
         raise ParameterError(_explain(cls, what, error)) from None
-    for name, path in _paths(vars(made)):
+    for name, path in _paths(vars(instance)):
         sizes = [len(part.encode(errors="replace")) for part in path.parts]
         if max(sizes, default=0) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
             raise ParameterError(
                 f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}"
             )
-    return made
+    return instance
 
 
 def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Path]]:
@@ -167,14 +168,17 @@ def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, P
     for name, value in values.items():
         if isinstance(value, Path):
             yield f"{prefix}{name}", value
-        elif isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
-            yield from _paths(
-                value if isinstance(value, Mapping) else vars(value), f"{prefix}{name}."
-            )
+        elif isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{name}.")
+        elif is_dataclass(value) and not isinstance(value, type):
+            yield from _paths(vars(value), f"{prefix}{name}.")
 
 
 def parameters(cls: type) -> dict[str, Any]:
-    """Names of a dataclass's constructor parameters and their defaults (`dataclasses.MISSING` where there is none)."""
+    """Names of a dataclass's constructor parameters and their defaults.
+
+    `dataclasses.MISSING` where there is none.
+    """
     return {f.name: f.default for f in fields(cls) if f.init}
 
 
@@ -197,24 +201,29 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
             )
         else:  # several parameters do not fit together: a class says which
             lines.append(f"{what}: {message}")
-    more = [f"and {len(lines) - PROBLEMS:,} more problems"] if len(lines) > PROBLEMS else []
-    return "\n".join([*lines[:PROBLEMS], *more])
+    if len(lines) > PROBLEMS:
+        lines[PROBLEMS:] = [f"and {len(lines) - PROBLEMS:,} more problems"]
+    return "\n".join(lines)
 
 
 def _nested(cls: Any, path: tuple[int | str, ...]) -> type:
     """The dataclass of the parameters at a path: that of `splits.near` in a benchmark."""
     for name in path:
         field = getattr(cls, "__pydantic_fields__", {}).get(name)
-        kinds = (
-            []
-            if field is None
-            else [kind for kind in _kinds(field.annotation) if is_dataclass(kind)]
-        )
-        cls = kinds[0] if kinds else cls
+        if field is None:
+            continue
+        for kind in _kinds(field.annotation):
+            if is_dataclass(kind):
+                cls = kind
+                break
     return cls
 
 
 def _kinds(hint: Any) -> list[type]:
     """The types that a type hint names."""
-    inner = [kind for argument in get_args(hint) for kind in _kinds(argument)]
-    return [hint, *inner] if isinstance(hint, type) else inner
+    kinds = []
+    if isinstance(hint, type):
+        kinds.append(hint)
+    for argument in get_args(hint):
+        kinds += _kinds(argument)
+    return kinds

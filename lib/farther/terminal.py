@@ -29,9 +29,9 @@ def say(
     """
     text = sep.join(map(str, texts))
     if has_colours():
-        text = "".join(
-            part if n % 2 else printable(part) for n, part in enumerate(_COLOURS.split(text))
-        )
+        pieces = _COLOURS.split(text)  # text, colour, text, colour, …
+        pieces[::2] = map(printable, pieces[::2])
+        text = "".join(pieces)
     else:
         text = printable(text)
     print(text, end=end, file=file, flush=flush)
