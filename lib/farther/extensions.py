@@ -74,7 +74,7 @@ def register(name: str) -> Callable[[C], C]:
             raise ParameterError(
                 f"{cls.__name__}: derive it from Method, Detector, Reader or Metric of farther"
             )
-        checked = cls
+        checked: type = cls
         if "__pydantic_fields__" not in vars(cls):
             checked = dataclass(config=STRICT, kw_only=True)(cls)
         registered: C = registry.register(name)(checked)
