@@ -1,20 +1,24 @@
 """Networks and evaluations on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
 
-    sudo .venv/bin/python benchmarks/cluster.py DIR                        all of it; needs a
-    finished `make demo` sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events
-    "machine lost" sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400    what Ray
-    costs only, with 400 images
+    sudo .venv/bin/python benchmarks/cluster.py DIR
+        all of it; needs a finished `make demo`
+    sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events "machine lost"
+    sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400
+        what Ray costs only, with 400 images
 
 The machines are sets of Linux namespaces on this one, so it takes root, iproute2 and util-linux,
 and changes nothing outside: each has its own address on a network of its own, its own processes and
 Ray folder, and one core for Ray to give away; they share the file system. DIR holds the projects
 and is deleted first. Events happen when a third of the shards are finished:
 
-    nothing          three machines worker killed    `kill -9` of one worker driver killed    `kill
-    -9` of the stage, then the command again machine killed   `kill -9` of all processes of the
-    second machine: the others see closed connections machine joins    two machines, and later the
-    third machine lost     as `machine killed`, but without network, as when the power fails: the
-    others see silence
+    nothing          three machines
+    worker killed    `kill -9` of one worker
+    driver killed    `kill -9` of the stage, then the command again
+    machine killed   `kill -9` of all processes of the second machine: the others see closed
+                     connections
+    machine joins    two machines, and later the third
+    machine lost     as `machine killed`, but without network, as when the power fails: the others
+                     see silence
 
 `evaluate` is three runs at the same time, one on each machine; the second machine fails while it
 evaluates one.

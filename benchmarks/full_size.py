@@ -1,9 +1,10 @@
 """The published benchmark at its true size, from tables instead of images: where the time goes after inference.
 
     python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21
-    GB of disk python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images python
-    benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro --jobs
-    2`
+                                                       GB of disk
+    python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
+    python benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro
+                                                       --jobs 2`
 
 A project that an earlier call finished is measured again with the code of now; `--make-only` ends
 before that.

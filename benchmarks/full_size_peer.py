@@ -1,8 +1,8 @@
 """What one would write instead of farther, for a run of `benchmarks/full_size.py`: plain NumPy, scikit-learn, SciPy,
 FAISS and pycocotools, once through, all in memory, nothing kept.
 
-    python benchmarks/full_size_peer.py DIR RUN [--replicates 10]      a run with features, such as
-    bdd-faster_rcnn
+    python benchmarks/full_size_peer.py DIR RUN [--replicates 10]
+        a run with features, such as bdd-faster_rcnn
 
 The same methods but DDU, and of farther's metrics a few only: AUROC, FPR95 and average precision of
 each method and OOD split with 200 replicates by image, average precision of unknown objects, and

@@ -1,9 +1,10 @@
 """Time and memory of fit, score, evaluate and the gallery as the number of regions grows from 10⁴ to 10⁷.
 
     python benchmarks/growth.py DIR                    10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in
-    DIR, deleted python benchmarks/growth.py DIR --rows 1000000     one size python
-    benchmarks/growth.py DIR --draw docs/growth.svg    the chart of the sizes that were measured
-    last
+                                                       DIR, deleted
+    python benchmarks/growth.py DIR --rows 1000000     one size
+    python benchmarks/growth.py DIR --draw docs/growth.svg
+        the chart of the sizes that were measured last
 
 Detections are drawn, 10 per image, with features of 64 values in float16 and 11 logits. N regions
 are fitted, N are scored, N are evaluated with 1,000 replicates (half of them ID, half OOD), and

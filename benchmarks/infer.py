@@ -1,19 +1,24 @@
 """Speed and memory of the stage `infer`, beside the loops that a user would write instead.
 
-    python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images
-    artifacts/demo/voc python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors
-    --images artifacts/demo/voc python benchmarks/infer.py classifier --images /data/imagenet/val
-    --device cuda python benchmarks/infer.py detr --full-size --score-threshold 0 --device cuda
+    python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images \
+        artifacts/demo/voc
+    python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors --images \
+        artifacts/demo/voc
+    python benchmarks/infer.py classifier --images /data/imagenet/val --device cuda
+    python benchmarks/infer.py detr --full-size --score-threshold 0 --device cuda
 
 Four ways to get detections from image files, in images per second:
 
-    bare loop     the network on batches that are in memory already: what it alone takes framework
-    the framework's own predict: files decoded by torchvision.io (classifiers: Pillow, torchvision's
-                  preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor,
-                  the network and `post_process_object_detection` of transformers
+    bare loop     the network on batches that are in memory already: what it alone takes
+    framework     the framework's own predict: files decoded by torchvision.io (classifiers: Pillow,
+                  torchvision's
+    preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor, the network
+        and
+                  `post_process_object_detection` of transformers
     stage         farther's engine: files in, the whole regions folder out (logits, features,
-    latent) torch.save    the same numbers, one image at a time, one file per image: what published
-    code writes
+                  latent)
+    torch.save    the same numbers, one image at a time, one file per image: what published code
+                  writes
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for
 each of these numbers of images, measured in separate processes. Without --weights the network is

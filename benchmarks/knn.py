@@ -1,7 +1,8 @@
 """kNN with 10⁶ stored vectors beside FAISS alone: time and memory of the exact search and of an approximate index.
 
     python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR,
-    deleted python benchmarks/knn.py DIR --stored 100000 --width 1024
+                                                            deleted
+    python benchmarks/knn.py DIR --stored 100000 --width 1024
 
 Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which
 fits (FAISS: normalises, trains and adds) and then scores a sample of queries; its seconds are

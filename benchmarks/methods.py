@@ -1,9 +1,11 @@
 """Time and memory of the methods, beside the libraries one would take instead and the products nobody can avoid.
 
     python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000
-    test regions python benchmarks/methods.py torch       the score alone of `to_torch` beside
-    pytorch-ood's, on the same tensors python benchmarks/methods.py memory      1,000,000 × 256
-    regions on disk, each method in a process of its own
+                                             test regions
+    python benchmarks/methods.py torch       the score alone of `to_torch` beside pytorch-ood's, on
+                                             the same tensors
+    python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a
+                                             process of its own
 
 "products" are the bare matrix products of the same shapes and type, by NumPy: what a method that
 looks at these numbers has to pay. Run it on an idle machine: the load is printed with the figures.

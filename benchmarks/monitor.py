@@ -1,19 +1,21 @@
 """What the monitor adds to a detector: CPU milliseconds per image beside the bare network, on the demo's checkpoints.
 
-    python benchmarks/monitor.py                               in the folder of a finished demo; at
-    most 8 minutes python benchmarks/monitor.py --project DIR --device cuda   with the demo in
-    another folder, on a GPU (wall time)
+    python benchmarks/monitor.py
+        in the folder of a finished demo; at most 8 minutes
+    python benchmarks/monitor.py --project DIR --device cuda
+        with the demo in another folder, on a GPU (wall time)
 
 All variants get the same prepared images, take turns in every round, and are compared within a
 round; the median of the rounds' ratios counts, so other load on the machine matters little. PyTorch
 and BLAS use one thread.
 
     bare        the framework's network and its own suppression, boxes and scores as arrays: a
-    user's loop framework   the framework's own prediction from the same pixels: torchvision's
-    model, Ultralytics' `predict`,
+                user's loop
+    framework   the framework's own prediction from the same pixels: torchvision's model,
+                Ultralytics' `predict`,
                 transformers' processor, network and `post_process_object_detection`
     monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has
-    100,000 stored
+                100,000 stored
                 regions; `msp, proposals` gives the boxes of objects that are not detected, too
 
 The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name,
