@@ -52,7 +52,6 @@ from farther.detectors.networks.architectures import (
     FasterRCNNBlueprint,
     build_network,
     load_network,
-    read_blueprint,
     save_checkpoint,
 )
 from farther.detectors.networks.detection import autocast
@@ -187,7 +186,7 @@ class FasterRCNNLoops(Loops):
     def network(self) -> torch.nn.Module:
         """torchvision's own model, with the detector's thresholds."""
         weights = self.detector.weights
-        network = load_network(weights, read_blueprint(weights)).to(self.device)
+        network = load_network(weights, FasterRCNNBlueprint.read(weights)).to(self.device)
         network.roi_heads.score_thresh = self.detector.score_threshold
         network.roi_heads.detections_per_img = self.detector.max_detections
         network.roi_heads.nms_thresh = self.detector.nms_iou

@@ -171,7 +171,7 @@ def after_step(detector, **params):
 def test_the_step_of_g_odin_climbs_the_largest_numerator(tmp_path):
     """x' = x + ε sign(∇ max_c h_c(x)) / σ, computed here from the network itself."""
     detector = saved(GOdinHead, tmp_path, "cosine")
-    found = after_step(detector, loss="numerator", epsilon=0.002)
+    after = after_step(detector, loss="numerator", epsilon=0.002)
     network, captured = detector.network.network, []
     hook = network.fc.numerator.register_forward_hook(
         lambda _m, _x, output: captured.append(output)
@@ -182,9 +182,9 @@ def test_the_step_of_g_odin_climbs_the_largest_numerator(tmp_path):
     with torch.no_grad():
         network(pixels + 0.002 / torch.tensor(STD)[:, None, None] * gradient.sign())
     hook.remove()
-    assert_allclose(found.array("latent.numerator"), captured[1].numpy(), rtol=1e-4, atol=1e-6)
+    assert_allclose(after.array("latent.numerator"), captured[1].numpy(), rtol=1e-4, atol=1e-6)
     before = methods.create("g_odin").score(detector.detect(images()))
-    assert (methods.create("g_odin").score(found) > before).all()
+    assert (methods.create("g_odin").score(after) > before).all()
 
 
 def test_the_step_of_a_confidence_branch_raises_the_confidence(tmp_path):

@@ -161,7 +161,7 @@ def test_the_best_patch_of_a_crop_is_kept_for_gl_mcm(world):
     )
     crop = cropped(world, 1, 0, 0, 40, 60)
     patches = Patches(clip.network.visual)
-    with torch.inference_mode(), patches.taken():
+    with torch.inference_mode(), patches.recording():
         clip.network.encode_image(clip.preprocessing.prepare(np.asarray(crop))[None])
         (each,) = torch.nn.functional.normalize(patches.embeddings(), dim=-1).numpy()
     probability = softmax(

@@ -32,14 +32,19 @@ SIZES = {"min_size": 90, "max_size": 150}
 def convolution_names(shape, norm=True):
     """Parts of a convolution as Detectron2 stores it."""
     rows = shape[:1]
-    parts = (
-        ("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var") if norm else ("bias",)
-    )
-    return {"weight": shape, **dict.fromkeys(parts, rows)}
+    if not norm:
+        return {"weight": shape, "bias": rows}
+    return {
+        "weight": shape,
+        "norm.weight": rows,
+        "norm.bias": rows,
+        "norm.running_mean": rows,
+        "norm.running_var": rows,
+    }
 
 
 def layout(classes, vos=False):
-    """Every name and shape of a checkpoint of Detectron2's R-50 FPN Faster R-CNN, written out from its layers."""
+    """Names and shapes of a checkpoint of Detectron2's R-50 FPN Faster R-CNN, from its layers."""
     layers = {"backbone.bottom_up.stem.conv1": convolution_names((64, 3, 7, 7))}
     inputs = {2: 64, 3: 256, 4: 512, 5: 1024}
     for stage, count, width in ((2, 3, 64), (3, 4, 128), (4, 6, 256), (5, 3, 512)):
@@ -67,13 +72,15 @@ def layout(classes, vos=False):
     if vos:
         layers["roi_heads.weight_energy"] = convolution_names((1, classes), norm=False)
         layers["roi_heads.logistic_regression"] = convolution_names((2, 1), norm=False)
-    return {
-        f"{layer}.{part}": shape for layer, parts in layers.items() for part, shape in parts.items()
-    }
+    shapes = {}
+    for layer, parts in layers.items():
+        for part, shape in parts.items():
+            shapes[f"{layer}.{part}"] = shape
+    return shapes
 
 
 def random_weights():
-    """Weights that keep activations near one and make scores differ, as if the network had learned something."""
+    """Weights with which activations stay near one and scores differ, as in a trained network."""
     torch.manual_seed(4)
     weights = {}
     for name, shape in layout(len(CLASSES), vos=True).items():
@@ -82,7 +89,8 @@ def random_weights():
         elif name.endswith(("bias", "running_mean")):
             weights[name] = torch.randn(shape) * 0.1
         elif name.endswith("norm.weight"):
-            weights[name] = torch.rand(shape) * (0.3 if "conv3" in name else 1) + 0.1
+            scale = 0.3 if "conv3" in name else 1
+            weights[name] = torch.rand(shape) * scale + 0.1
         else:
             weights[name] = torch.randn(shape) * math.sqrt(2 / max(math.prod(shape[1:]), 1))
     weights["backbone.bottom_up.stem.conv1.weight"] /= 60
@@ -95,8 +103,8 @@ def random_weights():
     return weights
 
 
-def names_alone(classes, vos=False):
-    """Weights without values, for what looks at names and shapes only."""
+def without_values(classes, vos=False):
+    """Weights without values, for tests of names and shapes."""
     return {name: torch.empty(shape, device="meta") for name, shape in layout(classes, vos).items()}
 
 
@@ -145,12 +153,12 @@ def create(weights, **params):
     return detectors.create("faster_rcnn", weights=weights, **{**usual, **params})
 
 
-# ------------------------------------------------------------------- Detectron2's computation, from
-# its weights
+# ------------------------------------------------------------------------------------------------
+# Detectron2's computation, from its weights
 
 
 class Bare:
-    """Detectron2's forward pass over one image, in its own names: C classes, then the background."""
+    """Detectron2's forward pass over one image, by its names: C classes, then the background."""
 
     def __init__(self, weights):
         self.weights = weights
@@ -160,11 +168,10 @@ class Bare:
         x = F.conv2d(x, w[f"{name}.weight"], w.get(f"{name}.bias"), stride, padding)
         if f"{name}.norm.weight" not in w:
             return x
-        columns = [
-            w[f"{name}.norm.{part}"][:, None, None]
-            for part in ("weight", "bias", "running_mean", "running_var")
-        ]
-        gain, shift, mean, variance = columns
+        gain = w[f"{name}.norm.weight"][:, None, None]
+        shift = w[f"{name}.norm.bias"][:, None, None]
+        mean = w[f"{name}.norm.running_mean"][:, None, None]
+        variance = w[f"{name}.norm.running_var"][:, None, None]
         return (x - mean) / (variance + 1e-5).sqrt() * gain + shift
 
     def pyramid(self, image):
@@ -183,32 +190,31 @@ class Bare:
                 y = F.relu(self.convolve(x, f"{name}.conv1", stride))
                 y = F.relu(self.convolve(y, f"{name}.conv2", 1, 1))
                 y = self.convolve(y, f"{name}.conv3")
-                x = F.relu(y + (self.convolve(x, f"{name}.shortcut", stride) if block == 0 else x))
+                shortcut = x
+                if block == 0:
+                    shortcut = self.convolve(x, f"{name}.shortcut", stride)
+                x = F.relu(y + shortcut)
             stages[stage] = x
-        levels, above = [], None
+        levels = []
+        above = None
         for stage in (5, 4, 3, 2):
             lateral = self.convolve(stages[stage], f"backbone.fpn_lateral{stage}")
-            above = (
-                lateral
-                if above is None
-                else lateral + F.interpolate(above, scale_factor=2, mode="nearest")
-            )
+            if above is None:
+                above = lateral
+            else:
+                above = lateral + F.interpolate(above, scale_factor=2, mode="nearest")
             levels.insert(0, self.convolve(above, f"backbone.fpn_output{stage}", 1, 1))
         return [*levels, levels[-1][:, :, ::2, ::2]]
 
     def proposals(self, levels, size):
         """At most 1000 boxes, best first."""
+        head = "proposal_generator.rpn_head"
         boxes, logits, numbers = [], [], []
         for number, level in enumerate(levels):
-            shared = F.relu(self.convolve(level, "proposal_generator.rpn_head.conv", 1, 1))
-            score = (
-                self.convolve(shared, "proposal_generator.rpn_head.objectness_logits")[0]
-                .permute(1, 2, 0)
-                .flatten()
-            )
-            deltas = self.convolve(shared, "proposal_generator.rpn_head.anchor_deltas")[0].permute(
-                1, 2, 0
-            )
+            shared = F.relu(self.convolve(level, f"{head}.conv", 1, 1))
+            score = self.convolve(shared, f"{head}.objectness_logits")[0]
+            score = score.permute(1, 2, 0).flatten()
+            deltas = self.convolve(shared, f"{head}.anchor_deltas")[0].permute(1, 2, 0)
             anchors = []
             for y in range(level.shape[2]):
                 for x in range(level.shape[3]):
@@ -220,11 +226,9 @@ class Bare:
             boxes.append(moved(torch.tensor(anchors)[best], deltas.reshape(-1, 4)[best]))
             logits.append(score)
             numbers.append(torch.full((len(best),), number))
-        boxes, logits, numbers = (
-            clipped(torch.cat(boxes), size),
-            torch.cat(logits),
-            torch.cat(numbers),
-        )
+        boxes = clipped(torch.cat(boxes), size)
+        logits = torch.cat(logits)
+        numbers = torch.cat(numbers)
         proper = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         boxes, logits, numbers = boxes[proper], logits[proper], numbers[proper]
         return boxes[batched_nms(boxes, logits, numbers, 0.7)[:1000]]
@@ -234,45 +238,41 @@ class Bare:
         w = self.weights
         sides = ((proposals[:, 2] - proposals[:, 0]) * (proposals[:, 3] - proposals[:, 1])).sqrt()
         numbers = (4 + torch.log2(sides / 224 + 2.2e-16)).floor().clamp(2, 5).long()
-        pooled = torch.stack(
-            [
-                roi_align(levels[n - 2], [box[None]], 7, 1 / (1 << n), 0, aligned=True)[0]
-                for n, box in zip(numbers.tolist(), proposals, strict=True)
-            ]
-        )
-        features = pooled.flatten(1)
+        pooled = []
+        for number, box in zip(numbers.tolist(), proposals, strict=True):
+            level = levels[number - 2]
+            pooled += roi_align(level, [box[None]], 7, 1 / (1 << number), 0, aligned=True)
+        features = torch.stack(pooled).flatten(1)
         for name in ("roi_heads.box_head.fc1", "roi_heads.box_head.fc2"):
             features = F.relu(F.linear(features, w[f"{name}.weight"], w[f"{name}.bias"]))
-        outputs = [
-            F.linear(
-                features,
-                w[f"roi_heads.box_predictor.{n}.weight"],
-                w[f"roi_heads.box_predictor.{n}.bias"],
-            )
-            for n in ("cls_score", "bbox_pred")
-        ]
-        return features, *outputs
+        predictor = "roi_heads.box_predictor"
+        logits = F.linear(
+            features, w[f"{predictor}.cls_score.weight"], w[f"{predictor}.cls_score.bias"]
+        )
+        deltas = F.linear(
+            features, w[f"{predictor}.bbox_pred.weight"], w[f"{predictor}.bbox_pred.bias"]
+        )
+        return features, logits, deltas
 
-    def detect(self, image, threshold, shorter, longer, most=100):
+    def detect(self, image, threshold, shorter, longer, limit=100):
         """Boxes in the image's pixels, scores, classes, logits and features; best first."""
         height, width = image.shape[:2]
-        made = Image.fromarray(image).resize(
+        resized = Image.fromarray(image).resize(
             expected_size(width, height, shorter, longer), Image.BILINEAR
         )
-        size = made.height, made.width
-        levels = self.pyramid(np.asarray(made))
+        size = resized.height, resized.width
+        levels = self.pyramid(np.asarray(resized))
         proposals = self.proposals(levels, size)
         features, logits, deltas = self.heads(levels[:4], proposals)
         scores = logits.softmax(1)[:, :-1]
         rows, labels = torch.where(scores > threshold)
-        chosen = deltas.view(len(deltas), -1, 4)[rows, labels] / torch.tensor(
-            [10.0, 10.0, 5.0, 5.0]
-        )
-        boxes = clipped(moved(proposals[rows], chosen), size)
-        kept = batched_nms(boxes, scores[rows, labels], labels, 0.5)[:most]
-        rows, labels = rows[kept], labels[kept]
+        weights = torch.tensor([10.0, 10.0, 5.0, 5.0])
+        label_deltas = deltas.view(len(deltas), -1, 4)[rows, labels] / weights
+        boxes = clipped(moved(proposals[rows], label_deltas), size)
+        order = batched_nms(boxes, scores[rows, labels], labels, 0.5)[:limit]
+        rows, labels = rows[order], labels[order]
         ratio = torch.tensor([width / size[1], height / size[0]] * 2)
-        return boxes[kept] * ratio, scores[rows, labels], labels, logits[rows], features[rows]
+        return boxes[order] * ratio, scores[rows, labels], labels, logits[rows], features[rows]
 
 
 def moved(boxes, deltas):
@@ -287,7 +287,7 @@ def clipped(boxes, size):
 
 
 def expected_size(width, height, shorter, longer):
-    """Width and height after the scaling of these tests' image, whose longer side is within its limit."""
+    """Width and height of these tests' scaled image, whose longer side is within its limit."""
     assert height < width
     assert round(width * shorter / height) <= longer
     return round(width * shorter / height), shorter
@@ -323,8 +323,9 @@ def test_vos_head_scores_as_its_authors_do(weights, regions):
     # regression.
     logits = torch.tensor(regions.logits[:, 1:])
     energy = (weights["roi_heads.weight_energy.weight"].relu() * logits.double().exp()).sum(1).log()
-    w, b = (weights[f"roi_heads.logistic_regression.{part}"] for part in ("weight", "bias"))
-    output = energy[:, None] @ w.double().T + b
+    weight = weights["roi_heads.logistic_regression.weight"]
+    bias = weights["roi_heads.logistic_regression.bias"]
+    output = energy[:, None] @ weight.double().T + bias
     method = methods.create("vos", output="logistic").fit(regions)
     np.testing.assert_allclose(
         method.score(regions), output[:, 1] - output[:, 0], rtol=1e-4, atol=1e-4
@@ -337,16 +338,16 @@ def test_vos_head_scores_as_its_authors_do(weights, regions):
 
 @pytest.mark.parametrize("classes", [20, 10])
 def test_every_name_of_the_layout_is_known_with_its_shape(classes):
-    assert {name: shape for name, (_, shape) in torchvision_names(classes).items()} == layout(
-        classes
-    )
+    shapes = {name: shape for name, (_, shape) in torchvision_names(classes).items()}
+    assert shapes == layout(classes)
 
 
 def test_every_weight_of_the_network_is_filled_once(network):
-    names, ours = torchvision_names(len(CLASSES)), network.state_dict()
-    assert sorted(name for name, _ in names.values()) == sorted(ours)
+    names = torchvision_names(len(CLASSES))
+    state = network.state_dict()
+    assert sorted(name for name, _ in names.values()) == sorted(state)
     for name, shape in names.values():
-        assert tuple(ours[name].shape) == shape or "box_predictor" in name
+        assert tuple(state[name].shape) == shape or "box_predictor" in name
 
 
 def test_background_goes_first_and_has_a_box_that_never_moves(weights):
@@ -359,11 +360,11 @@ def test_background_goes_first_and_has_a_box_that_never_moves(weights):
 
 
 def test_a_checkpoint_that_does_not_match_is_refused_with_the_lists():
-    found = names_alone(2)
-    found["roi_heads.mask_head.deconv.weight"] = found.pop("backbone.fpn_lateral3.bias")
-    found["roi_heads.box_head.fc2.bias"] = torch.empty(512, device="meta")
+    weights = without_values(2)
+    weights["roi_heads.mask_head.deconv.weight"] = weights.pop("backbone.fpn_lateral3.bias")
+    weights["roi_heads.box_head.fc2.bias"] = torch.empty(512, device="meta")
     with pytest.raises(DataError) as refused:
-        to_torchvision("model.pth", found, 2)
+        to_torchvision("model.pth", weights, 2)
     message = str(refused.value)
     assert "missing: backbone.fpn_lateral3.bias;" in message
     assert "unexpected: roi_heads.mask_head.deconv.weight;" in message
@@ -374,74 +375,73 @@ def test_a_checkpoint_that_does_not_match_is_refused_with_the_lists():
 
 def test_another_number_of_classes_is_refused_by_the_last_layers():
     with pytest.raises(DataError, match=r"cls_score.weight \(21, 1024\) instead of \(11, 1024\)"):
-        to_torchvision("model.pth", names_alone(20), 10)
+        to_torchvision("model.pth", without_values(20), 10)
 
 
 def test_half_a_vos_head_is_refused():
-    found = names_alone(2, vos=True)
-    del found["roi_heads.logistic_regression.bias"]
+    weights = without_values(2, vos=True)
+    del weights["roi_heads.logistic_regression.bias"]
     with pytest.raises(DataError, match=r"missing: roi_heads\.logistic_regression\.bias$"):
-        to_torchvision("model.pth", found, 2)
+        to_torchvision("model.pth", weights, 2)
 
 
 def test_a_deeper_network_is_refused():
-    found = names_alone(2)
-    found["backbone.bottom_up.res4.6.conv1.weight"] = torch.empty(256, 1024, 1, 1, device="meta")
+    weights = without_values(2)
+    weights["backbone.bottom_up.res4.6.conv1.weight"] = torch.empty(256, 1024, 1, 1, device="meta")
     with pytest.raises(DataError, match=r"unexpected: backbone\.bottom_up\.res4\.6\.conv1\.weight"):
-        to_torchvision("model.pth", found, 2)
+        to_torchvision("model.pth", weights, 2)
 
 
-def extras():
-    """What older versions of Detectron2 store besides the weights."""
-    anchors = {
-        f"proposal_generator.anchor_generator.cell_anchors.{n}": torch.tensor(
-            [
-                [-w, -h, w, h]
-                for ratio in (0.5, 1, 2)
-                for w in [(16 << n) / ratio**0.5]
-                for h in [(16 << n) * ratio**0.5]
-            ]
-        )
-        for n in range(5)
+def constants():
+    """Constants that older versions of Detectron2 store besides the weights."""
+    stored = {
+        "pixel_mean": torch.tensor([103.53, 116.28, 123.675]).view(3, 1, 1),
+        "pixel_std": torch.ones(3, 1, 1),
     }
-    mean = torch.tensor([103.53, 116.28, 123.675]).view(3, 1, 1)
-    return {"pixel_mean": mean, "pixel_std": torch.ones(3, 1, 1), **anchors}
+    for level in range(5):
+        anchors = []
+        for ratio in (0.5, 1, 2):
+            half_width = (16 << level) / ratio**0.5
+            half_height = (16 << level) * ratio**0.5
+            anchors.append([-half_width, -half_height, half_width, half_height])
+        name = f"proposal_generator.anchor_generator.cell_anchors.{level}"
+        stored[name] = torch.tensor(anchors)
+    return stored
 
 
-def test_what_older_versions_store_besides_is_accepted():
-    assert to_torchvision("model.pth", {**names_alone(2), **extras()}, 2).keys() == {
-        name for name, _ in torchvision_names(2).values()
-    }
+def test_constants_of_older_versions_are_accepted():
+    state = to_torchvision("model.pth", {**without_values(2), **constants()}, 2)
+    assert state.keys() == {name for name, _ in torchvision_names(2).values()}
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "found"),
+    ("name", "values", "message"),
     [
         ("pixel_std", torch.tensor([57.375, 57.12, 58.395]), "found [57.375"),
         ("pixel_mean", torch.tensor([123.675, 116.28, 103.53]), "found [123.675"),
         ("proposal_generator.anchor_generator.cell_anchors.1", torch.zeros(3, 4), "found [0.0"),
     ],
 )
-def test_other_pixels_and_anchors_are_refused(name, values, found):
+def test_other_pixels_and_anchors_are_refused(name, values, message):
     with pytest.raises(DataError) as refused:
-        to_torchvision("model.pth", {**names_alone(2), **extras(), name: values}, 2)
-    assert found in str(refused.value)
+        to_torchvision("model.pth", {**without_values(2), **constants(), name: values}, 2)
+    assert message in str(refused.value)
     assert f"field {name!r}" in str(refused.value)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the file
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_numpy_beside_the_weights_is_read(tmp_path, zipped):
     path = tmp_path / "model.pth"
-    found = {
+    content = {
         "iteration": np.int64(17999),
         "metrics": np.arange(3.0),
         "model": {"w": np.ones(2, np.float32)},
     }
-    torch.save(found, path, _use_new_zipfile_serialization=zipped)
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
     assert read_weights(path)["w"].tolist() == [1, 1]
 
 
@@ -504,8 +504,8 @@ def test_the_architecture_decides_who_scales_whatever_the_file_format(tmp_path, 
     assert ours.prepare(image).pixels.shape == (90, 132, 3)
 
 
-# --------------------------------------------------------------------------------------------- the
-# small things
+# --------------------------------------------------------------------------------------------------
+# the small things
 
 
 @pytest.mark.parametrize(
@@ -525,16 +525,16 @@ def test_sides_are_scaled_to_the_nearest_pixel(height, width, expected):
 
 
 def test_images_are_scaled_by_pillow_and_the_network_leaves_them_so(detector, image):
-    made = detector.prepare(image)
-    assert made.original == (123, 181)
-    np.testing.assert_array_equal(
-        made.pixels, np.asarray(Image.fromarray(image).resize((132, 90), Image.BILINEAR))
-    )
-    seen, _ = detector.network.transform([torch.from_numpy(made.pixels).permute(2, 0, 1) / 255])
-    blue = made.pixels[:, :, 2].astype(np.float32) - np.float32(103.53)
-    np.testing.assert_allclose(seen.tensors[0, 0, :90, :132], blue, atol=1e-4)
-    assert seen.tensors.shape == (1, 3, 96, 160)
-    assert not seen.tensors[:, :, 90:].any()
+    prepared = detector.prepare(image)
+    assert prepared.original == (123, 181)
+    resized = Image.fromarray(image).resize((132, 90), Image.BILINEAR)
+    np.testing.assert_array_equal(prepared.pixels, np.asarray(resized))
+    floats = torch.from_numpy(prepared.pixels).permute(2, 0, 1) / 255
+    batch, _ = detector.network.transform([floats])
+    blue = prepared.pixels[:, :, 2].astype(np.float32) - np.float32(103.53)
+    np.testing.assert_allclose(batch.tensors[0, 0, :90, :132], blue, atol=1e-4)
+    assert batch.tensors.shape == (1, 3, 96, 160)
+    assert not batch.tensors[:, :, 90:].any()
 
 
 def test_worker_processes_prepare_without_the_checkpoint(image, tmp_path):
@@ -582,7 +582,7 @@ def test_boxes_are_pooled_from_the_level_of_their_size(network):
 def test_proposals_are_ranked_by_logits_that_no_sigmoid_tells_apart(network):
     boxes = torch.tensor([[[0.0, 0, 20, 20], [0, 0, 20, 19], [50, 50, 60, 60], [70, 9, 70, 20]]])
     logits = torch.tensor([30.0, 40.0, 20.0, 50.0])
-    (kept,), (ranks,) = network.rpn.filter_proposals(boxes, logits[:, None], [(90, 150)], [4])
+    (proposals,), (ranks,) = network.rpn.filter_proposals(boxes, logits[:, None], [(90, 150)], [4])
     # The first two overlap, the last one has no width.
     assert ranks.tolist() == [40, 20]
-    torch.testing.assert_close(kept, boxes[0, [1, 2]])
+    torch.testing.assert_close(proposals, boxes[0, [1, 2]])

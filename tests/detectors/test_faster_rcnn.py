@@ -21,10 +21,8 @@ from farther.detectors.networks.architectures import (
     FasterRCNNBlueprint,
     build_network,
     load_network,
-    read_blueprint,
     save_checkpoint,
 )
-from farther.detectors.networks.detection import network_input
 from farther.documentation import describe
 from farther.errors import DataError, ParameterError
 from farther.images.orientation import BACK, turned
@@ -98,7 +96,9 @@ def own_answer(weights, images, score_threshold=0.2):
 
     Rounding differs between layouts, and random weights amplify it.
     """
-    network = load_network(weights, read_blueprint(weights)).to(memory_format=torch.channels_last)
+    network = load_network(weights, FasterRCNNBlueprint.read(weights)).to(
+        memory_format=torch.channels_last
+    )
     network.roi_heads.score_thresh = score_threshold
     with torch.inference_mode():
         return network([torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images])
@@ -138,7 +138,7 @@ def test_latent_is_the_mean_of_the_rpns_activations_in_the_box(weights, images):
     detector = create(weights, latent_size=5, latent_sampling=2)
     levels = []
     hook = detector.network.rpn.head.conv.register_forward_hook(
-        lambda module, given, out: levels.append(out)
+        lambda module, args, out: levels.append(out)
     )
     # A square image of the network's own size: the boxes need no scaling and the strides follow
     # from the shapes.
@@ -175,20 +175,11 @@ def test_batches_of_one_size_change_nothing_but_rounding(small_weights):
     rng = np.random.default_rng(0)
     images = [blotches(rng, 96, 128) for _ in range(4)]
     detector = create(small_weights)
-    together, alone = detector.detect(images, batch_size=4), detector.detect(images, batch_size=1)
-    np.testing.assert_array_equal(together.label, alone.label)
-    np.testing.assert_allclose(together.box, alone.box, rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(together.features, alone.features, rtol=1e-3, atol=1e-3)
-
-
-def test_the_networks_input_is_torchvisions_bit_for_bit(small_weights, images):
-    transform = create(small_weights).network.transform
-    floats = [torch.from_numpy(image).permute(2, 0, 1).float() / 255 for image in images]
-    expected, _ = transform(floats)
-    for given in (images, floats):
-        made = network_input(transform, given, torch.device("cpu"))
-        assert torch.equal(made.tensors, expected.tensors)
-        assert made.image_sizes == [tuple(size) for size in expected.image_sizes]
+    in_one_batch = detector.detect(images, batch_size=4)
+    separately = detector.detect(images, batch_size=1)
+    np.testing.assert_array_equal(in_one_batch.label, separately.label)
+    np.testing.assert_allclose(in_one_batch.box, separately.box, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(in_one_batch.features, separately.features, rtol=1e-3, atol=1e-3)
 
 
 def test_a_large_image_takes_little_more_than_its_floats(small_weights):
@@ -227,8 +218,9 @@ def test_thresholds_are_honoured(small_weights, images):
     regions = create(small_weights, score_threshold=0.5, max_detections=7).detect(images)
     assert regions.score.min() > 0.5
     assert np.unique(regions.image_id, return_counts=True)[1].max() == 7
-    many = create(small_weights, nms_iou=1.0, max_detections=1000).detect(images)
-    assert len(many) > len(create(small_weights, nms_iou=0.3, max_detections=1000).detect(images))
+    all_boxes = create(small_weights, nms_iou=1.0, max_detections=1000).detect(images)
+    fewer_boxes = create(small_weights, nms_iou=0.3, max_detections=1000).detect(images)
+    assert len(all_boxes) > len(fewer_boxes)
 
 
 def test_an_image_without_detections_gives_no_rows_but_all_columns(small_weights, images):
@@ -298,9 +290,10 @@ def test_boxes_in_a_file_with_an_exif_orientation_are_those_of_the_displayed_ima
     exif[0x0112] = orientation
     stored.save(tmp_path / "scene.png", exif=exif)
     detector = create(small_weights)
-    found, upright = detector.detect([tmp_path / "scene.png"]), detector.detect(images[:1])
-    np.testing.assert_array_equal(found.box, upright.box)
-    np.testing.assert_array_equal(found.logits, upright.logits)
+    from_file = detector.detect([tmp_path / "scene.png"])
+    upright = detector.detect(images[:1])
+    np.testing.assert_array_equal(from_file.box, upright.box)
+    np.testing.assert_array_equal(from_file.logits, upright.logits)
 
 
 def test_no_images_give_an_empty_table(small_weights):
@@ -328,7 +321,7 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
     state = load_file(small_weights)
     state["rpn.head.extra.weight"] = state.pop("rpn.head.cls_logits.weight")
     bad = tmp_path / "bad.safetensors"
-    blueprint = read_blueprint(small_weights)
+    blueprint = FasterRCNNBlueprint.read(small_weights)
     save_checkpoint(bad, state, blueprint)
     with pytest.raises(
         DataError, match=r"missing: rpn.head.cls_logits.weight; unexpected: rpn.head.extra.weight"
@@ -346,7 +339,7 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
 def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     state = load_file(small_weights)
     state["rpn.head.cls_logits.bias"][1] = float("nan")
-    save_checkpoint(tmp_path / "bad.safetensors", state, read_blueprint(small_weights))
+    save_checkpoint(tmp_path / "bad.safetensors", state, FasterRCNNBlueprint.read(small_weights))
     with pytest.raises(
         DataError, match=r"field 'rpn.head.cls_logits.bias': holds numbers that are not finite"
     ):

@@ -24,13 +24,13 @@ def level():
 
 def test_parts_of_a_map_are_found_at_every_threshold(level):
     boxes, contrasts = salient_boxes(level, 2)
-    found = {
+    contrast_by_box = {
         tuple(box): contrast
         for box, contrast in zip(boxes.int().tolist(), contrasts.tolist(), strict=True)
     }
-    assert (12, 9, 15, 12) in found
-    assert (5, 4, 15, 12) in found or (5, 4, 12, 9) in found
-    assert max(found, key=found.get) == (12, 9, 15, 12)
+    assert (12, 9, 15, 12) in contrast_by_box
+    assert (5, 4, 15, 12) in contrast_by_box or (5, 4, 12, 9) in contrast_by_box
+    assert max(contrast_by_box, key=contrast_by_box.get) == (12, 9, 15, 12)
     assert ((contrasts > 0) & (contrasts < 1)).all()
     assert len(salient_boxes(torch.ones(3, 4, 5), 3)[0]) == 0  # nothing stands out
 
@@ -58,17 +58,17 @@ def test_a_drawing_on_a_plain_background_is_found_and_detections_stay(adapter):
     wanted = selections(
         "run", read_sources("run", {"feature_map": {"objectness": "network", "size": 0}}), detector
     )
-    regions, found = detector.forward_proposals([detector.prepare(image)] * 2, IDS[:2], wanted)
-    assert found.header.detector["proposals"]["thresholds"] == 3
-    left, top, right, bottom = found.box.T
+    regions, proposals = detector.forward_proposals([detector.prepare(image)] * 2, IDS[:2], wanted)
+    assert proposals.header.detector["proposals"]["thresholds"] == 3
+    left, top, right, bottom = proposals.box.T
     assert (left >= 0).all()
     assert (right <= 160).all()
     assert (bottom <= 120).all()
     x, y = (left + right)[0] / 2, (top + bottom)[0] / 2  # of the one that stands out most
     assert 30 < x < 100
     assert 20 < y < 90
-    one, other = (found[found.image_id == name] for name in IDS[:2])
-    np.testing.assert_allclose(one.box, other.box, atol=1e-3)
+    first, second = (proposals[proposals.image_id == name] for name in IDS[:2])
+    np.testing.assert_allclose(first.box, second.box, atol=1e-3)
     assert len(Regions.concatenate([regions])) == len(
         detector.forward([detector.prepare(image)] * 2, IDS[:2])
     )

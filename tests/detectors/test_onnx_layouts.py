@@ -58,24 +58,21 @@ def create(file, **params):
 
 def stretched(image, height=HEIGHT, width=WIDTH):
     """Pillow's resize, antialiased; (3, height, width) between 0 and 1."""
-    return (
-        np.asarray(
-            Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
-        ).transpose(2, 0, 1)
-        / 255
-    )
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(resized).transpose(2, 0, 1) / 255
 
 
 def letterboxed(image):
     """The image in the middle of grey, and the scale and offset of boxes as YOLOv5 undoes them."""
     height, width = image.shape[:2]
     gain = min(HEIGHT / height, WIDTH / width)
-    new = round(width * gain), round(height * gain)
-    left, top = round((WIDTH - new[0]) / 2 - 0.1), round((HEIGHT - new[1]) / 2 - 0.1)
+    new_width = round(width * gain)
+    new_height = round(height * gain)
+    left = round((WIDTH - new_width) / 2 - 0.1)
+    top = round((HEIGHT - new_height) / 2 - 0.1)
+    resized = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
     pixels = np.full((HEIGHT, WIDTH, 3), 114, np.uint8)
-    pixels[top : top + new[1], left : left + new[0]] = cv2.resize(
-        image, new, interpolation=cv2.INTER_LINEAR
-    )
+    pixels[top : top + new_height, left : left + new_width] = resized
     offset = (WIDTH - width * gain) / 2, (HEIGHT - height * gain) / 2
     return pixels.transpose(2, 0, 1) / 255, gain, np.array([*offset, *offset])
 
@@ -84,9 +81,12 @@ def cornered(image):
     """The image in the upper left of grey, BGR between 0 and 255, and the scale, as in YOLOX."""
     height, width = image.shape[:2]
     gain = min(HEIGHT / height, WIDTH / width)
-    new = int(width * gain), int(height * gain)
+    new_width = int(width * gain)
+    new_height = int(height * gain)
+    blue_first = image[..., ::-1]
+    resized = cv2.resize(blue_first, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
     pixels = np.full((HEIGHT, WIDTH, 3), 114, np.uint8)
-    pixels[: new[1], : new[0]] = cv2.resize(image[..., ::-1], new, interpolation=cv2.INTER_LINEAR)
+    pixels[:new_height, :new_width] = resized
     return pixels.transpose(2, 0, 1).astype(float), gain
 
 
@@ -95,30 +95,37 @@ def corners(boxes):
     return np.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], axis=1)
 
 
-def overlap(one, other):
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    both = max(width, 0) * max(height, 0)
-    area = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1])
-    return both / (area - both)
+def area(box):
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def overlap(first, second):
+    """Intersection over union of two boxes."""
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
+    intersection = max(width, 0) * max(height, 0)
+    return intersection / (area(first) + area(second) - intersection)
 
 
 def suppressed(boxes, scores, labels, iou):
-    """Rows above the threshold that no better one of the same class overlaps, best first."""
-    kept = []
-    for row in sorted(np.flatnonzero(scores > THRESHOLD), key=lambda row: -scores[row]):
-        if all(
-            labels[row] != labels[other] or overlap(boxes[row], boxes[other]) <= iou
-            for other in kept
-        ):
-            kept.append(row)
-    return kept
+    """Rows above the threshold that no better row of the same class overlaps, best first."""
+    rows = []
+    for row in np.argsort(-scores, kind="stable"):
+        if scores[row] <= THRESHOLD:
+            break
+        same_class = [better for better in rows if labels[better] == labels[row]]
+        if all(overlap(boxes[row], boxes[better]) <= iou for better in same_class):
+            rows.append(row)
+    return rows
 
 
-def run(network, pixels, *others):
+def run(network, pixels, *inputs):
+    """Outputs of a network for one image, as arrays."""
     with torch.no_grad():
-        outputs = network(torch.from_numpy(pixels).float()[None], *others)
-    return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+        outputs = network(torch.from_numpy(pixels).float()[None], *inputs)
+    if not isinstance(outputs, tuple):
+        outputs = (outputs,)
+    return [output.numpy() for output in outputs]
 
 
 def assert_equal(regions, boxes, scores, labels):
@@ -138,52 +145,55 @@ class Cells(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(3, anchors * columns, 1) for _ in range(3))
         for head in self.heads:
             head.weight.data *= strength / pixel_range
-        self.anchors, self.columns, self.decodes = anchors, columns, decodes
+        self.anchors = anchors
+        self.columns = columns
+        self.decodes = decodes
 
     def forward(self, pixels):
         levels = []
         for head, stride in zip(self.heads, (8, 16, 32), strict=True):
-            made = head(functional.avg_pool2d(pixels - pixels.mean(), stride))
-            rows, columns = made.shape[2:]
-            made = made.view(1, self.anchors, self.columns, rows, columns).permute(0, 1, 3, 4, 2)
+            output = head(functional.avg_pool2d(pixels - pixels.mean(), stride))
+            rows, columns = output.shape[2:]
+            output = output.view(1, self.anchors, self.columns, rows, columns)
+            output = output.permute(0, 1, 3, 4, 2)
             y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-            centre, size = made[..., :2], made[..., 2:4] * 0.3
+            centre = output[..., :2]
+            size = output[..., 2:4] * 0.3
             if self.decodes:
                 centre = (centre + torch.stack([x, y], dim=-1)) * stride
                 size = size.exp() * stride
-            made = torch.cat([centre, size, made[..., 4:].sigmoid()], dim=-1)
-            levels.append(made.reshape(1, -1, self.columns))
+            output = torch.cat([centre, size, output[..., 4:].sigmoid()], dim=-1)
+            levels.append(output.reshape(1, -1, self.columns))
         return torch.cat(levels, dim=1)
 
 
 @pytest.mark.parametrize("form", ["decoded", "raw", "float16", "dynamic"])
 def test_yolox_is_fed_blue_first_from_0_to_255_in_the_upper_left(tmp_path, form):
     network = Cells()
-    written = Cells(decodes=form == "decoded")
+    written_network = Cells(decodes=form == "decoded")
     pixels = torch.rand(1, 3, HEIGHT, WIDTH) * 255
     if form == "float16":
-        written, pixels = written.half(), pixels.half()
-    axes = (
-        {"dynamic_axes": {"images": {0: "batch"}, "output": {0: "batch"}}}
-        if form == "dynamic"
-        else {}
-    )
-    file = exported(written, pixels, tmp_path / "x.onnx", ["images"], ["output"], **axes)
+        written_network = written_network.half()
+        pixels = pixels.half()
+    axes = {}
+    if form == "dynamic":
+        axes["dynamic_axes"] = {"images": {0: "batch"}, "output": {0: "batch"}}
+    file = exported(written_network, pixels, tmp_path / "x.onnx", ["images"], ["output"], **axes)
     detector = create(file)
     for image in IMAGES:
         prepared, gain = cornered(image)
         (rows,) = run(network, prepared)
         boxes = corners(rows[0, :, :4])
         scores, labels = rows[0, :, 4] * rows[0, :, 5:].max(axis=1), rows[0, :, 5:].argmax(axis=1)
-        kept = suppressed(boxes, scores, labels, 0.65)
+        best = suppressed(boxes, scores, labels, 0.65)
         regions = detector.detect(image)
         if form == "float16":
             assert len(regions) > 0
-            np.testing.assert_allclose(regions.score[0], scores[kept[0]], atol=0.01)
-            np.testing.assert_allclose(regions.box[0], boxes[kept[0]] / gain, atol=1)
+            np.testing.assert_allclose(regions.score[0], scores[best[0]], atol=0.01)
+            np.testing.assert_allclose(regions.box[0], boxes[best[0]] / gain, atol=1)
             continue
-        assert_equal(regions, boxes[kept] / gain, scores[kept], labels[kept])
-        logits = np.log(rows[0, kept, 5:] / (1 - rows[0, kept, 5:]))
+        assert_equal(regions, boxes[best] / gain, scores[best], labels[best])
+        logits = np.log(rows[0, best, 5:] / (1 - rows[0, best, 5:]))
         np.testing.assert_allclose(regions.logits, logits, atol=1e-3)
 
 
@@ -212,10 +222,10 @@ def test_yolov5_has_three_anchors_per_cell_and_boxes_as_its_own_code_scales_them
         (rows,) = run(network, prepared)
         boxes = corners(rows[0, :, :4])
         scores, labels = rows[0, :, 4] * rows[0, :, 5:].max(axis=1), rows[0, :, 5:].argmax(axis=1)
-        kept = suppressed(boxes, scores, labels, 0.45)[:100]
+        best = suppressed(boxes, scores, labels, 0.45)[:100]
         height, width = image.shape[:2]
-        given = np.clip((boxes[kept] - offset) / gain, 0, [width, height, width, height])
-        assert_equal(detector.detect(image), given, scores[kept], labels[kept])
+        image_boxes = np.clip((boxes[best] - offset) / gain, 0, [width, height, width, height])
+        assert_equal(detector.detect(image), image_boxes, scores[best], labels[best])
 
 
 class Flat(nn.Module):
@@ -235,8 +245,8 @@ def test_yolov7_with_nms_has_the_class_before_the_score(tmp_path):
     image = IMAGES[0]
     prepared, gain, offset = letterboxed(image)
     (rows,) = run(Flat(), prepared)
-    given = np.clip((rows[:, 1:5] - offset) / gain, 0, [300, 120, 300, 120])
-    assert_equal(create(file).detect(image), given, rows[:, 6], [2, 0])
+    image_boxes = np.clip((rows[:, 1:5] - offset) / gain, 0, [300, 120, 300, 120])
+    assert_equal(create(file).detect(image), image_boxes, rows[:, 6], [2, 0])
 
 
 class Queries(nn.Module):
@@ -273,9 +283,9 @@ def test_rfdetr_scales_without_antialiasing_and_has_a_sigmoid_without_the_last_c
         order = np.argsort(-scores[query, label], kind="stable")[:100]
         query, label = query[order], label[order]
         height, width = image.shape[:2]
-        given = np.clip(corners(boxes[0]), 0, 1)[query] * [width, height, width, height]
+        image_boxes = np.clip(corners(boxes[0]), 0, 1)[query] * [width, height, width, height]
         regions = detector.detect(image)
-        assert_equal(regions, given, scores[query, label], label)
+        assert_equal(regions, image_boxes, scores[query, label], label)
         np.testing.assert_allclose(regions.logits, logits[0, query, :K], atol=1e-4)
         assert regions.header.background_index is None
 
@@ -345,27 +355,32 @@ RTMDET = ([103.53, 116.28, 123.675], [57.375, 57.12, 58.395])
 
 
 def as_mmdetection(image, blue_first=True):
-    """Scaled with its shape kept, in the upper left of 114, between 0 and 255."""
+    """The scaled image in the upper left of grey, between 0 and 255, and the scale in x and y."""
     height, width = image.shape[:2]
     gain = min(HEIGHT / height, WIDTH / width)
-    new = int(width * gain + 0.5), int(height * gain + 0.5)
+    new_width = int(width * gain + 0.5)
+    new_height = int(height * gain + 0.5)
+    resized = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
     pixels = np.full((HEIGHT, WIDTH, 3), 114, np.uint8)
-    pixels[: new[1], : new[0]] = cv2.resize(image, new, interpolation=cv2.INTER_LINEAR)
+    pixels[:new_height, :new_width] = resized
     if blue_first:
         pixels = pixels[..., ::-1]
-    scale = np.array([new[0] / width, new[1] / height] * 2)
+    scale = np.array([new_width / width, new_height / height] * 2)
     return pixels.transpose(2, 0, 1).astype(np.float32), scale
 
 
 @pytest.mark.parametrize("place", ["outside", "inside", "pipeline.json"])
 def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
-    mean, std = (
-        ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]) if place == "pipeline.json" else RTMDET
-    )
-    whole = Normalised(Padded(), mean, std)
-    written = whole if place == "inside" else Padded()
+    mean, std = RTMDET
+    if place == "pipeline.json":
+        mean = [123.675, 116.28, 103.53]
+        std = [58.395, 57.12, 57.375]
+    network = Normalised(Padded(), mean, std)
+    written_network = network if place == "inside" else Padded()
     pixels = torch.rand(1, 3, HEIGHT, WIDTH)
-    file = exported(written, pixels, tmp_path / "end2end.onnx", ["input"], ["dets", "labels"])
+    file = exported(
+        written_network, pixels, tmp_path / "end2end.onnx", ["input"], ["dets", "labels"]
+    )
     if place == "pipeline.json":
         transforms = [
             {"type": "Resize", "keep_ratio": True, "size": [WIDTH, HEIGHT]},
@@ -382,7 +397,7 @@ def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
     assert (tmp_path / "pipeline.json" in detector.content()) == (place == "pipeline.json")
     for image in IMAGES:
         prepared, scale = as_mmdetection(image, blue_first=place != "pipeline.json")
-        rows, labels = run(whole, prepared)
+        rows, labels = run(network, prepared)
         above = rows[0, :, 4] > THRESHOLD
         assert_equal(
             detector.detect(image), rows[0, above, :4] / scale, rows[0, above, 4], labels[0, above]
@@ -454,8 +469,10 @@ def test_a_softmax_with_no_object_is_normalised_as_imagenet_and_a_sigmoid_is_not
             scores = np.where(np.arange(columns) == best[:, None], scores, 0)[:, :K]
         query, label = np.nonzero(scores > THRESHOLD)
         order = np.argsort(-scores[query, label], kind="stable")[:100]
-        given = corners(boxes[0])[query[order]] * [75, 170, 75, 170]
-        assert_equal(create(file).detect(image), given, scores[query, label][order], label[order])
+        image_boxes = corners(boxes[0])[query[order]] * [75, 170, 75, 170]
+        assert_equal(
+            create(file).detect(image), image_boxes, scores[query, label][order], label[order]
+        )
 
 
 def test_transformers_settings_beside_the_graph_give_size_mean_and_classes(tmp_path):
@@ -521,8 +538,8 @@ def test_a_graph_of_bytes_is_given_pixels_as_they_are(tmp_path):
     (rows,) = run(Cells(pixel_range=1), prepared / 255)
     boxes = corners(rows[0, :, :4])
     scores, labels = rows[0, :, 4] * rows[0, :, 5:].max(axis=1), rows[0, :, 5:].argmax(axis=1)
-    kept = suppressed(boxes, scores, labels, 0.65)
-    assert_equal(create(file).detect(image), boxes[kept] / gain, scores[kept], labels[kept])
+    best = suppressed(boxes, scores, labels, 0.65)
+    assert_equal(create(file).detect(image), boxes[best] / gain, scores[best], labels[best])
 
 
 def test_parameters_override_what_the_layout_says(tmp_path):
@@ -531,12 +548,12 @@ def test_parameters_override_what_the_layout_says(tmp_path):
     )
     image = IMAGES[0]
     params = {"resize": "stretch", "interpolation": "pillow", "channels": "rgb", "pixel_range": 1}
-    made = create(file, **params, mean=tuple(MEAN), std=tuple(STD)).prepare(image)
+    prepared = create(file, **params, mean=tuple(MEAN), std=tuple(STD)).prepare(image)
     np.testing.assert_allclose(
-        made.pixels, (stretched(image) - MEAN[:, None, None]) / STD[:, None, None], atol=1e-5
+        prepared.pixels, (stretched(image) - MEAN[:, None, None]) / STD[:, None, None], atol=1e-5
     )
-    made = create(file, resize="letterbox", padding=0, channels="rgb").prepare(image)
-    assert made.pixels[:, 0].max() == 0
+    prepared = create(file, resize="letterbox", padding=0, channels="rgb").prepare(image)
+    assert prepared.pixels[:, 0].max() == 0
     with pytest.raises(
         ParameterError,
         match=r"'mean': 123\.675 is of pixels between 0 and 255, .* add pixel_range: 255",

@@ -18,9 +18,8 @@ def detector(request):
 @pytest.fixture(scope="module")
 def prepared(detector):
     """Two images of different shapes."""
-    return [
-        detector.prepare(image) for image in (scene(), np.ascontiguousarray(scene(1)[:, 20:150]))
-    ]
+    narrow = np.ascontiguousarray(scene(1)[:, 20:150])
+    return [detector.prepare(scene()), detector.prepare(narrow)]
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +32,19 @@ def test_nothing_changed_gives_the_same_bits(detector, prepared, regions):
     for column, values in replay.regions(IDS).columns().items():
         np.testing.assert_array_equal(values, regions.array(column), err_msg=column)
     assert len(regions) >= 5 and len(set(regions.image_id)) == 2
-    for answer in (replay.again(), replay.again([image.clone() for image in replay.images])):
-        np.testing.assert_array_equal(answer.logits, regions.logits)
-        np.testing.assert_array_equal(answer.boxes, regions.box)
+    same_images = [image.clone() for image in replay.images]
+    for outputs in (replay.again(), replay.again(same_images)):
+        np.testing.assert_array_equal(outputs.logits, regions.logits)
+        np.testing.assert_array_equal(outputs.boxes, regions.box)
         if regions.has("features"):
-            np.testing.assert_array_equal(answer.features, regions.features)
-        for name, values in answer.latents.items():
+            np.testing.assert_array_equal(outputs.features, regions.features)
+        for name, values in outputs.latents.items():
             np.testing.assert_array_equal(values, regions.array(name))
-        assert "latent" in answer.latents
+        assert "latent" in outputs.latents
 
 
 def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, prepared, regions):
-    """Of the step, the first-order change is the squared norm of the gradient: that is the independent number."""
+    """The first-order change of a step is the squared norm of the gradient."""
     labels = torch.arange(len(regions)), torch.tensor(regions.label.tolist())
     with torch.inference_mode():  # as the engine calls it
         replay = detector.replay(prepared)
@@ -52,12 +52,13 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
             images = [image.clone().requires_grad_() for image in replay.images]
             total = replay.again(images).logits[labels].sum()
             gradients = torch.autograd.grad(total, images)
-        norm = sum(g.square().sum() for g in gradients)
-        assert all(g.abs().max() > 0 for g in gradients)
+        assert all(gradient.abs().max() > 0 for gradient in gradients)
+        norm = sum(gradient.square().sum() for gradient in gradients)
         step = 1e-3 / norm.sqrt()
-        after = replay.again(
-            [i.detach() - step * g for i, g in zip(images, gradients, strict=True)]
-        )
+        moved = []
+        for image, gradient in zip(images, gradients, strict=True):
+            moved.append(image.detach() - step * gradient)
+        after = replay.again(moved)
     change = float(total.detach() - after.logits[labels].sum())
     if detector.name == "detr":  # RT-DETR takes queries out of the gradient, as in training
         assert change > 0
@@ -68,7 +69,7 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
 def test_boxes_of_a_changed_image_have_gradients_too(detector, prepared):
     replay = detector.replay(prepared)
     images = [image.clone().requires_grad_() for image in replay.images]
-    (gradient, _) = torch.autograd.grad(replay.again(images).boxes.sum(), images)
+    gradient, _ = torch.autograd.grad(replay.again(images).boxes.sum(), images)
     assert gradient.abs().max() > 0
 
 
@@ -77,27 +78,25 @@ def dropout(image_ids=IDS, **params):
 
 
 def test_rate_0_changes_rounding_only(detector, prepared, regions):
-    answer = detector.replay(prepared).again(dropout=dropout(rate=0.0))
-    np.testing.assert_allclose(answer.logits, regions.logits, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(answer.boxes, regions.box, rtol=1e-4, atol=1e-3)
+    outputs = detector.replay(prepared).again(dropout=dropout(rate=0.0))
+    np.testing.assert_allclose(outputs.logits, regions.logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(outputs.boxes, regions.box, rtol=1e-4, atol=1e-3)
 
 
 def test_each_pass_and_seed_has_other_masks_and_the_same_ones_again(detector, prepared):
     replay = detector.replay(prepared)
-    first, again, second, other = (
-        replay.again(dropout=dropout(**changed)).logits
-        for changed in ({}, {}, {"number": 1}, {"seed": 2})
-    )
-    assert torch.equal(first, again)
-    assert not torch.allclose(first, second) and not torch.allclose(first, other)
+    first = replay.again(dropout=dropout()).logits
+    assert torch.equal(first, replay.again(dropout=dropout()).logits)
+    assert not torch.allclose(first, replay.again(dropout=dropout(number=1)).logits)
+    assert not torch.allclose(first, replay.again(dropout=dropout(seed=2)).logits)
 
 
 def test_masks_of_an_image_do_not_depend_on_its_batch(detector, prepared, regions):
     """Two images of different shapes; the network itself rounds differently in another batch."""
-    together = detector.replay(prepared).again(dropout=dropout()).logits
-    alone = detector.replay(prepared[1:]).again(dropout=dropout(IDS[1:])).logits
-    np.testing.assert_allclose(together[regions.image_id == "b"], alone, rtol=1e-3, atol=1e-3)
-    assert np.abs(together.numpy() - regions.logits).max() > 0.1
+    of_both = detector.replay(prepared).again(dropout=dropout()).logits
+    of_second = detector.replay(prepared[1:]).again(dropout=dropout(IDS[1:])).logits
+    np.testing.assert_allclose(of_both[regions.image_id == "b"], of_second, rtol=1e-3, atol=1e-3)
+    assert np.abs(of_both.numpy() - regions.logits).max() > 0.1
 
 
 def test_masks_drop_the_rate_and_keep_the_mean():

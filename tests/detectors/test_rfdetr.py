@@ -87,19 +87,19 @@ def make_detector(path, **params):
 
 
 def test_detections_are_those_that_predict_of_rfdetr_gives(save):
-    found = make_detector(save(), score_threshold=0.3).detect(picture())
+    regions = make_detector(save(), score_threshold=0.3).detect(picture())
     named = [row for row in PREDICTED if row[0] < len(CLASSES)]
-    best = found[: len(named)]
+    best = regions[: len(named)]
     assert best.label.tolist() == [label for label, _, _ in named]
     assert_allclose(best.score, [score for _, score, _ in named], atol=PROCESSOR)
     assert_allclose(best.box, [box for _, _, box in named], atol=0.01)
-    assert found.classes == tuple(CLASSES) and found.activation == "sigmoid"
+    assert regions.classes == tuple(CLASSES) and regions.activation == "sigmoid"
 
 
 def test_features_through_the_last_layer_are_the_logits(save):
-    found = make_detector(save(), score_threshold=0.0).detect(picture())
-    assert found.weight.shape == (3, HIDDEN) and found.has("latent")
-    assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
+    regions = make_detector(save(), score_threshold=0.0).detect(picture())
+    assert regions.weight.shape == (3, HIDDEN) and regions.has("latent")
+    assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_another_preprocessing_is_noticed_by_the_comparison(changes, save):
     detector = make_detector(save(), score_threshold=0.3)
     fields = {**detector.processor.to_dict(), **changes}
     vars(detector)["processor"] = SquareResizeImageProcessor.from_dict(fields)
-    found = detector.detect(picture())
+    regions = detector.detect(picture())
     expected = np.array([score for label, score, _ in PREDICTED if label < len(CLASSES)])
-    assert np.abs(found.score[: len(expected)] - expected).max() > 1e-3
+    assert np.abs(regions.score[: len(expected)] - expected).max() > 1e-3
 
 
 def test_an_image_is_divided_by_255_before_it_is_resized(save):
@@ -159,10 +159,10 @@ def test_proposals_and_passes_with_dropout_are_those_of_the_same_queries(save):
 def test_lightnings_file_has_the_weights_under_another_name(name, save, state):
     prefix = "model._orig_mod." if name == "last.ckpt" else "model."
     lightning = {f"{prefix}{key}": tensor for key, tensor in state.items()}
-    found = make_detector(save(name, model=None, state_dict=lightning), score_threshold=0.3).detect(
-        picture()
-    )
-    assert_allclose(found.score[0], 0.587187, atol=PROCESSOR)
+    regions = make_detector(
+        save(name, model=None, state_dict=lightning), score_threshold=0.3
+    ).detect(picture())
+    assert_allclose(regions.score[0], 0.587187, atol=PROCESSOR)
 
 
 def test_a_segmentation_network_is_read_for_its_boxes(save, state):
@@ -221,23 +221,27 @@ def test_a_published_network_without_settings_is_known_by_its_shapes(save, state
         shapes[f"transformer.enc_out_class_embed.{group}.bias"] = (91,)
     named = {name: torch.from_numpy(weight(name, shape)).float() for name, shape in shapes.items()}
     path = save(model={**state, **named}, args=None, model_config=None, rfdetr_version=None)
-    found = find_checkpoint(path)
-    assert found.blueprint.processor["size"] == {"height": 384, "width": 384}
-    assert found.blueprint.config["backbone_config"]["out_indices"] == [3, 6, 9, 12]
-    assert len(found.blueprint.classes) == 80
-    assert found.blueprint.classes[:2] == ("person", "bicycle") and found.class_rows.rows[:2] == (
+    checkpoint = find_checkpoint(path)
+    assert checkpoint.blueprint.processor["size"] == {"height": 384, "width": 384}
+    assert checkpoint.blueprint.config["backbone_config"]["out_indices"] == [3, 6, 9, 12]
+    assert len(checkpoint.blueprint.classes) == 80
+    assert checkpoint.blueprint.classes[:2] == ("person", "bicycle") and checkpoint.class_rows.rows[
+        :2
+    ] == (
         1,
         2,
     )
-    assert found.blueprint.classes[-1] == "toothbrush" and found.class_rows.rows[-1] == 90
-    assert "an input of 384 pixels" in found.assumed and "COCO" in found.assumed
+    assert checkpoint.blueprint.classes[-1] == "toothbrush" and checkpoint.class_rows.rows[-1] == 90
+    assert "an input of 384 pixels" in checkpoint.assumed and "COCO" in checkpoint.assumed
 
 
 def test_training_with_other_classes_starts_from_all_weights_but_the_class_heads(save, state):
-    found = find_checkpoint(save())
-    blueprint = DetrBlueprint(found.blueprint.config, found.blueprint.processor, ("fox", "owl"))
+    checkpoint = find_checkpoint(save())
+    blueprint = DetrBlueprint(
+        checkpoint.blueprint.config, checkpoint.blueprint.processor, ("fox", "owl")
+    )
     network = load_network(
-        replace(found, blueprint=blueprint, class_rows=None), tolerated="class heads"
+        replace(checkpoint, blueprint=blueprint, class_rows=None), tolerated="class heads"
     )
     assert (
         network.class_embed.out_features == 2

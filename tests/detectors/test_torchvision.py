@@ -100,10 +100,10 @@ def create(weights, name="retinanet", **params):
 @pytest.fixture(scope="module")
 def cases(images, tmp_path_factory):
     """By name: an adapter on a file, its regions of the images, and torchvision's detections."""
-    made = {}
+    cases = {}
 
     def case(name):
-        if name not in made:
+        if name not in cases:
             model = mask_rcnn() if name == "mask_rcnn" else dense(name, 3 if name == "fcos" else 4)
             path = tmp_path_factory.mktemp("weights") / "model.pth"
             torch.save(
@@ -120,8 +120,8 @@ def cases(images, tmp_path_factory):
                 answers = model(
                     [torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images]
                 )
-            made[name] = detector, detector.detect(images, ["a", "b"]), answers
-        return made[name]
+            cases[name] = detector, detector.detect(images, ["a", "b"]), answers
+        return cases[name]
 
     return case
 
@@ -155,7 +155,7 @@ def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_class
         most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
     )
     prepared = [detector.prepare(image) for image in images]
-    found = detector.forward_proposals(prepared, ["a", "b"], {"every": selection})[1]
+    proposals = detector.forward_proposals(prepared, ["a", "b"], {"every": selection})[1]
     model.score_thresh, model.nms_thresh, model.detections_per_img, model.topk_candidates = (
         0,
         1.0,
@@ -167,13 +167,13 @@ def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_class
             model.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
         answers = model([torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images])
     for image_id, answer in zip("ab", answers, strict=True):
-        own = found[found.image_id == image_id]
+        image_proposals = proposals[proposals.image_id == image_id]
         large = (answer["boxes"][:, 2:] - answer["boxes"][:, :2]).amin(dim=1) >= 2
         boxes, scores = answer["boxes"][large], answer["scores"][large]
-        kept = nms(boxes, scores, 0.5)[:50]
-        assert len(own) == len(kept) > 5
-        assert_allclose(own.score, scores[kept], rtol=1e-3)
-        assert_allclose(own.box, boxes[kept], rtol=1e-3, atol=1e-2)
+        order = nms(boxes, scores, 0.5)[:50]
+        assert len(image_proposals) == len(order) > 5
+        assert_allclose(image_proposals.score, scores[order], rtol=1e-3)
+        assert_allclose(image_proposals.box, boxes[order], rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -183,14 +183,14 @@ def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
         np.random.default_rng(1), 64, 64
     )  # of the network's own size: the boxes need no scaling
     selection = MapSelection(most=1000, iou=1.0, smallest=0.0, objectness="network", size=0.0)
-    found = detector.forward_proposals([image], ["a"], {"map": selection})[1]
+    proposals = detector.forward_proposals([image], ["a"], {"map": selection})[1]
     with torch.inference_mode():
         batch, _ = detector.network.transform([torch.from_numpy(image).permute(2, 0, 1) / 255])
         finest = next(iter(detector.network.backbone(batch.tensors).values()))[0]
     boxes, contrasts = salient_boxes(finest, 3)
     order = np.argsort(-contrasts.numpy(), kind="stable")
-    assert_allclose(found.box, 8 * boxes[order], atol=1e-3)
-    assert_allclose(found.score, contrasts[order], rtol=1e-4)
+    assert_allclose(proposals.box, 8 * boxes[order], atol=1e-3)
+    assert_allclose(proposals.score, contrasts[order], rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -237,7 +237,7 @@ def test_latent_is_the_mean_of_the_pyramid_in_the_box(name, cases):
     )  # of the network's own size: the boxes need no scaling
     levels = []
     hook = detector.network.backbone.register_forward_hook(
-        lambda module, given, out: levels.extend(out.values())
+        lambda module, args, out: levels.extend(out.values())
     )
     regions = detector.forward([image], ["a"])
     hook.remove()
@@ -317,15 +317,15 @@ def test_one_image_is_detected_as_one_of_many_whether_path_picture_or_array(
     detector, path = cases("fcos")[0], tmp_path / "a.png"
     Image.fromarray(images[0]).save(path)
     expected = detector.detect([images[0]])
-    for given, name in (
+    for image, name in (
         (images[0], "0"),
         (Image.fromarray(images[0]), "0"),
         (path, str(path)),
         (str(path), str(path)),
     ):
-        found = detector.detect(given)
-        assert set(found.image_id) == {name}
-        assert_array_equal(found.box, expected.box)
+        regions = detector.detect(image)
+        assert set(regions.image_id) == {name}
+        assert_array_equal(regions.box, expected.box)
     assert set(detector.detect(images[0], "mine").image_id) == {"mine"}
     with pytest.raises(
         DataError, match=r"image '0': expected a path, a PIL image or an array, found int"

@@ -1,4 +1,4 @@
-"""Every builder of `torchvision.models.detection`: found by its weights, and beside torchvision's own forward pass."""
+"""Builders of `torchvision.models.detection`: recognised, and compared with torchvision."""
 
 import dataclasses
 import hashlib
@@ -143,7 +143,7 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
     selection = ProposalSelection(
         most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
     )
-    _, found = detector.forward_proposals([images[0]], ["a"], {"every": selection})
+    _, proposals = detector.forward_proposals([images[0]], ["a"], {"every": selection})
     network.to(memory_format=torch.channels_last)
     (
         network.score_thresh,
@@ -155,10 +155,10 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
         (answer,) = network([as_input(images[0])])
     large = (answer["boxes"][:, 2:] - answer["boxes"][:, :2]).amin(dim=1) >= 2
     boxes, scores = answer["boxes"][large], answer["scores"][large]
-    kept = nms(boxes, scores, 0.5)[:50]
-    assert len(found) == len(kept) > 5
-    assert_allclose(found.score, scores[kept], atol=1e-5)
-    assert_allclose(found.box, boxes[kept], atol=0.01)
+    order = nms(boxes, scores, 0.5)[:50]
+    assert len(proposals) == len(order) > 5
+    assert_allclose(proposals.score, scores[order], atol=1e-5)
+    assert_allclose(proposals.box, boxes[order], atol=0.01)
 
 
 @pytest.mark.parametrize("case", SSD)
@@ -196,7 +196,7 @@ def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(image
     detector = create(case, saved(model(case).state_dict(), tmp_path), min_size=128, max_size=128)
     shared = []
     hook = detector.network.rpn.head.conv.register_forward_hook(
-        lambda module, given, out: shared.append(out)
+        lambda module, args, out: shared.append(out)
     )
     image = np.resize(images[1], (128, 128, 3))
     regions = detector.detect(image)
@@ -282,8 +282,8 @@ def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closes
         create("fasterrcnn_resnet50_fpn_v2", saved(state, tmp_path)).header()
     message = str(refused.value)
     assert (
-        "do not fit any of torchvision's detectors. The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs"
-        in message
+        "do not fit any of torchvision's detectors. "
+        "The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs" in message
     )
     assert (
         "missing: roi_heads.box_head.0.0.weight; unexpected: backbone.extra; of another shape: rpn"
@@ -314,7 +314,10 @@ def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closes
 def test_two_architectures_of_one_shape_are_asked_for(tmp_path):
     path = saved(without_memory("fasterrcnn_mobilenet_v3_large_fpn"), tmp_path)
     detector = detectors.create("faster_rcnn", weights=path, classes=CLASSES)
-    message = r"'architecture': the weights fit 'mobilenet_v3_large_fpn' and 'mobilenet_v3_large_320_fpn' alike"
+    message = (
+        r"'architecture': the weights fit 'mobilenet_v3_large_fpn' "
+        r"and 'mobilenet_v3_large_320_fpn' alike"
+    )
     with pytest.raises(ParameterError, match=message):
         _ = detector.blueprint
 
@@ -322,7 +325,10 @@ def test_two_architectures_of_one_shape_are_asked_for(tmp_path):
 @pytest.mark.parametrize("case", ["fasterrcnn_resnet50_fpn", "ssd300_vgg16", "fcos_resnet50_fpn"])
 def test_classes_that_are_not_as_many_as_the_outputs_are_refused_with_both_numbers(case, tmp_path):
     path = saved(without_memory(case), tmp_path)
-    message = "5 classes are named, but the logits have 4 columns: 3 classes after the background, which is not named"
+    message = (
+        "5 classes are named, but the logits have 4 columns: "
+        "3 classes after the background, which is not named"
+    )
     if case.startswith("fcos"):
         message += ", or 4 classes without one"
     with pytest.raises(DataError, match=message):

@@ -15,8 +15,10 @@ print(before == after)
 
 
 def test_pictures_are_opened_and_arrays_printed_as_before():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    process = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "True\n"
 
 
 WORKER = """

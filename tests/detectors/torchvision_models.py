@@ -75,7 +75,7 @@ def of_classifier(name, columns, **settings):
 
 def without_download(function):
     """A builder of torchvision's classifiers that takes weights and does not load them."""
-    return lambda weights, **others: function(weights=None, **others)
+    return lambda weights, **options: function(weights=None, **options)
 
 
 def model(name, columns=4, **settings):
@@ -96,19 +96,19 @@ def model(name, columns=4, **settings):
     if "ssdlite" in name:
         network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
     rng = np.random.default_rng(8)
-    picture, other = (
+    picture, second_picture = (
         torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2)
     )
-    normalise(network, [picture, other])
+    normalise(network, [picture, second_picture])
     if "rcnn" in name:
         predictor = network.roi_heads.box_predictor
-        most = network.rpn._post_nms_top_n
-        network.rpn._post_nms_top_n = {**most, "testing": 60}
+        usual = network.rpn._post_nms_top_n
+        network.rpn._post_nms_top_n = {**usual, "testing": 60}
         spread(network, picture, [network.rpn.head.cls_logits], 1.5)
         spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
         spread(network, picture, [predictor.cls_score], 1.5)
         spread(network, picture, [predictor.bbox_pred], 0.5)
-        network.rpn._post_nms_top_n = most
+        network.rpn._post_nms_top_n = usual
         if name.endswith("v2"):
             return network
         frozen = of_classifier(name, columns, **settings)

@@ -21,17 +21,17 @@ def tower(**vision):
     ).visual.eval()
 
 
-def seen_by(module, visual):
+def input_of(module, visual):
     """The input of a module when the images are embedded."""
-    kept = []
-    with module.register_forward_pre_hook(lambda _, given: kept.append(given[0])):
+    inputs = []
+    with module.register_forward_pre_hook(lambda _, args: inputs.append(args[0])):
         visual(IMAGES)
-    return kept[0]
+    return inputs[0]
 
 
 def patches_of(visual):
     patches = Patches(visual)
-    with patches.taken():
+    with patches.recording():
         visual(IMAGES)
         return patches.embeddings()
 
@@ -40,9 +40,9 @@ def patches_of(visual):
 def test_a_transformers_patches_are_those_of_a_last_block_without_mixing():
     visual = tower(**VISIONS["transformer"])
     block = visual.transformer.resblocks[-1]
-    tokens = seen_by(block, visual)
-    alone = torch.full((tokens.shape[1],) * 2, -torch.inf).fill_diagonal_(0)
-    expected = visual.ln_post(block(tokens, attn_mask=alone))[:, 1:] @ visual.proj
+    tokens = input_of(block, visual)
+    mask = torch.full((tokens.shape[1],) * 2, -torch.inf).fill_diagonal_(0)
+    expected = visual.ln_post(block(tokens, attn_mask=mask))[:, 1:] @ visual.proj
     assert expected.shape == (3, 64, 8)
     assert_allclose(patches_of(visual), expected, atol=1e-5)
 
@@ -51,13 +51,13 @@ def test_a_transformers_patches_are_those_of_a_last_block_without_mixing():
 def test_a_residual_networks_patches_are_those_of_maps_with_one_cell():
     visual = tower(**VISIONS["resnet"])
     pool = visual.attnpool
-    maps = seen_by(pool, visual)
-    one = AttentionPool2d(1, maps.shape[1], pool.num_heads, 8).eval()
-    one.load_state_dict(
+    maps = input_of(pool, visual)
+    one_cell = AttentionPool2d(1, maps.shape[1], pool.num_heads, 8).eval()
+    one_cell.load_state_dict(
         {**pool.state_dict(), "positional_embedding": torch.zeros(2, maps.shape[1])}
     )
     cells = maps.flatten(2).transpose(1, 2).reshape(-1, maps.shape[1], 1, 1)
-    expected = one(cells).reshape(3, 4, 8)
+    expected = one_cell(cells).reshape(3, 4, 8)
     assert_allclose(patches_of(visual), expected, atol=1e-5)
 
 

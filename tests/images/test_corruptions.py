@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C: equal to independent computations where those are simple, reproducible, growing."""
+"""The corruptions of ImageNet-C: reproducible, growing, and equal to simple computations."""
 
 import io
 
@@ -22,11 +22,11 @@ def photo():
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_corruption_changes_the_image_and_is_reproducible(photo, kind):
     before = photo.copy()
-    found = corrupt(photo, kind, 3, seed=11)
-    assert found.shape == photo.shape and found.dtype == np.uint8
-    assert np.abs(found.astype(int) - photo).mean() > 0.5
+    corrupted = corrupt(photo, kind, 3, seed=11)
+    assert corrupted.shape == photo.shape and corrupted.dtype == np.uint8
+    assert np.abs(corrupted.astype(int) - photo).mean() > 0.5
     np.testing.assert_array_equal(photo, before)
-    np.testing.assert_array_equal(corrupt(photo, kind, 3, seed=11), found)
+    np.testing.assert_array_equal(corrupt(photo, kind, 3, seed=11), corrupted)
 
 
 # The first two severities of saturate take colour away, the others add it.
@@ -40,9 +40,15 @@ def test_the_strongest_severity_changes_more_than_the_mildest(photo, kind):
 
 def test_the_seed_decides_about_random_corruptions_only(photo):
     fixed = {
-        "brightness", "contrast", "defocus_blur", "gaussian_blur", "zoom_blur", "pixelate", "saturate",
+        "brightness",
+        "contrast",
+        "defocus_blur",
+        "gaussian_blur",
+        "zoom_blur",
+        "pixelate",
+        "saturate",
         "jpeg_compression",
-    }  # fmt: skip
+    }
     for kind in KINDS:
         same = np.array_equal(corrupt(photo, kind, 4, seed=1), corrupt(photo, kind, 4, seed=2))
         assert same == (kind in fixed), kind
@@ -96,17 +102,19 @@ def test_gaussian_noise_has_the_deviation_of_its_severity(severity, deviation):
     ("severity", "share"), zip(SEVERITIES, (0.03, 0.06, 0.09, 0.17, 0.27), strict=True)
 )
 def test_impulse_noise_turns_that_share_of_the_values_black_or_white(severity, share):
-    found = corrupt(np.full((300, 300, 3), 128, np.uint8), "impulse_noise", severity, seed=3)
-    assert set(np.unique(found)) == {0, 128, 255}
-    assert np.mean(found != 128) == pytest.approx(share, rel=0.03)
-    assert np.mean(found == 255) == pytest.approx(share / 2, rel=0.05)
+    noisy = corrupt(np.full((300, 300, 3), 128, np.uint8), "impulse_noise", severity, seed=3)
+    assert set(np.unique(noisy)) == {0, 128, 255}
+    assert np.mean(noisy != 128) == pytest.approx(share, rel=0.03)
+    assert np.mean(noisy == 255) == pytest.approx(share / 2, rel=0.05)
 
 
 def test_an_image_keeps_its_corruption_when_its_split_grows():
-    few = {name: draw(name, seed=7) for name in ("a.jpg", "b.jpg")}
-    many = {name: draw(name, seed=7) for name in map("{}.jpg".format, "abcdefgh")}
-    assert few.items() <= many.items()
-    assert {draw(name, seed=8) for name in many} != set(many.values())
+    drawn = {name: draw(name, seed=7) for name in ("a.jpg", "b.jpg")}
+    drawn_of_more = {
+        name: draw(name, seed=7) for name in [f"{letter}.jpg" for letter in "abcdefgh"]
+    }
+    assert drawn.items() <= drawn_of_more.items()
+    assert {draw(name, seed=8) for name in drawn_of_more} != set(drawn_of_more.values())
 
 
 def test_all_corruptions_are_drawn_about_equally_often():

@@ -34,8 +34,8 @@ def tagged(value):
     return exif
 
 
-def equal(one, other):
-    return one.shape == other.shape and np.abs(one.astype(int) - other).max() <= 6
+def equal(first, second):
+    return first.shape == second.shape and np.abs(first.astype(int) - second).max() <= 6
 
 
 def entry(kind, count, value):

@@ -1,4 +1,4 @@
-"""Ray: the queue of shards, the size of the worker pool, and a cluster on this machine whose workers are killed."""
+"""Ray: the queue of shards, the size of the worker pool, and a cluster with killed workers."""
 
 import itertools
 import os
@@ -136,19 +136,19 @@ def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(
 ):
     import ray
 
-    for actor in itertools.chain.from_iterable(engine._kept.values()):
+    for actor in itertools.chain.from_iterable(engine._idle_workers.values()):
         ray.kill(actor)
-    engine._kept.clear()
+    engine._idle_workers.clear()
     machines = itertools.chain(
         [[{"CPU": 1}]] * 2, itertools.repeat([{"CPU": 1}] * 2)
     )  # the second one joins
     monkeypatch.setattr(engine._Driver, "_machines", lambda driver: next(machines))
     world.mark.touch()
     first = world.run("first", Mortal(world.mark), ON_RAY)
-    kept = set(itertools.chain.from_iterable(engine._kept.values()))
-    assert len(kept) == 2
+    workers = set(itertools.chain.from_iterable(engine._idle_workers.values()))
+    assert len(workers) == 2
     second = world.run("second", Mortal(world.mark), ON_RAY)
-    assert set(itertools.chain.from_iterable(engine._kept.values())) == kept
+    assert set(itertools.chain.from_iterable(engine._idle_workers.values())) == workers
     assert content(first.path) == content(second.path)
 
 
@@ -161,14 +161,14 @@ def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(
     local = world.run("without a loss", Mortal(world.mark), LOCAL)
     monkeypatch.setattr(engine._Driver, "_machines", lambda driver: [{"CPU": 1}])
     world.run("before the loss", Mortal(world.mark), ON_RAY)
-    (kept,) = engine._kept.values()
+    (workers,) = engine._idle_workers.values()
     lost = [ray.remote(engine.Worker).options(num_cpus=0).remote() for _ in range(5)]
     for actor in lost:
         ray.kill(actor)
-    kept[:0] = lost
+    workers[:0] = lost
     after = world.run("after the loss", Mortal(world.mark), ON_RAY)
     assert content(after.path) == content(local.path)
-    assert not set(lost) & set(kept)
+    assert not set(lost) & set(workers)
 
 
 def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(

@@ -278,16 +278,24 @@ def test_code_in_a_folder_is_never_run(other_clip, tmp_path, kwargs, field):
     ("text", "field"),
     [
         ({"layers": 1_000_000}, "layers"),
-        ({"width": "wide"}, "width"),
         ({"hf_model_name": "../../etc"}, "hf_model_name"),
+        ({"hf_model_name": ".."}, "hf_model_name"),
+        ({"hf_model_name": "/etc"}, "hf_model_name"),
+        ({"hf_tokenizer_name": "https://example.org/x"}, "hf_tokenizer_name"),
         (
             {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"cache_dir": "/"}},
             "tokenizer_kwargs.cache_dir",
         ),
-        ({"made_up": 1}, "made_up"),
+        (
+            {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"vocab_file": "x"}},
+            "tokenizer_kwargs.vocab_file",
+        ),
+        ({"of_a_next_release": {"weights_only": False}}, "of_a_next_release.weights_only"),
     ],
 )
-def test_what_does_not_describe_a_network_is_refused_with_its_place(other_clip, text, field):
+def test_a_configuration_that_loads_files_or_is_huge_is_refused_with_its_place(
+    other_clip, text, field
+):
     folder = other_clip(**text)
     with pytest.raises(DataError) as error:
         Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
@@ -295,6 +303,37 @@ def test_what_does_not_describe_a_network_is_refused_with_its_place(other_clip, 
         folder / "open_clip_config.json",
         f"model_cfg.text_cfg.{field}",
     )
+
+
+def test_a_key_of_a_next_release_passes_and_open_clip_decides(other_clip):
+    folder = other_clip(made_up=1)
+    check_config(folder / "open_clip_config.json")
+    with pytest.raises(ParameterError, match="unexpected keyword argument 'made_up'"):
+        Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
+
+
+@pytest.mark.parametrize(
+    "preprocessing", [{"mode": "L"}, {"interpolation": "cubist"}, {"mean": [0.5, "b", 0.5]}]
+)
+def test_wrong_preprocessing_is_an_error_of_the_model(other_clip, preprocessing):
+    folder = other_clip()
+    file = folder / "open_clip_config.json"
+    config = json.loads(file.read_text())
+    config["preprocess_cfg"] |= preprocessing
+    file.write_text(json.dumps(config))
+    with pytest.raises(ParameterError, match="model 'local-dir:"):
+        Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
+
+
+def test_weights_are_never_fetched_for_a_part_of_the_network(other_clip):
+    folder = other_clip()
+    file = folder / "open_clip_config.json"
+    config = json.loads(file.read_text())
+    config["model_cfg"]["vision_cfg"] |= {"timm_model_pretrained": True}
+    file.write_text(json.dumps(config))
+    with pytest.raises(DataError) as error:
+        check_config(file)
+    assert error.value.field == "model_cfg.vision_cfg.timm_model_pretrained"
 
 
 def test_all_configurations_that_open_clip_ships_pass(tmp_path):

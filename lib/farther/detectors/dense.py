@@ -33,7 +33,7 @@ from farther.detectors.networks.detection import (
 )
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
-from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet, read_retinanet
+from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.torchvision_builders import (
     BUILDERS,
@@ -448,7 +448,7 @@ class RetinaNet(DenseDetector):
         Raises:
             DataError: it is absent or wrong.
         """
-        return read_retinanet(self.weights)
+        return RetinaNetBlueprint.read(self.weights)
 
     def class_names(self) -> tuple[str, ...]:
         """See `DenseDetector.class_names`."""

@@ -19,7 +19,6 @@ from farther.detectors.networks.architectures import (
     architecture_of,
     layout_of,
     load_network,
-    read_blueprint,
 )
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD
@@ -120,7 +119,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
                 asked for.
         """
         if self.classes is None:
-            return read_blueprint(self.weights)
+            return FasterRCNNBlueprint.read(self.weights)
         architecture = self.architecture or self.found_architecture
         blueprint = FasterRCNNBlueprint(architecture, self.classes, min_size=0, max_size=0)
         try:
@@ -276,7 +275,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
             else:
                 images.append(image)
                 sizes.append(image.shape[:2])
-        return FasterRCNNReplay(self.network, self._header, images, self.precision, stored, sizes)
+        return FasterRCNNReplay.detect(
+            self.network, self._header, images, self.precision, stored, sizes
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

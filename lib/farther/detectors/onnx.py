@@ -22,7 +22,7 @@ from torchvision.ops import batched_nms
 
 from farther.cores import count_cores
 from farther.detectors.base import Count, Detector, Fraction, register
-from farther.detectors.networks.onnx_graph import Graph, Port, external_files, shown
+from farther.detectors.networks.onnx_graph import GraphDescription, Port, external_files, shown
 from farther.detectors.networks.onnx_input import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -252,9 +252,9 @@ class Onnx(Detector):
         return self.content()
 
     @cached_property
-    def graph(self) -> Graph:
-        """Its inputs and outputs; errors as in `Graph.of`."""
-        return Graph.of(self._model, self.weights)
+    def graph(self) -> GraphDescription:
+        """Its inputs and outputs; errors as in `GraphDescription.of`."""
+        return GraphDescription.of(self._model, self.weights)
 
     @cached_property
     def _recognised(self) -> RecognisedLayout:
@@ -272,7 +272,7 @@ class Onnx(Detector):
         return recognise_layout(self._measured, self.layout, self.features)
 
     @cached_property
-    def _measured(self) -> Graph:
+    def _measured(self) -> GraphDescription:
         """The graph with the shapes of its outputs for a black image.
 
         Raises:

@@ -462,7 +462,7 @@ def replay(
     detect = partial(
         YoloGroup.detect, network=network, selection=selection, precision=precision, stored=stored
     )
-    return GroupedReplay(header, images, _pixel_shape, detect)
+    return GroupedReplay.detect(header, images, _pixel_shape, detect)
 
 
 def _pixel_shape(image: Scaled) -> tuple[int, ...]:

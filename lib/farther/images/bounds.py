@@ -1,4 +1,4 @@
-"""Bounds of what a checkpoint may describe, checked before a network is built, and the errors of running it."""
+"""Bounds of the description of a network, checked before it is built, and errors of networks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from farther.errors import DataError, FartherError, shorten
 if TYPE_CHECKING:
     from torch import nn
 
-#: Largest number of layers (of a stack, or of repeats of one), side of an image in pixels, and
-#: other number.
-MOST_LAYERS, MOST_PIXELS, MOST = 256, 4_096, 2**22
+#: Largest number of layers of a stack, or of repeats of one.
+MOST_LAYERS = 256
+
+#: Longest side of an image in pixels.
+MOST_PIXELS = 4_096
+
+#: Largest other number.
+MOST = 2**22
 
 #: Longest list of a description; classes are a mapping.
 MOST_VALUES = 10_000
@@ -28,35 +33,48 @@ LAYERS = re.compile(r"layers|levels|depth|stages|blocks|repeats")
 COMPUTED = 2**22
 
 
-def check_description(path: str | Path, content: Any, most: float = MOST, field: str = "") -> None:
-    """Refuses a description with a number above `most`, above `MOST_LAYERS` where layers are counted, or a long list.
+def check_description(
+    path: str | Path, content: Any, largest: float = MOST, field: str = ""
+) -> None:
+    """Refuses a description with a number that is too large, or a list that is too long.
+
+    Args:
+        path: The file, for messages.
+        content: The description: values in dictionaries and lists.
+        largest: Largest number; `MOST_LAYERS` is the largest number of layers.
+        field: Name of the described part, for messages.
 
     Raises:
         DataError: names file and field.
     """
-    inner: list[tuple[str, Any]] = []
     if isinstance(content, dict):
-        inner = [(f"{field}.{key}" if field else str(key), value) for key, value in content.items()]
+        for key, value in content.items():
+            check_description(path, value, largest, f"{field}.{key}" if field else str(key))
     elif isinstance(content, list):
         if len(content) > MOST_VALUES:
             raise DataError(
                 f"{len(content):,} values; at most {MOST_VALUES:,} are read", file=path, field=field
             )
-        inner = [(f"{field}[{number}]", value) for number, value in enumerate(content)]
+        for number, value in enumerate(content):
+            check_description(path, value, largest, f"{field}[{number}]")
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
-        limit = min(most, MOST_LAYERS) if LAYERS.search(field.rpartition(".")[2]) else most
-        if not abs(content) <= limit:  # NaN, too
+        key = field.rpartition(".")[2]
+        limit = min(largest, MOST_LAYERS) if LAYERS.search(key) else largest
+        if not abs(content) <= limit:  # also refuses NaN
             raise DataError(
                 f"expected at most {limit:,}, found {shorten(content)}", file=path, field=field
             )
-    for name, value in inner:
-        check_description(path, value, most, name)
 
 
 def refuse_larger(
     path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]
 ) -> nn.Module:
     """Refuses the description of a network that has more values than its files have bytes.
+
+    Args:
+        path: The file of the description, for messages.
+        files: The files of the weights.
+        build: Builds the network.
 
     Returns:
         The network on PyTorch's meta device, where it is first built without memory for its values.
@@ -77,10 +95,14 @@ def refuse_larger(
 
 
 @contextmanager
-def network_errors(path: str | Path, what: str = "run") -> Iterator[None]:
-    """Turns what a library raises over the network or the processor of a file into a DataError that names the file.
+def network_errors(path: str | Path, action: str = "run") -> Iterator[None]:
+    """Turns a library's errors over the network or processor of a file into a DataError.
 
-    Libraries meet a wrong description or wrong weights with nearly any error.
+    Libraries raise nearly any error over a wrong description or wrong weights.
+
+    Args:
+        path: The file that the DataError names.
+        action: Past participle of the action in the block, for messages.
     """
     try:
         yield
@@ -93,7 +115,8 @@ def network_errors(path: str | Path, what: str = "run") -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which this module does not load
             raise
-        text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-        raise DataError(
-            f"the network or its processor cannot be {what}: {text}", file=path
-        ) from error
+        message = " ".join(str(error).split())[:400]
+        problem = (
+            f"the network or its processor cannot be {action}: {type(error).__name__}: {message}"
+        )
+        raise DataError(problem, file=path) from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,17 +25,19 @@ from farther.tables.folders import listed
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-#: What `model` may start with; the rest is a folder or a name on the hub.
-LOCAL, HUB = "local-dir:", "hf-hub:"
+#: Beginnings of `model`; the rest is a folder or a name on the hub.
+LOCAL = "local-dir:"
+HUB = "hf-hub:"
 
-#: Names that the text encoder sees at once.
+#: Number of names that the text encoder embeds at once.
 NAMES_AT_ONCE = 256
 
 
 @dataclass(config=STRICT, kw_only=True)
 class EncoderParams:
-    """The CLIP, and its prompt for class names.
+    """Parameters of a CLIP, and its prompt for class names.
 
     Args:
         model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it,
@@ -72,11 +74,22 @@ class ClipPreprocessing:
         return image_transform_v2(PreprocessCfg(**self.config), is_train=False)
 
     def prepare(self, image: np.ndarray) -> Any:
-        """A float32 tensor of shape (3, height, width) from uint8 pixels of shape (height, width, 3)."""
+        """Resizes, scales and normalises an image.
+
+        Args:
+            image: uint8, shape (height, width, 3).
+
+        Returns:
+            float32 tensor, shape (3, height, width).
+        """
         return self._transform(Image.fromarray(image))
 
     def pixels(self, image: Image.Image) -> np.ndarray:
-        """What `prepare` gives before it is scaled and normalised, ndarray of shape (height, width, 3), uint8."""
+        """Resizes an image as `prepare` does, without scaling and normalisation.
+
+        Returns:
+            ndarray of shape (height, width, 3), uint8.
+        """
         for step in self._transform.transforms[:-2]:
             image = step(image)
         return np.asarray(image)
@@ -86,10 +99,10 @@ class ClipPreprocessing:
 
 
 class Encoder:
-    """A loaded CLIP. A pickled encoder leaves the network behind, and loads it again where it is needed.
+    """A loaded CLIP; a pickled one leaves the network behind, and loads it again on first use.
 
     Args:
-        params: Which one.
+        params: Its parameters.
 
     Raises:
         FartherError: open_clip is not installed.
@@ -99,35 +112,30 @@ class Encoder:
 
     def __init__(self, params: EncoderParams):
         self.params = params
-        self.preprocessing = ClipPreprocessing(
-            config=json.loads(json.dumps(self.network.visual.preprocess_cfg))
-        )
+        config = self.network.visual.preprocess_cfg
+        self.preprocessing = ClipPreprocessing(config=json.loads(json.dumps(config)))
 
     @cached_property
     def device(self) -> torch.device:
         """The device that the network runs on."""
         return torch_device(self.params.device)
 
-    @cached_property
+    @property
     def network(self) -> Any:
         """open_clip's model, on its device and in evaluation mode."""
-        device = self.device
-        model, self._tokenizer = _load(self.params)
-        return model.to(device).eval()
+        network, _ = self._loaded
+        return network
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Origin of the embeddings: the model's name, a digest of its weights, preprocessing, and template."""
-        state = self.network.state_dict()
-        parts = [
-            part
-            for name in sorted(state)
-            for part in (name, state[name].cpu().contiguous().numpy().tobytes())
-        ]
+        """Origin of the embeddings: model, hash of its weights, preprocessing, and template."""
+        content: list[Any] = []
+        for name, tensor in sorted(self.network.state_dict().items()):
+            content += [name, tensor.cpu().contiguous().numpy().tobytes()]
         return {
             "model": self.params.model,
             "pretrained": self.params.pretrained,
-            "weights_digest": digest(*parts),
+            "weights_digest": digest(*content),
             "preprocessing": self.preprocessing.config,
             "template": self.params.template,
         }
@@ -148,94 +156,138 @@ class Encoder:
 
         with inference_mode():
             batch = torch.stack(list(prepared)).to(self.device)
-            found = self.network.encode_image(batch, normalize=True)
-        return _of_length_one(found.float().cpu().numpy())
+            embeddings = self.network.encode_image(batch, normalize=True)
+        return _of_length_one(embeddings.float().cpu().numpy())
 
     def pixels(
         self, pixels: np.ndarray, batch_size: int = 64, patch_by: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Embeddings of what `preprocessing.pixels` gives; normalised on the device, and one byte per value until then.
+        """Embeddings of resized images, which are normalised on the device.
+
+        Until then they take one byte per value.
 
         Args:
-            pixels: ndarray of shape (N, height, width, 3), uint8.
-            batch_size: Images that the network sees at once.
-            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): of each image
-                the patch with the largest softmax of its cosines with them is embedded too.
+            pixels: Output of `preprocessing.pixels` for N images, (N, height, width, 3), uint8.
+            batch_size: Number of images that the network embeds at once.
+            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): the patch of
+                each image with the largest softmax of its cosines with them is embedded too.
 
         Returns:
             Embeddings of the images and of those patches (None without `patch_by`), ndarrays of
             shape (N, D), float32, rows of length 1.
 
         Raises:
-            ParameterError: patches are asked for, and the network is not one of those in `Patches`.
+            ParameterError: patches are wanted, and the network is not one of those in `Patches`.
         """
         import torch
 
-        config = self.preprocessing.config
-        mean, std = (
-            torch.tensor(config[name], device=self.device)[:, None, None]
-            for name in ("mean", "std")
-        )
-        patches = None if patch_by is None else Patches(self.network.visual)
-        text = (
-            None
-            if patch_by is None
-            else torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
-        )
-        found, best = [], []
+        patches = None
+        text = None
+        if patch_by is not None:
+            patches = Patches(self.network.visual)
+            text = torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
+
+        embeddings = []
+        patch_embeddings = []
         with inference_mode():
             for start in range(0, len(pixels), batch_size):
-                batch = (
-                    torch.from_numpy(pixels[start : start + batch_size])
-                    .to(self.device)
-                    .permute(0, 3, 1, 2)
-                )
-                prepared = (batch.contiguous().float().div(255) - mean) / std
-                with nullcontext() if patches is None else patches.taken():
-                    found.append(
-                        self.network.encode_image(prepared, normalize=True).float().cpu().numpy()
-                    )
+                batch = self._normalised(pixels[start : start + batch_size])
+                with nullcontext() if patches is None else patches.recording():
+                    encoded = self.network.encode_image(batch, normalize=True)
+                    embeddings.append(encoded.float().cpu().numpy())
                     if patches is not None and text is not None:
-                        local = torch.nn.functional.normalize(patches.embeddings().float(), dim=-1)
-                        chosen = (local @ text.T).softmax(-1).amax(-1).argmax(1)
-                        best.append(local[torch.arange(len(local)), chosen].cpu().numpy())
-        return _of_length_one(np.concatenate(found)), _of_length_one(
-            np.concatenate(best)
-        ) if best else None
+                        closest = _closest_patch(patches.embeddings(), text)
+                        patch_embeddings.append(closest.cpu().numpy())
+
+        images = _of_length_one(np.concatenate(embeddings))
+        if not patch_embeddings:
+            return images, None
+        return images, _of_length_one(np.concatenate(patch_embeddings))
 
     def scale_and_bias(self) -> tuple[float, float]:
         """Logits are scale · cosine + bias (SigLIP's `logit_bias`; 0 for others)."""
+        scale = float(self.network.logit_scale.detach().exp())
         bias = getattr(self.network, "logit_bias", None)
-        return float(self.network.logit_scale.detach().exp()), 0.0 if bias is None else float(
-            bias.detach()
-        )
+        if bias is None:
+            return scale, 0.0
+        return scale, float(bias.detach())
 
     def names(self, names: Sequence[str], templates: Sequence[str] = ()) -> np.ndarray:
-        """Embeddings of class names, each in the sentence that `template` makes of it.
+        """Embeddings of class names, each inserted into a sentence.
 
         Args:
-            templates: Sentences for a name, instead of `template`; their embeddings are averaged
-                (Radford et al. 2021).
+            names: The names.
+            templates: Sentences for a name, instead of the parameter `template`; their embeddings
+                are averaged (Radford et al. 2021).
 
         Returns:
             ndarray of shape (number of names, D), float32, rows of length 1.
         """
-        if templates:
-            each = [
-                self._sentences([template.replace("{}", name) for name in names])
-                for template in templates
-            ]
-            return _of_length_one(np.mean(each, axis=0))
-        return self._sentences([self.params.template.replace("{}", name) for name in names])
+        if not templates:
+            return self._sentences([_sentence(self.params.template, name) for name in names])
+        embeddings_by_template = []
+        for template in templates:
+            sentences = [_sentence(template, name) for name in names]
+            embeddings_by_template.append(self._sentences(sentences))
+        return _of_length_one(np.mean(embeddings_by_template, axis=0))
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """The network, on its device and in evaluation mode, and its tokenizer."""
+        device = self.device
+        model, tokenizer = _load(self.params)
+        return model.to(device).eval(), tokenizer
+
+    def _normalised(self, pixels: np.ndarray) -> Tensor:
+        """Input of the network from resized images.
+
+        Args:
+            pixels: uint8, shape (B, height, width, 3).
+
+        Returns:
+            float32 tensor, shape (B, 3, height, width).
+        """
+        import torch
+
+        config = self.preprocessing.config
+        mean = torch.tensor(config["mean"], device=self.device)[:, None, None]
+        std = torch.tensor(config["std"], device=self.device)[:, None, None]
+        batch = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
+        return (batch.contiguous().float().div(255) - mean) / std
 
     def _sentences(self, sentences: Sequence[str]) -> np.ndarray:
-
-        found, network = [], self.network
+        """Embeddings of sentences, rows of length 1; shape (0, 1) without sentences."""
+        if not sentences:
+            return np.zeros((0, 1), np.float32)
+        network, tokenizer = self._loaded
+        embeddings = []
         with inference_mode():
             for start in range(0, len(sentences), NAMES_AT_ONCE):
-                tokens = self._tokenizer(sentences[start : start + NAMES_AT_ONCE]).to(self.device)
-                found.append(network.encode_text(tokens, normalize=True).float().cpu().numpy())
-        return _of_length_one(np.concatenate(found)) if found else np.zeros((0, 1), np.float32)
+                tokens = tokenizer(sentences[start : start + NAMES_AT_ONCE]).to(self.device)
+                encoded = network.encode_text(tokens, normalize=True)
+                embeddings.append(encoded.float().cpu().numpy())
+        return _of_length_one(np.concatenate(embeddings))
+
+
+def _closest_patch(patches: Tensor, text: Tensor) -> Tensor:
+    """The patch of each image with the largest softmax of its cosines with texts, at length 1.
+
+    Args:
+        patches: Embeddings of any length, shape (B, P, D).
+        text: Rows of length 1, shape (K, D).
+
+    Returns:
+        Shape (B, D), float32.
+    """
+    import torch
+
+    patches = torch.nn.functional.normalize(patches.float(), dim=-1)
+    closest = (patches @ text.T).softmax(-1).amax(-1).argmax(1)
+    return patches[torch.arange(len(patches)), closest]
+
+
+def _sentence(template: str, name: str) -> str:
+    return template.replace("{}", name)
 
 
 def _load(params: EncoderParams) -> tuple[Any, Any]:
@@ -244,9 +296,9 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
         import open_clip
     except ImportError as error:
         raise FartherError("embeddings are CLIP's: pip install 'farther[clip]'") from error
-    _check_place(params)
+    _check_model(params)
+    _refuse_remote_code()
     cache = None if params.cache is None else str(params.cache)
-    _never_ask_for_code()
     try:
         if params.model.startswith(HUB):
             _check_hub(params.model.removeprefix(HUB), cache)
@@ -260,14 +312,19 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
             require_pretrained=True,
             weights_only=True,
         )
+        _check_preprocessing(model)
         return model, open_clip.get_tokenizer(params.model, cache_dir=cache)
     except (MemoryError, DataError):
         raise
-    except (
-        Exception
-    ) as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
+    except Exception as error:  # open_clip raises RuntimeError, ValueError, KeyError, …
         problem = f"model {params.model!r}, pretrained {params.pretrained!r}: {first_line(error)}"
         raise ParameterError(problem) from None
+
+
+def _check_preprocessing(model: Any) -> None:
+    """Prepares one image, so that a wrong configuration is an error of the model, not of images."""
+    preprocessing = ClipPreprocessing(config=model.visual.preprocess_cfg)
+    preprocessing.prepare(np.zeros((2, 2, 3), np.uint8))
 
 
 def _refuse_larger(model: str, folder: Path) -> None:
@@ -276,25 +333,36 @@ def _refuse_larger(model: str, folder: Path) -> None:
 
     from farther.images.bounds import refuse_larger
 
-    files = [
-        regular_file(file) for file in listed(folder, "*") if not file.is_dir()
-    ]  # a pipe would never end
-    build = partial(open_clip.create_model, model, load_weights=False, device="meta")
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))  # open_clip warns that it loads no weights
+    # Regular files only: a pipe would never end.
+    files = [regular_file(file) for file in listed(folder, "*") if not file.is_dir()]
+    build = partial(
+        open_clip.create_model, model, load_weights=False, pretrained_text=False, device="meta"
+    )
     try:
-        refuse_larger(folder / "open_clip_config.json", files, build)
+        with _without_warnings():  # open_clip warns that it loads no weights
+            refuse_larger(folder / "open_clip_config.json", files, build)
     except DataError as error:
-        if (
-            error.__cause__ is None
-        ):  # else it cannot be built at all, and open_clip's own error says why
+        if error.__cause__ is None:
             raise
+        # It cannot be built at all: open_clip reports why when it loads the model.
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Logs no warnings while a block runs."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
     finally:
         logging.disable(before)
 
 
-def _check_place(params: EncoderParams) -> None:
-    """Refuses what open_clip would pass over in silence: weights named twice, a folder without a configuration."""
+def _check_model(params: EncoderParams) -> None:
+    """Refuses parameters that open_clip ignores without a message.
+
+    These are weights that are named twice, and a folder without a configuration.
+    """
     has_own_weights = params.model.startswith((LOCAL, HUB))
     if has_own_weights and params.pretrained is not None:
         raise ParameterError(
@@ -302,8 +370,8 @@ def _check_place(params: EncoderParams) -> None:
         )
     if not has_own_weights and params.pretrained is None:
         raise ParameterError(
-            f"parameter 'pretrained': {params.model!r} is an architecture; name its weights by a tag or a file, "
-            f"or give '{LOCAL}<folder>' or '{HUB}<owner>/<name>' as the model"
+            f"parameter 'pretrained': {params.model!r} is an architecture; name its weights by a "
+            f"tag or a file, or give '{LOCAL}<folder>' or '{HUB}<owner>/<name>' as the model"
         )
     if params.model.startswith(LOCAL):
         folder = Path(params.model.removeprefix(LOCAL))
@@ -312,8 +380,11 @@ def _check_place(params: EncoderParams) -> None:
         check_folder(folder)
 
 
-def _never_ask_for_code() -> None:
-    """Makes transformers refuse tokenizers with code of their own; it would ask in a terminal whether to run it."""
+def _refuse_remote_code() -> None:
+    """Makes transformers refuse tokenizers with code of their own.
+
+    By default it would ask in a terminal whether to run it.
+    """
     try:
         from transformers import dynamic_module_utils
     except ImportError:
@@ -322,13 +393,11 @@ def _never_ask_for_code() -> None:
 
 
 def _check_hub(name: str, cache: str | None) -> None:
-    """Fetches the configuration of a model on the hub, and that of its tokenizer, and checks them as in a folder."""
+    """Fetches the configuration of a model on the hub and of its tokenizer, and checks them."""
     from open_clip.pretrained import download_pretrained_from_hf
 
-    config = Path(
-        download_pretrained_from_hf(name, filename="open_clip_config.json", cache_dir=cache)
-    )
-    check_folder(config.parent)
+    config = download_pretrained_from_hf(name, filename="open_clip_config.json", cache_dir=cache)
+    check_folder(Path(config).parent)
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:

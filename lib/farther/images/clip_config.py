@@ -1,152 +1,76 @@
-"""Configurations of CLIP from a folder or the hub: what of them may reach open_clip, timm and transformers.
+"""Checks of CLIP configurations from a folder or the hub, before open_clip reads them.
 
-open_clip passes parts of `open_clip_config.json` on as keyword arguments, some of which load and
-run code from the folder. Only the keys that describe a network, with values that a network can
-have, are allowed.
+open_clip passes parts of `open_clip_config.json` on to timm and transformers as keyword arguments,
+some of which load and run code, or read other files. Keys that do so are refused, texts must be
+names and not paths, and numbers have bounds. Everything else is left to open_clip, which refuses
+keys that it does not know.
 """
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
-
-from farther.errors import DataError
+from farther.errors import DataError, shorten
+from farther.images.bounds import MOST, MOST_PIXELS, check_description
 from farther.tables.documents import read_json
+
+#: The part that describes the network, and the part that describes preprocessing.
+MODEL = "model_cfg"
+PREPROCESSING = "preprocess_cfg"
 
 #: Keys of tokenizer files that name classes whose code lies beside them.
 REMOTE = "auto_map"
 
-_Size = Annotated[int, Field(ge=1, le=65_536)]
-_Sides = _Size | Annotated[list[_Size], Field(min_length=2, max_length=2)]
-_Layers = Annotated[int, Field(ge=1, le=256)]
-_Count = Annotated[int, Field(ge=0, le=4_000_000)]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-_Name = Annotated[str, Field(max_length=200)]
-_Hub = Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)?$", max_length=200)]
-_Channels = Annotated[list[_Number], Field(min_length=3, max_length=3)]
+#: Words in keys that load code or files, or change where they are loaded from.
+LOADING_WORDS = frozenset(
+    {
+        "cache",
+        "checkpoint",
+        "code",
+        "dir",
+        "directory",
+        "file",
+        "files",
+        "folder",
+        "import",
+        "module",
+        "path",
+        "paths",
+        "pickle",
+        "plugin",
+        "proxies",
+        "remote",
+        "repo",
+        "revision",
+        "script",
+        "subfolder",
+        "url",
+        "urls",
+        "weights",
+    }
+)
 
+#: Term in keys of stochastic depth, which is no path of a file.
+DROP_PATH = "drop_path"
 
-class _Part(TypedDict, total=False):
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+#: Word in keys that fetch the weights of a part of the network.
+PRETRAINED = "pretrained"
 
+#: The one of these keys that shipped configurations hold; open_clip sets it itself.
+TEXT_PRETRAINED = "hf_model_pretrained"
 
-class _Norm(_Part, total=False):
-    eps: _Number
+#: A name of a model or of an option, or a name on the hub: no path to another folder, and no URL.
+NAME = re.compile(r"(\w[\w.-]*(/\w[\w.-]*)?)?")
 
-
-class _Act(_Part, total=False):
-    approximate: Literal["none", "tanh"]
-
-
-class _Tower(_Part, total=False):
-    width: _Size
-    mlp_ratio: _Number
-    ls_init_value: _Number | None
-    final_ln_after_pool: bool
-    pool_type: _Name
-    output_tokens: bool
-    act_kwargs: _Act | None
-    norm_kwargs: _Norm | None
-    block_type: _Name | None
-    qk_norm: bool
-    scaled_cosine_attn: bool
-    scale_heads: bool
-    scale_attn_inner: bool
-    scale_attn: bool
-    scale_fc: bool
-
-
-class _Vision(_Tower, total=False):
-    layers: _Layers | Annotated[list[_Layers], Field(min_length=4, max_length=4)]
-    head_width: _Size
-    patch_size: _Size | None
-    image_size: _Sides
-    patch_dropout: _Number
-    attentional_pool: bool | _Name
-    attn_pooler_queries: _Size
-    attn_pooler_heads: _Size
-    no_ln_pre: bool
-    pos_embed_type: _Name
-    timm_model_name: Annotated[str, Field(pattern=r"^[\w.]+$", max_length=200)] | None
-    timm_model_pretrained: Literal[False]
-    timm_pool: _Name
-    timm_proj: _Name | None
-    timm_proj_bias: bool
-    timm_drop: _Number
-    timm_drop_path: _Number | None
-
-
-class _Tokenizer(_Part, total=False):
-    clean: Literal["canonicalize", "lower", "whitespace"]
-    strip_sep_token: bool
-    language: _Name | None
-
-
-class _Text(_Tower, total=False):
-    context_length: _Size
-    vocab_size: _Count
-    heads: _Size
-    layers: _Layers
-    embed_cls: bool
-    pad_id: _Count
-    eos_id: _Count
-    no_causal_mask: bool
-    proj_bias: bool
-    proj_type: _Name
-    hf_tokenizer_name: _Hub | Literal[""] | None
-    tokenizer_mode: _Name | None
-    tokenizer_kwargs: _Tokenizer | None
-    hf_model_name: _Hub | None
-    hf_model_pretrained: bool
-    hf_proj_type: _Name | None
-    hf_pooler_type: _Name
-
-
-class _Multimodal(_Part, total=False):
-    context_length: _Size
-    vocab_size: _Count
-    width: _Size
-    heads: _Size
-    layers: _Layers
-    mlp_ratio: _Number
-    dim_head: _Size
-    n_queries: _Size
-    attn_pooler_heads: _Size
-
-
-class _Model(_Part, total=False):
-    embed_dim: _Size
-    vision_cfg: _Vision
-    text_cfg: _Text
-    multimodal_cfg: _Multimodal
-    quick_gelu: bool
-    custom_text: bool
-    init_logit_scale: _Number
-    init_logit_bias: _Number | None
-
-
-class _Preprocess(_Part, total=False):
-    size: _Sides
-    mode: Literal["RGB"]
-    mean: _Channels
-    std: _Channels
-    interpolation: Literal["bicubic", "bilinear", "nearest", "random"]
-    resize_mode: Literal["shortest", "longest", "squash"]
-    fill_color: _Count
-
-
-class _Config(TypedDict, total=False):
-    __pydantic_config__ = ConfigDict(extra="ignore")  # type: ignore[misc]
-    model_cfg: _Model
-    preprocess_cfg: _Preprocess
+#: Longest name.
+LONGEST_NAME = 200
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder whose configuration asks for more than a network, or whose tokenizer has code of its own.
+    """Refuses a folder whose configuration loads more than a network, or whose tokenizer has code.
 
     Raises:
         DataError: names file and field.
@@ -163,30 +87,42 @@ def check_folder(folder: Path) -> None:
 
 
 def check_config(file: Path) -> None:
-    """Refuses an `open_clip_config.json` with keys or values that do not describe a network.
+    """Refuses an `open_clip_config.json` that loads code or files, or describes a huge network.
 
     Raises:
         DataError: names file and field.
     """
     content: Any = read_json(file)
-    try:
-        TypeAdapter(_Config).validate_python(content)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = _place(content, problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            raise DataError(
-                "not a key that describes a network; remove it", file=file, field=place
-            ) from None
-        found = json.dumps(problem["input"], default=str)[:80]
-        raise DataError(f"{problem['msg']}, found {found}", file=file, field=place) from None
+    if not isinstance(content, dict):
+        raise DataError(f"expected an object, found {shorten(content)}", file=file)
+    limits = {MODEL: MOST, PREPROCESSING: MOST_PIXELS}
+    for part, largest in limits.items():
+        description = content.get(part, {})
+        if not isinstance(description, dict):
+            problem = f"expected an object, found {shorten(description)}"
+            raise DataError(problem, file=file, field=part)
+        for field, key, value in _entries(description, part):
+            _check_entry(file, field, key, value)
+        check_description(file, description, largest, part)
 
 
-def _place(content: Any, parts: tuple[int | str, ...]) -> str:
-    """The keys among the parts of an error's place; others name a type that a value may have."""
-    found: list[str] = []
-    for part in parts:
-        if isinstance(content, dict) and part in content:
-            content = content[part]
-            found.append(str(part))
-    return ".".join(found)
+def _entries(content: Any, field: str) -> Iterator[tuple[str, str, Any]]:
+    """Field, last key and value of each entry of a description, also of nested ones."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield f"{field}.{key}", key, value
+            yield from _entries(value, f"{field}.{key}")
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield f"{field}[{number}]", "", value
+            yield from _entries(value, f"{field}[{number}]")
+
+
+def _check_entry(file: Path, field: str, key: str, value: Any) -> None:
+    """Refuses a key that loads code or files, and a text that is not a name."""
+    words = set(re.findall(r"[a-z]+", key.lower().replace(DROP_PATH, "")))
+    fetches_weights = PRETRAINED in words and key != TEXT_PRETRAINED and value not in (False, None)
+    if key == REMOTE or words & LOADING_WORDS or fetches_weights:
+        raise DataError("a key that loads code or files; remove it", file=file, field=field)
+    if isinstance(value, str) and (len(value) > LONGEST_NAME or not NAME.fullmatch(value)):
+        raise DataError(f"expected a name, found {shorten(value)}", file=file, field=field)

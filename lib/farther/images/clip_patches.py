@@ -1,8 +1,8 @@
-"""Embeddings of the patches of an image in CLIP's space of texts, by the values of its last attention.
+"""Embeddings of the patches of an image in CLIP's space of texts.
 
-The last attention mixes the values of all patches into the image's embedding. A patch's own value,
-sent through the same projections, is its embedding (Zhou et al. 2022, arXiv:2112.01071; Miyai et
-al. 2023, arXiv:2304.04521).
+They are computed from the values of the last attention. It mixes the values of all patches into the
+image's embedding. A patch's own value, sent through the same projections, is its embedding (Zhou et
+al. 2022, arXiv:2112.01071; Miyai et al. 2023, arXiv:2304.04521).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Patches:
-    """Takes the patches' embeddings while a CLIP embeds images.
+    """Embeds the patches of images while a CLIP embeds the images.
 
     Args:
         visual: The image tower of open_clip's model: a residual network with attention pooling, or
@@ -30,55 +30,72 @@ class Patches:
 
     def __init__(self, visual: Any):
         from open_clip.modified_resnet import ModifiedResNet
-        from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
 
         self._visual = visual
-        self._seen: list[Tensor] = []
+        self._input: Tensor | None = None
+        self._last: Any
         self._embed: Callable[[Tensor], Tensor]
         if isinstance(visual, ModifiedResNet):
-            self._last, self._embed = visual.attnpool, self._of_resnet
-            return
-        usual = (
-            isinstance(visual, VisionTransformer)
-            and visual.attn_pool is None
-            and visual.pool_type == "tok"
-            and visual.proj is not None
-            and type(visual.transformer.resblocks[-1]) is ResidualAttentionBlock
-        )
-        if not usual:
+            self._last = visual.attnpool
+            self._embed = self._of_resnet
+        elif _is_openai_transformer(visual):
+            self._last = visual.transformer.resblocks[-1]
+            self._embed = self._of_transformer
+        else:
             problem = "patches: of residual networks and vision transformers of OpenAI's form only"
             raise ParameterError(f"{problem}, not of {type(visual).__name__}")
-        self._last, self._embed = visual.transformer.resblocks[-1], self._of_transformer
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Keeps the input of the last attention of what is embedded in the block."""
-        hook = self._last.register_forward_pre_hook(lambda _, given: self._seen.append(given[0]))
+    def recording(self) -> Iterator[None]:
+        """Keeps the input of the last attention while images are embedded in the block."""
+        hook = self._last.register_forward_pre_hook(self._keep)
         try:
             yield
         finally:
             hook.remove()
-            self._seen.clear()
+            self._input = None
 
     def embeddings(self) -> Tensor:
-        """Embeddings of the patches of the images embedded last, shape (B, P, D), of any length."""
-        return self._embed(self._seen.pop())
+        """Embeddings of the patches of the last images in the block of `recording`.
+
+        Returns:
+            Shape (B, P, D), vectors of any length.
+        """
+        assert self._input is not None, "no images were embedded in the block of recording()"
+        return self._embed(self._input)
+
+    def _keep(self, _module: Any, args: tuple[Any, ...]) -> None:
+        self._input = args[0]
 
     def _of_resnet(self, maps: Tensor) -> Tensor:
-        """Of maps (B, C, H, W): without positions, which belong to the mixing."""
+        """Embeddings of maps (B, C, H, W): without positions, which belong to the mixing."""
         return self._last.c_proj(self._last.v_proj(maps.flatten(2).transpose(1, 2)))
 
     def _of_transformer(self, tokens: Tensor) -> Tensor:
-        """Of tokens, the class token first."""
+        """Embeddings of tokens, of which the class token is the first."""
         from torch.nn.functional import linear
 
-        block, visual = self._last, self._visual
+        block = self._last
         if not block.attn.batch_first:
             tokens = tokens.transpose(0, 1)
         patches = tokens[:, 1:]
-        weight, bias = (
-            part.chunk(3)[2] for part in (block.attn.in_proj_weight, block.attn.in_proj_bias)
-        )
+        # The projections of queries, keys and values are stored one below the other.
+        _, _, weight = block.attn.in_proj_weight.chunk(3)
+        _, _, bias = block.attn.in_proj_bias.chunk(3)
         values = block.attn.out_proj(linear(block.ln_1(patches), weight, bias))
         mixed = patches + block.ls_1(values)
-        return visual.ln_post(mixed + block.ls_2(block.mlp(block.ln_2(mixed)))) @ visual.proj
+        output = mixed + block.ls_2(block.mlp(block.ln_2(mixed)))
+        return self._visual.ln_post(output) @ self._visual.proj
+
+
+def _is_openai_transformer(visual: Any) -> bool:
+    """True for a vision transformer whose embedding is that of its class token."""
+    from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
+
+    return (
+        isinstance(visual, VisionTransformer)
+        and visual.attn_pool is None
+        and visual.pool_type == "tok"
+        and visual.proj is not None
+        and type(visual.transformer.resblocks[-1]) is ResidualAttentionBlock
+    )

@@ -70,26 +70,29 @@ _generator = threading.Lock()
 
 
 def draw(name: str, seed: int, kinds: tuple[str, ...] = SAOD) -> tuple[str, int]:
-    """The corruption of an image, and the seed of its random numbers, both drawn from the image's name.
+    """Draws the corruption of an image and the seed of its random numbers from the image's name.
 
-    So an image keeps its corruption when others are added to its split or taken out of it.
+    So an image keeps its corruption when other images are added to its split or removed from it.
 
     Args:
-        name: Of the image; with its severity, where each severity has a corruption of its own.
-        seed: Another one draws anew.
+        name: Of the image; with its severity, if each severity has a corruption of its own.
+        seed: Seed of the draw.
         kinds: The corruptions to draw from.
+
+    Returns:
+        One of `kinds`, and a seed for `corrupt`.
 
     >>> draw("000001.jpg", seed=7) == draw("000001.jpg", seed=7) != draw("000002.jpg", seed=7)
     True
     """
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    return kinds[int.from_bytes(digest[:8], "big") % len(kinds)], int.from_bytes(
-        digest[8:12], "big"
-    )
+    number = int.from_bytes(digest[:8], "big")
+    image_seed = int.from_bytes(digest[8:12], "big")
+    return kinds[number % len(kinds)], image_seed
 
 
 def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarray:
-    """An image with one corruption.
+    """Applies one corruption to an image.
 
     Args:
         image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST`
@@ -108,20 +111,15 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         DataError: the image has another shape or type, or is too small.
 
     >>> grey = np.full((32, 32, 3), 128, np.uint8)
-    >>> corrupt(grey, "brightness", severity=5)[0, 0].tolist()  # the value rises by half of the range
+    >>> corrupt(grey, "brightness", severity=5)[0, 0].tolist()  # half of the range is added
     [255, 255, 255]
     """
     choose("corruption", kind, KINDS)
     if severity not in SEVERITIES:
-        raise ParameterError(
-            f"severity is one of {', '.join(map(str, SEVERITIES))}, found {shorten(severity)}"
-        )
-    if (
-        image.ndim != 3
-        or image.shape[2] != 3
-        or image.dtype != np.uint8
-        or min(image.shape[:2]) < SHORTEST
-    ):
+        known = ", ".join(str(known) for known in SEVERITIES)
+        raise ParameterError(f"severity is one of {known}, found {shorten(severity)}")
+    is_rgb = image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8
+    if not is_rgb or min(image.shape[:2]) < SHORTEST:
         expected = f"uint8 of shape (height, width, 3), both sides at least {SHORTEST} pixels"
         raise DataError(
             f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image"
@@ -132,20 +130,26 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         raise ParameterError(
             "corruptions need imagecorruptions-imaug: pip install 'farther[corruptions]'"
         ) from None
-    if kind == "impulse_noise":  # the package's cannot be seeded
-        from skimage.util import random_noise
+    if kind == "impulse_noise":
+        return _impulse_noise(image, severity, seed)
 
-        noisy = random_noise(image / 255, mode="s&p", amount=_IMPULSES[severity - 1], rng=seed)
-        return (noisy * 255).astype(np.uint8)
     # The package draws from NumPy's global generator, and glass_blur from one of its own.
     options = {"seed": seed} if kind == "glass_blur" else {}
     with _generator, redirect_stdout(io.StringIO()):
         before = np.random.get_state()  # noqa: NPY002
         np.random.seed(seed)  # noqa: NPY002
         try:
-            found = imagecorruptions.corrupt(
+            corrupted = imagecorruptions.corrupt(
                 image, severity=severity, corruption_name=kind, **options
             )
         finally:
             np.random.set_state(before)  # noqa: NPY002
-    return np.asarray(found, dtype=np.uint8)
+    return np.asarray(corrupted, dtype=np.uint8)
+
+
+def _impulse_noise(image: np.ndarray, severity: int, seed: int) -> np.ndarray:
+    """The image with some values black or white; the package's function cannot be seeded."""
+    from skimage.util import random_noise
+
+    noisy = random_noise(image / 255, mode="s&p", amount=_IMPULSES[severity - 1], rng=seed)
+    return (noisy * 255).astype(np.uint8)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def torch_device(name: str) -> torch.device:
-    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU."""
+    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.
+
+    Raises:
+        ParameterError: the device cannot be used on this machine.
+    """
     import torch
 
     if name == "auto":
@@ -32,52 +36,61 @@ def torch_device(name: str) -> torch.device:
 
 @contextmanager
 def inference_mode() -> Iterator[None]:
-    """torch's, with `float32_products`."""
+    """PyTorch's inference mode, with `float32_products`."""
     torch = sys.modules.get("torch")
-    with nullcontext() if torch is None else torch.inference_mode(), float32_products():
+    mode = nullcontext() if torch is None else torch.inference_mode()
+    with mode, float32_products():
         yield
 
 
 @contextmanager
 def float32_products(*, tf32: bool = False) -> Iterator[None]:
-    """Has torch compute float32 on GPUs with all its digits, if the network uses torch: then it is imported by now.
+    """Makes PyTorch compute float32 on GPUs with all its digits.
 
-    Of itself torch takes TF32, with 10 bits of mantissa instead of 23, for convolutions; with
-    `tf32` it does here, too.
+    Does nothing if PyTorch is not imported: then no network uses it.
+
+    Args:
+        tf32: Convolutions may use TF32, with 10 bits of mantissa instead of 23, as is PyTorch's
+            default.
     """
     torch = sys.modules.get("torch")
     if torch is None:
         yield
         return
-    convolutions, matrices = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, matrices.allow_tf32
-    convolutions.allow_tf32, matrices.allow_tf32 = tf32, False
+    convolutions = torch.backends.cudnn
+    matrices = torch.backends.cuda.matmul
+    convolutions_before = convolutions.allow_tf32
+    matrices_before = matrices.allow_tf32
+    convolutions.allow_tf32 = tf32
+    matrices.allow_tf32 = False
     try:
         yield
     finally:
-        convolutions.allow_tf32, matrices.allow_tf32 = before
+        convolutions.allow_tf32 = convolutions_before
+        matrices.allow_tf32 = matrices_before
 
 
 @contextmanager
 def ordinary_tensors(images: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Leaves torch's inference mode for a block, which keeps gradients only if one of the images requires them.
+    """Leaves PyTorch's inference mode for a block.
 
     Tensors that are made in inference mode cannot take part in the computation of gradients later.
+
+    Args:
+        images: Gradients are computed only if one of them requires them.
     """
     import torch
 
-    with (
-        torch.inference_mode(False),
-        torch.set_grad_enabled(any(image.requires_grad for image in images)),
-    ):
+    needs_gradients = any(image.requires_grad for image in images)
+    with torch.inference_mode(False), torch.set_grad_enabled(needs_gradients):
         yield
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps torch to one thread in this process, if the network uses torch: then it has imported it by now.
+    """Limits PyTorch to one thread in this process, if it is imported.
 
-    Work that is spread over processes on one core each gives the same bytes when there are none.
+    So results are the same bytes as those of worker processes, which use one core each.
     """
     torch = sys.modules.get("torch")
     if torch is None:

@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-TAG, UPRIGHT = 0x0112, 1
+#: Number of the tag.
+TAG = 0x0112
+
+#: Value of the tag for pixels that are stored as they are displayed.
+UPRIGHT = 1
 
 #: Pillow's operation from stored to displayed pixels.
 TURNS = {
@@ -30,10 +34,11 @@ BACK = {6: 8, 8: 6}
 
 
 def orientation_of(image: Image.Image) -> int:
-    """Orientation of the pixels that an opened image has, or, before it is loaded, of those in its file.
+    """Orientation of an opened image.
 
-    As for browsers and OpenCV, only EXIF (and TIFF's own tag) counts, not XMP. Pillow turns TIFF
-    itself while loading.
+    It is that of the image's pixels, or, before it is loaded, of those in its file. As for browsers
+    and OpenCV, only EXIF (and TIFF's own tag) counts, not XMP. Pillow turns TIFF itself while
+    loading.
 
     Returns:
         1 to 8; 1 without a tag, or with one that is damaged or has another value.
@@ -47,33 +52,42 @@ def orientation_of(image: Image.Image) -> int:
             tags = Image.Exif()
             tags.load(content)
         value = tags.get(TAG)
-        return int(value) if value in TURNS else UPRIGHT
-    except Exception:  # parsers meet damage with nearly anything: SyntaxError, struct.error, …
+        if value not in TURNS:
+            return UPRIGHT
+        return int(value)
+    except Exception:  # parsers raise SyntaxError, struct.error, … over damaged data
         return UPRIGHT
 
 
 def turned(image: Image.Image, orientation: int) -> Image.Image:
     """The displayed image of stored pixels."""
-    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
+    if orientation not in TURNS:
+        return image
+    return image.transpose(TURNS[orientation])
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """An opened image as it is displayed; equals `PIL.ImageOps.exif_transpose`, but keeps the tag."""
+    """An opened image as it is displayed.
+
+    Equals `PIL.ImageOps.exif_transpose`, but keeps the tag.
+    """
     image.load()  # a PNG file may have its tag behind its pixels
     return turned(image, orientation_of(image))
 
 
 def turned_size(width: int, height: int, orientation: int) -> tuple[int, int]:
-    """Displayed size of a stored one, and the other way round.
+    """Converts a stored size to the displayed size, or a displayed one to the stored size.
 
     >>> turned_size(640, 480, 6), turned_size(640, 480, 3)
     ((480, 640), (640, 480))
     """
-    return (height, width) if orientation >= 5 else (width, height)
+    if orientation >= 5:
+        return height, width
+    return width, height
 
 
 def turned_boxes(box: np.ndarray, size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
-    """Boxes of stored pixels as boxes of the displayed image.
+    """Converts boxes of stored pixels to boxes of the displayed image.
 
     Args:
         box: Edges xmin, ymin, xmax, ymax, shape (N, 4).
@@ -86,11 +100,12 @@ def turned_boxes(box: np.ndarray, size: np.ndarray, orientation: np.ndarray) -> 
     >>> turned_boxes(np.array([[1.0, 2.0, 4.0, 3.0]]), np.array([[8, 6]]), np.array([6])).tolist()
     [[3.0, 1.0, 4.0, 4.0]]
     """
-    is_mirrored = np.stack(
-        [np.isin(orientation, (2, 3, 7, 8)), np.isin(orientation, (3, 4, 6, 7))], axis=1
-    )
+    is_mirrored_x = np.isin(orientation, (2, 3, 7, 8))
+    is_mirrored_y = np.isin(orientation, (3, 4, 6, 7))
+    is_mirrored = np.stack([is_mirrored_x, is_mirrored_y], axis=1)
     low = np.where(is_mirrored, size - box[:, 2:], box[:, :2])
     high = np.where(is_mirrored, size - box[:, :2], box[:, 2:])
-    exchanged = (orientation >= 5)[:, None]
-    low, high = (np.where(exchanged, edges[:, ::-1], edges) for edges in (low, high))
+    is_exchanged = (orientation >= 5)[:, None]
+    low = np.where(is_exchanged, low[:, ::-1], low)
+    high = np.where(is_exchanged, high[:, ::-1], high)
     return np.concatenate([low, high], axis=1)

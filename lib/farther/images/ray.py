@@ -32,10 +32,19 @@ if TYPE_CHECKING:
 #: The run ends when this number of workers were lost over one shard: the shard itself is the cause.
 LOSSES = 3
 
+#: Most worker processes of a worker with a GPU, unless they are set.
+MOST_PROCESSES = 8
+
 
 @dataclass(frozen=True)
 class WorkerNeeds:
-    """Cores, GPUs (1, or 0 for a network on the CPU) and worker processes of each worker."""
+    """Resources of each worker.
+
+    Args:
+        cpus: Cores.
+        gpus: 1, or 0 for a network on the CPU.
+        processes: Worker processes.
+    """
 
     cpus: int
     gpus: int
@@ -43,24 +52,28 @@ class WorkerNeeds:
 
     def room(self, machines: Sequence[Mapping[str, float]]) -> int:
         """Number of workers for which machines have room; see `pool_for`."""
-        needs = {"CPU": self.cpus, "GPU": self.gpus}
-        return sum(
-            min(int(machine.get(name, 0) // each) for name, each in needs.items() if each)
-            for machine in machines
-        )
+        return sum(self._room_on(machine) for machine in machines)
+
+    def _room_on(self, machine: Mapping[str, float]) -> int:
+        """Number of workers for which one machine has room."""
+        by_cpus = int(machine.get("CPU", 0) // self.cpus)
+        if not self.gpus:
+            return by_cpus
+        by_gpus = int(machine.get("GPU", 0) // self.gpus)
+        return min(by_cpus, by_gpus)
 
 
 def pool_for(
     machines: Sequence[Mapping[str, float]], device: str, processes: int | None
 ) -> WorkerNeeds:
-    """What each worker of a cluster takes.
+    """Resources of each worker on a cluster.
 
     Args:
         machines: Resources of each machine: numbers under "CPU" and "GPU".
         device: The model's. With "auto", machines with GPUs are used if there are any, or else all.
-        processes: Worker processes of each; None takes what a GPU's share of its machine's cores
-            allows, at most 8. On the CPU None is 0: each worker runs the network on one core, as a
-            process of the local engine does.
+        processes: Worker processes of each; None takes as many as a GPU's share of its machine's
+            cores allows, at most 8. On the CPU None is 0: each worker runs the network on one core,
+            as a process of the local engine does.
 
     Raises:
         ParameterError: there is no such device, or no machine has room for one worker.
@@ -75,29 +88,38 @@ def pool_for(
             "device 'cuda': no machine of the cluster has a GPU; use 'auto' or 'cpu'"
         )
     if with_gpu and device in ("auto", "cuda"):
-        share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
-        processes = max(0, min(8, share - 1)) if processes is None else processes
-        pool = WorkerNeeds(processes + 1, 1, processes)
+        if processes is None:
+            cores_per_gpu = min(
+                int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu
+            )
+            processes = max(0, min(MOST_PROCESSES, cores_per_gpu - 1))
+        needs = WorkerNeeds(processes + 1, 1, processes)
     else:
-        pool = WorkerNeeds(max(1, processes or 0), 0, processes or 0)
-    if not pool.room(machines):
-        found = (
-            "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines)
-            or "no machine"
-        )
+        processes = processes or 0
+        needs = WorkerNeeds(max(1, processes), 0, processes)
+
+    if not needs.room(machines):
+        described = [
+            f"{machine.get('CPU', 0):g} cores, {machine.get('GPU', 0):g} GPUs"
+            for machine in machines
+        ]
         raise ParameterError(
-            f"a worker takes {pool.cpus} cores and {pool.gpus} GPUs, and no machine of the cluster has them ({found}). "
-            "Set `workers` lower"
+            f"a worker takes {needs.cpus} cores and {needs.gpus} GPUs, and no machine of the "
+            f"cluster has them ({'; '.join(described) or 'no machine'}). Set `workers` lower"
         )
-    return pool
+    return needs
 
 
 class Queue:
-    """Hands out shards and records which worker has which."""
+    """Hands out shards, and records the worker of each.
+
+    Args:
+        shards: Numbers of the shards.
+    """
 
     def __init__(self, shards: Sequence[int]):
         self._waiting = deque(shards)
-        self._held: dict[str, list[int]] = {}
+        self._shards_by_worker: dict[str, list[int]] = {}
         self._finished: list[int] = []
 
     def take(self, worker: str) -> int | None:
@@ -105,22 +127,26 @@ class Queue:
         if not self._waiting:
             return None
         shard = self._waiting.popleft()
-        self._held.setdefault(worker, []).append(shard)
+        self._shards_by_worker.setdefault(worker, []).append(shard)
         return shard
 
     def finish(self, worker: str, shard: int) -> None:
-        """A worker wrote a shard."""
-        self._held[worker].remove(shard)
+        """Records that a worker wrote a shard."""
+        self._shards_by_worker[worker].remove(shard)
         self._finished.append(shard)
 
     def give_up(self, worker: str) -> list[int]:
-        """Takes back the shards of a lost worker, in the order in which it took them; they are the next to be taken."""
-        shards = self._held.pop(worker, [])
+        """Takes back the shards of a lost worker; they are the next to be handed out.
+
+        Returns:
+            The shards, in the order in which the worker took them.
+        """
+        shards = self._shards_by_worker.pop(worker, [])
         self._waiting.extendleft(reversed(shards))
         return shards
 
     def finished(self, since: int) -> list[int]:
-        """The shards that were finished, without the first `since`."""
+        """The finished shards in their order, without the first `since`."""
         return self._finished[since:]
 
     def waiting(self) -> int:
@@ -141,21 +167,32 @@ class Worker:
         except FartherError as error:
             raise FartherError(f"machine {socket.gethostname()}: {error}") from None
 
-        def taken() -> Iterator[int]:
-            while (shard := ray.get(queue.take.remote(name))) is not None:
+        def take_shards() -> Iterator[int]:
+            shard = ray.get(queue.take.remote(name))
+            while shard is not None:
                 yield shard
+                shard = ray.get(queue.take.remote(name))
 
-        with suppress(ray.exceptions.RayActorError):  # the queue ended: others finished all shards
-            for shard in job.make(taken(), processes, lambda images: None):
+        # The queue ends when other workers have finished all shards.
+        with suppress(ray.exceptions.RayActorError):
+            for shard in job.make(take_shards(), processes, _ignore):
                 ray.get(queue.finish.remote(name, shard))
 
 
+def _ignore(_images: Any) -> None:
+    """Counts nothing: the driver counts the images of finished shards."""
+
+
 def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
-    """Makes shards on the cluster that this machine belongs to, or on this machine alone where there is none.
+    """Makes shards on the cluster of this machine, or on this machine alone without a cluster.
 
     The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays
     until the process ends, and so do the workers with their cores and GPUs, for the next split.
-    `count` takes the number of images of each finished shard.
+
+    Args:
+        job: Makes a shard.
+        shards: Numbers of the shards.
+        count: Called with the number of images of each finished shard.
 
     Raises:
         ParameterError: Ray is not installed, or see `pool_for`.
@@ -175,13 +212,46 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         driver.end_queue()
 
 
-#: Workers that wait for the next split, of one cluster and pool at a time: they keep the cores and
-#: GPUs of that pool.
-_kept: dict[tuple[str, str, WorkerNeeds], list[Any]] = {}
+@dataclass(frozen=True)
+class _Pool:
+    """Workers of one kind.
+
+    Args:
+        machine: Ray's name of the driver's machine, which tells clusters apart.
+        ray_job: Ray's name of the driver.
+        needs: Resources of each worker.
+    """
+
+    machine: str
+    ray_job: str
+    needs: WorkerNeeds
+
+
+#: Workers that wait for the next split, of one pool at a time: they keep its cores and GPUs.
+_idle_workers: dict[_Pool, list[Any]] = {}
+
+
+@dataclass(frozen=True)
+class _RunningWorker:
+    """A worker that makes shards.
+
+    Args:
+        name: Its name in the queue.
+        actor: Ray's handle of it.
+    """
+
+    name: str
+    actor: Any
 
 
 class _Driver:
-    """Starts workers, and others in place of those that are lost."""
+    """Starts workers, and new ones in place of lost ones.
+
+    Args:
+        ray: The module, connected to a cluster.
+        job: Makes a shard.
+        shards: Numbers of the shards.
+    """
 
     def __init__(self, ray: Any, job: Job, shards: Sequence[int]):
         context = ray.get_runtime_context()
@@ -190,103 +260,127 @@ class _Driver:
         )
         self._ray = ray
         self._job = job
-        self._sent = ray.put(job)
+        self._job_reference = ray.put(job)
         self._shards = shards
-        self._pool = pool_for(self._machines(), job.model.device, job.plan.params.workers)
-        self._kept = _kept_workers(ray, (context.get_node_id(), context.get_job_id(), self._pool))
-        self._queue = (
-            ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
-        )
-        self._running: dict[Any, tuple[str, Any]] = {}
+        self._needs = pool_for(self._machines(), job.model.device, job.plan.params.workers)
+        pool = _Pool(context.get_node_id(), context.get_job_id(), self._needs)
+        self._idle = _idle_workers_of(ray, pool)
+        queue_class = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here)
+        self._queue = queue_class.remote(list(shards))
+        self._running: dict[Any, _RunningWorker] = {}
         self._started = 0
         self._losses: Counter[int | None] = Counter()
-        self._most = 0
+        self._most_workers = 0
 
     def run(self, count: Callable[[int], Any]) -> None:
         """Waits for all shards."""
-        done = 0
-        while done < len(self._shards):
-            self._start(len(self._shards) - done)
+        finished_count = 0
+        while finished_count < len(self._shards):
+            self._start(len(self._shards) - finished_count)
             ended, _ = self._ray.wait(list(self._running), timeout=1)
-            for answer in ended:
-                self._end(answer)
-            finished = self._ray.get(self._queue.finished.remote(done))
-            done += len(finished)
+            for call in ended:
+                self._end(call)
+            finished = self._ray.get(self._queue.finished.remote(finished_count))
+            finished_count += len(finished)
             for shard in finished:
                 count(len(self._job.plan.rows(shard)))
-        self._kept += [actor for _, actor in self._running.values()]
+        self._idle += [worker.actor for worker in self._running.values()]
 
     def end_workers(self) -> None:
         """Ends all workers."""
-        for actor in [*self._kept, *(actor for _, actor in self._running.values())]:
+        for actor in self._idle:
             self._ray.kill(actor)
-        self._kept.clear()
+        for worker in self._running.values():
+            self._ray.kill(worker.actor)
+        self._idle.clear()
 
     def end_queue(self) -> None:
         """Ends the queue."""
         self._ray.kill(self._queue)
 
     def _machines(self) -> list[dict[str, float]]:
-        return [machine["Resources"] for machine in self._ray.nodes() if machine["Alive"]]
+        return _resources(self._ray)
 
     def _start(self, unfinished: int) -> None:
         """Starts workers for which there are shards, and room: on machines that joined, too."""
         if not self._ray.get(self._queue.waiting.remote()):
             return
+        while len(self._running) < min(max(1, self._needs.room(self._machines())), unfinished):
+            actor = self._idle.pop(0) if self._idle else self._new_worker()
+            name = str(self._started)
+            self._started += 1
+            call = actor.work.remote(
+                self._job_reference, self._queue, name, self._needs.processes, Path.cwd()
+            )
+            self._running[call] = _RunningWorker(name, actor)
+        self._most_workers = max(self._most_workers, len(self._running) + len(self._idle))
+
+    def _new_worker(self) -> Any:
         options = {
-            "num_cpus": self._pool.cpus,
-            "num_gpus": self._pool.gpus,
+            "num_cpus": self._needs.cpus,
+            "num_gpus": self._needs.gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
         }
-        while len(self._running) < min(max(1, self._pool.room(self._machines())), unfinished):
-            actor = (
-                self._kept.pop(0)
-                if self._kept
-                else self._ray.remote(Worker).options(**options).remote()
-            )
-            name = str(self._started)
-            self._started += 1
-            answer = actor.work.remote(
-                self._sent, self._queue, name, self._pool.processes, Path.cwd()
-            )
-            self._running[answer] = name, actor
-        self._most = max(self._most, len(self._running) + len(self._kept))
+        return self._ray.remote(Worker).options(**options).remote()
 
-    def _end(self, answer: Any) -> None:
+    def _end(self, call: Any) -> None:
         """Handles a worker that is done, raised an error, or is lost."""
-        name, actor = self._running.pop(answer)
+        worker = self._running.pop(call)
         try:
-            self._ray.get(answer)
-            self._kept.append(actor)
+            self._ray.get(call)
+            self._idle.append(worker.actor)
         except self._ray.exceptions.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, FartherError) else error from None
+            raise _cause(error) from None
         except self._ray.exceptions.RayError as error:
-            self._ray.kill(actor)
-            self._give_up(name, error)
+            self._ray.kill(worker.actor)
+            self._give_up(worker.name, error)
 
     def _give_up(self, name: str, error: Exception) -> None:
-        # The first of its shards is the one that it was making; the others it only had taken ahead.
+        """Returns the shards of a lost worker to the queue.
+
+        Raises:
+            FartherError: too many workers were lost over one shard.
+        """
+        # The worker was making the first of its shards; the others it only had taken ahead.
         shards = self._ray.get(self._queue.give_up.remote(name))
         culprit = shards[0] if shards else None
         self._losses[culprit] += 1
-        # A machine that is lost may take all workers with it that have no shard.
-        if self._losses[culprit] == (LOSSES + self._most if culprit is None else LOSSES):
-            what = "before they took a shard" if culprit is None else f"over shard {culprit}"
+        occasion = f"over shard {culprit}"
+        limit = LOSSES
+        if culprit is None:
+            # A machine that is lost may take all workers with it that have no shard.
+            occasion = "before they took a shard"
+            limit = LOSSES + self._most_workers
+        if self._losses[culprit] == limit:
             raise FartherError(
-                f"{self._losses[culprit]} workers were lost {what}, most likely for lack of memory: rerun with fewer "
-                f"workers or smaller batches (finished work is kept). The last one: {first_line(error)}"
+                f"{self._losses[culprit]} workers were lost {occasion}, most likely for lack of "
+                "memory: rerun with fewer workers or smaller batches (finished work is kept). "
+                f"The last one: {first_line(error)}"
             )
 
 
-def _kept_workers(ray: Any, key: tuple[str, str, WorkerNeeds]) -> list[Any]:
-    """The workers that wait, after ending those that take other cores and GPUs."""
-    for other in [other for other in _kept if other != key]:
-        workers = _kept.pop(other)
-        if other[:2] == key[:2]:  # or else they ended with their cluster
-            for actor in workers:
+def _idle_workers_of(ray: Any, pool: _Pool) -> list[Any]:
+    """The workers of a pool that wait, after ending those of other pools."""
+    for idle_pool in list(_idle_workers):
+        if idle_pool == pool:
+            continue
+        actors = _idle_workers.pop(idle_pool)
+        is_connected = (idle_pool.machine, idle_pool.ray_job) == (pool.machine, pool.ray_job)
+        if is_connected:  # or else the workers ended with their cluster
+            for actor in actors:
                 ray.kill(actor)
-    return _kept.setdefault(key, [])
+    return _idle_workers.setdefault(pool, [])
+
+
+def _resources(ray: Any) -> list[dict[str, float]]:
+    """Resources of each machine of the cluster."""
+    return [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
+
+
+def _cause(error: Any) -> BaseException:
+    """The error that a task raised, if it is one of farther's, or else Ray's error."""
+    return error.cause if isinstance(error.cause, FartherError) else error
 
 
 def _connected() -> Any:
@@ -309,17 +403,18 @@ def call_on_cluster(
     gigabytes: float,
     variables: Mapping[str, str] | None = None,
 ) -> Any:
-    """Calls a function on a machine of the cluster that has a core and memory left, in the same folder.
+    """Calls a function on a machine of the cluster with a free core and memory, in the same folder.
 
-    A call whose process or machine is lost is made again, on another machine if need be, `LOSSES`
+    A call whose process or machine is lost is repeated, on another machine if necessary, `LOSSES`
     times in all.
 
     Args:
-        module, name: Of the function; what it writes must be such that another call can go on from
-            there.
+        module: The function's module.
+        name: The function's name; another call must be able to resume from the files that a lost
+            one wrote.
         arguments: Its arguments.
         gigabytes: Memory that is reserved for it.
-        variables: Environment variables that it gets.
+        variables: Environment variables of its process.
 
     Raises:
         ParameterError: Ray is not installed, or no machine has this memory.
@@ -328,29 +423,30 @@ def call_on_cluster(
     """
     ray = _connected()
     memory = int(gigabytes * 2**30)
-    most = max(
-        (machine["Resources"].get("memory", 0) for machine in ray.nodes() if machine["Alive"]),
-        default=0,
-    )
-    if memory > most:
-        found = f"the largest machine of the cluster has {most / 2**30:.1f}"
-        raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {found}")
+    largest = max((machine.get("memory", 0) for machine in _resources(ray)), default=0)
+    if memory > largest:
+        problem = f"the largest machine of the cluster has {largest / 2**30:.1f}"
+        raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {problem}")
     options: dict[str, Any] = {"num_cpus": 1, "memory": memory, "max_retries": LOSSES - 1}
     if variables:
         options["runtime_env"] = {"env_vars": dict(variables)}
-    called = ray.remote(_called).options(**options)
+    remote_call = ray.remote(_call).options(**options)
     try:
-        return ray.get(called.remote(module, name, arguments, Path.cwd(), digest_of(module)))
+        return ray.get(remote_call.remote(module, name, arguments, Path.cwd(), digest_of(module)))
     except ray.exceptions.RayTaskError as error:
-        raise error.cause if isinstance(error.cause, FartherError) else error from None
+        raise _cause(error) from None
     except ray.exceptions.RayError as error:
-        problem = "most likely for lack of memory: rerun with a larger evaluate.memory (finished work is kept)"
+        problem = (
+            "most likely for lack of memory: "
+            "rerun with a larger evaluate.memory (finished work is kept)"
+        )
         raise FartherError(
             f"lost {LOSSES} times, {problem}. The last time: {first_line(error)}"
         ) from None
 
 
-def _called(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
+def _call(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
+    """Calls a function on this machine, whose code must have the driver's digest."""
     _enter(folder)
     if digest_of(module) != code:
         problem = "has another version of farther. Give all machines the same environment and files"
@@ -359,9 +455,10 @@ def _called(module: str, name: str, arguments: Sequence[Any], folder: Path, code
 
 
 def _enter(folder: Path) -> None:
+    """Makes the project's folder the current one."""
     if not folder.is_dir():
-        problem = f"the folder {folder}, where the run was started, does not exist on machine {socket.gethostname()}"
         raise FartherError(
-            f"{problem}: all machines of the cluster must see it under the same path"
+            f"the folder {folder}, where the run was started, does not exist on machine "
+            f"{socket.gethostname()}: all machines of the cluster must see it under the same path"
         )
     os.chdir(folder)

@@ -19,18 +19,21 @@ from farther.images.orientation import orientation_of, turned_size, upright
 #: programs (EPS).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 
-#: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a
-#: gigabyte as RGB.
+#: Pillow's own limit (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
 MAX_PIXELS = 178_956_970
 
-#: How files of these formats end, in their last `TAIL` bytes.
-ENDS, TAIL = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}, 16
+#: Bytes at the end of complete files, by format.
+ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 
+#: Number of last bytes in which they are looked for.
+TAIL = 16
+
+#: Serialises changes of Pillow's limit, which is one number for the whole process.
 _pillow_limit = threading.Lock()
 
 
 def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Reads an image file, turned upright by the orientation in its EXIF data; see `farther.images.orientation`.
+    """Reads an image file, turned upright; see `farther.images.orientation`.
 
     Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is
     dropped (the colour that is stored under it shows), and of an animation the first frame is
@@ -66,17 +69,18 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         raise DataError(
             f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path
         ) from None
-    except (
-        Exception
-    ) as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, …
         raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
 
 
 def problem_of(path: str | Path) -> tuple[str, bool]:
-    """Why an image file cannot be used, "" where nothing was found, and whether it has the header of an image.
+    """The problem of an image file, and whether it has the header of an image.
 
-    Cheap: the header and the last bytes are read. Only a file without the end of a JPEG or PNG file
-    is decoded.
+    Reads the header and the last bytes. Only a file without the end of a JPEG or PNG file is
+    decoded.
+
+    Returns:
+        The reason why the file cannot be used ("" if it can), and True if it has a header.
     """
     path = Path(path)
     try:
@@ -97,25 +101,29 @@ def problem_of(path: str | Path) -> tuple[str, bool]:
 
 
 def read_header(path: Path) -> tuple[int, int, int]:
-    """Width and height of an image file as it is displayed, and its orientation; its pixels are not decoded.
+    """Width and height of an image file as it is displayed, and its orientation.
+
+    The pixels are not decoded.
 
     Raises:
         OSError, ValueError, SyntaxError, …: see `open_image`.
     """
     with open_image(path) as image:
         if image.format == "PNG" and "exif" not in image.info and _has_exif(path):
-            image.load()  # reads what is behind the pixels
+            image.load()  # reads the chunks behind the pixels
         width, height = image.size
         orientation = orientation_of(image)
-        # Pillow gives the displayed size of TIFF.
-        return (
-            *(image.size if image.format == "TIFF" else turned_size(width, height, orientation)),
-            orientation,
-        )
+        if image.format != "TIFF":  # of which Pillow gives the displayed size
+            width, height = turned_size(width, height, orientation)
+        return width, height, orientation
 
 
 def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
-    """The pixels of an image file, of a PIL image (both upright), or of an array that holds them already.
+    """The pixels of an image as an array of shape (height, width, 3), uint8.
+
+    Args:
+        image: A file or a PIL image, which are turned upright; or the array.
+        name: Name of the image, for messages.
 
     Raises:
         DataError: the file cannot be read, or the array has another shape or type.
@@ -125,21 +133,18 @@ def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.nda
     if isinstance(image, Image.Image):
         return _rgb(upright(image))
     if not isinstance(image, np.ndarray):
-        raise DataError(
-            f"image {name!r}: expected a path, a PIL image or an array, found {type(image).__name__}"
-        )
+        kind = type(image).__name__
+        raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {kind}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
-        found = f"{image.dtype} of shape {image.shape}"
-        raise DataError(
-            f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}"
-        )
+        kind = f"{image.dtype} of shape {image.shape}"
+        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {kind}")
     return image
 
 
 def open_image(file: IO[bytes] | Path) -> Image.Image:
-    """Pillow's `Image.open`, of `FORMATS` only.
+    """Opens an image with Pillow's `Image.open`, of `FORMATS` only.
 
-    Ultralytics puts a function in its place that installs a package where a file is not an image.
+    Ultralytics replaces Pillow's function by one that installs a package if a file is not an image.
 
     Raises:
         OSError, ValueError, SyntaxError: the file is absent, no image, or damaged; a pipe or a
@@ -147,37 +152,43 @@ def open_image(file: IO[bytes] | Path) -> Image.Image:
     """
     if isinstance(file, Path) and file.exists() and not file.is_file():
         raise OSError("not a file")
-    replaced = sys.modules.get("ultralytics.utils.patches")
-    opened: Image.Image = getattr(replaced, "_image_open", Image.open)(file, formats=FORMATS)
-    return opened
+    ultralytics = sys.modules.get("ultralytics.utils.patches")
+    pillow_open = getattr(ultralytics, "_image_open", Image.open)
+    image: Image.Image = pillow_open(file, formats=FORMATS)
+    return image
 
 
 def _has_exif(png: Path) -> bool:
-    """Whether a PNG file has EXIF data; of each chunk only length and type are read."""
+    """True if a PNG file has EXIF data; of each chunk only length and type are read."""
     with png.open("rb") as file:
         file.seek(8)
-        while len(head := file.read(8)) == 8:
+        head = file.read(8)
+        while len(head) == 8:
             length, kind = struct.unpack(">I4s", head)
             if kind == b"eXIf":
                 return True
             file.seek(length + 4, os.SEEK_CUR)
+            head = file.read(8)
     return False
 
 
 def _open(file: Path, max_pixels: int) -> Image.Image:
-    """Opens an image under our limit. Pillow's is one number for the whole process, so it is put back at once."""
+    """Opens an image under a limit of pixels; Pillow's is put back at once."""
     with _pillow_limit:
-        usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
+        limit = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = max_pixels
         try:
             return open_image(file)
         finally:
-            Image.MAX_IMAGE_PIXELS = usual
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _rgb(image: Image.Image) -> np.ndarray:
+    """The pixels of an image as RGB, ndarray of shape (height, width, 3), uint8."""
     if image.mode in ("I", "F"):
         raise ValueError(
-            "its channels have 32 bits, and nothing says which value is white; store it with 8 or 16 bits"
+            "its channels have 32 bits, and nothing says which value is white; "
+            "store it with 8 or 16 bits"
         )
     if image.mode.startswith("I;16"):
         # Pillow's own conversion clips, which turns nearly every 16-bit image white.

@@ -216,7 +216,7 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
 
     @torch.inference_mode()
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
-        return FasterRCNNReplay(network, header, images, recipe.precision).regions(names)
+        return FasterRCNNReplay.detect(network, header, images, recipe.precision).regions(names)
 
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
 

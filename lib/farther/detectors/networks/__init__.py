@@ -1,1 +1,1 @@
-"""Networks, and what reads their checkpoints. These modules need PyTorch; adapters import them when they run."""
+"""Networks and their checkpoints; these modules import PyTorch, and adapters import them lazily."""

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn_v2
@@ -22,23 +23,13 @@ from torchvision.ops import (
     MultiScaleRoIAlign,
 )
 
+from farther.detectors.networks.blueprints import Blueprint
 from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.detectors.networks.msra import build_msra_network
 from farther.detectors.networks.pooling import fix_scales
-from farther.detectors.networks.weights import (
-    as_names,
-    as_pixels,
-    fill,
-    json_field,
-    read_metadata,
-    read_weights,
-    refuse_format,
-    write_checkpoint,
-)
+from farther.detectors.networks.weights import fill, read_weights, write_checkpoint
 from farther.errors import DataError, ParameterError
-
-FORMAT = "farther.faster_rcnn"
 
 BACKGROUND = "background"
 
@@ -47,24 +38,15 @@ MSRA = "resnet50_fpn_msra"
 
 #: Two architectures whose weights have the same names and shapes; they differ in the size of images
 #: and in the number of proposals.
-MOBILE, MOBILE_320 = "mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn"
+MOBILE = "mobilenet_v3_large_fpn"
+MOBILE_320 = "mobilenet_v3_large_320_fpn"
 
 
 @dataclass(frozen=True)
-class FasterRCNNBlueprint:
-    """Description from which a network is built; its weights are stored beside it.
+class FasterRCNNBlueprint(Blueprint):
+    """Description of a Faster R-CNN; `architecture` is a name of `ARCHITECTURES`."""
 
-    Args:
-        architecture: A name of `ARCHITECTURES`.
-        classes: The known classes, without the background, in the order of the logits.
-        min_size: Images are scaled so that their shorter side has this many pixels …
-        max_size: … unless the longer one would then have more than this.
-    """
-
-    architecture: str
-    classes: tuple[str, ...]
-    min_size: int
-    max_size: int
+    FORMAT: ClassVar[str] = "farther.faster_rcnn"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,7 +102,10 @@ def build_network(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
 
 
 def _resnet50_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """torchvision's `fasterrcnn_resnet50_fpn` (Ren et al. 2015, Lin et al. 2017) as it is set up for fine-tuning."""
+    """torchvision's `fasterrcnn_resnet50_fpn` as it is set up for fine-tuning.
+
+    Ren et al. 2015, Lin et al. 2017.
+    """
     backbone = resnet_fpn_backbone(
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
     )
@@ -133,7 +118,10 @@ def _resnet50_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
 
 
 def _resnet50_fpn_v2(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """torchvision's `fasterrcnn_resnet50_fpn_v2`: deeper heads, and normalisations that learn (Li et al. 2021)."""
+    """torchvision's `fasterrcnn_resnet50_fpn_v2` (Li et al. 2021).
+
+    Its heads are deeper, and its normalisations learn.
+    """
     return fasterrcnn_resnet50_fpn_v2(
         weights=None,
         weights_backbone=None,
@@ -169,14 +157,14 @@ def _mobilenet_v3_large_fpn(blueprint: FasterRCNNBlueprint, **proposals: int) ->
 
 
 def _mobilenet_v3_large_320_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """torchvision's `fasterrcnn_mobilenet_v3_large_320_fpn`, for smaller images: fewer proposals."""
+    """torchvision's `fasterrcnn_mobilenet_v3_large_320_fpn`, for smaller images."""
     return _mobilenet_v3_large_fpn(
         blueprint, rpn_pre_nms_top_n_test=150, rpn_post_nms_top_n_test=150
     )
 
 
 def _resnet50_fpn_msra(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """Detectron2's network on MSRA's ResNet-50 (Wu et al. 2019), with which VOS was published (Du et al. 2022)."""
+    """Detectron2's network on MSRA's ResNet-50 (Wu et al. 2019), on which VOS was published."""
     return build_msra_network(len(blueprint.columns), blueprint.min_size, blueprint.max_size)
 
 
@@ -184,7 +172,8 @@ class ResidualBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut (He et al. 2016, the basic block).
 
     Args:
-        channels_in, channels_out: Widths.
+        channels_in: Channels of the input.
+        channels_out: Channels of the output.
         stride: Of the first convolution.
     """
 
@@ -192,12 +181,11 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.first = Conv2dNormActivation(channels_in, channels_out, 3, stride)
         self.second = Conv2dNormActivation(channels_out, channels_out, 3, activation_layer=None)
-        same = channels_in == channels_out and stride == 1
-        self.shortcut: nn.Module = (
-            nn.Identity()
-            if same
-            else Conv2dNormActivation(channels_in, channels_out, 1, stride, activation_layer=None)
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if channels_in != channels_out or stride != 1:
+            self.shortcut = Conv2dNormActivation(
+                channels_in, channels_out, 1, stride, activation_layer=None
+            )
         self.activation = nn.ReLU(inplace=True)
         # The block starts as its shortcut, which lets a deep network learn from the first step
         # (Goyal et al. 2017).
@@ -221,13 +209,12 @@ class CompactPyramid(nn.Module):
         super().__init__()
         self.out_channels = out_channels
         self.stem = Conv2dNormActivation(3, widths[0], 3, 2)
-        self.steps = nn.ModuleList(
-            nn.Sequential(
-                ResidualBlock(before, after, 2),
-                *(ResidualBlock(after, after, 1) for _ in range(count - 1)),
-            )
-            for before, after, count in zip(widths[:-1], widths[1:], blocks, strict=True)
-        )
+        self.steps = nn.ModuleList()
+        for before, after, count in zip(widths[:-1], widths[1:], blocks, strict=True):
+            step = nn.Sequential(ResidualBlock(before, after, 2))
+            for _ in range(count - 1):
+                step.append(ResidualBlock(after, after, 1))
+            self.steps.append(step)
         self.pyramid = FeaturePyramidNetwork(
             list(widths[2:]), out_channels, norm_layer=nn.BatchNorm2d
         )
@@ -243,7 +230,9 @@ class CompactPyramid(nn.Module):
 
 
 class NormalizedHead(nn.Sequential):
-    """Box head of two linear layers, each normalised over the proposals, so that it learns from the first step.
+    """Box head of two linear layers, each normalised over the proposals.
+
+    So it learns from the first step.
 
     Args:
         channels_in: Values of one pooled proposal.
@@ -262,7 +251,10 @@ class NormalizedHead(nn.Sequential):
 
 
 def _small(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
-    """2.5 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
+    """A network of 2.5 million weights for scenes of about 224 pixels.
+
+    It has strides of 8 to 32, and anchors of 20 to 150 pixels.
+    """
     pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
     sizes = ((20, 30), (46, 70), (104, 150))
     pool = MultiScaleRoIAlign(["0", "1", "2"], output_size=7, sampling_ratio=1, canonical_scale=112)
@@ -304,40 +296,29 @@ def save_checkpoint(
     notes: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a state dict in half precision, its blueprint and notes."""
-    write_checkpoint(path, state, FORMAT, blueprint, notes)
-
-
-def read_blueprint(path: str | Path) -> FasterRCNNBlueprint:
-    """The blueprint of a checkpoint's network, from its metadata; no weights are read.
-
-    Raises:
-        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or
-            holds a wrong one.
-    """
-    metadata = read_metadata(path)
-    refuse_format(path, metadata, FORMAT)
-    if "architecture" not in metadata:
-        raise DataError(
-            "the field is missing from the checkpoint's metadata", file=path, field="architecture"
-        )
-    classes = as_names(path, json_field(path, metadata, "classes"))
-    sizes = {
-        name: as_pixels(path, json_field(path, metadata, name), name)
-        for name in ("min_size", "max_size")
-    }
-    return FasterRCNNBlueprint(metadata["architecture"], classes, **sizes)
+    write_checkpoint(path, state, blueprint.FORMAT, blueprint, notes)
 
 
 def layout_of(path: str | Path) -> str:
-    """The library whose names a file's weights have, "torchvision" or "detectron2"; errors as in `read_weights`."""
+    """The library whose names a file's weights have, "torchvision" or "detectron2".
+
+    Raises:
+        DataError: see `read_weights`.
+    """
     return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
 
 
 def load_network(
     path: str | Path, blueprint: FasterRCNNBlueprint, unused: tuple[str, ...] = ()
 ) -> FasterRCNN:
-    """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head and that of box variances,
-    if they hold one. Weights whose names begin with one of `unused` are left out.
+    """A network with a checkpoint's weights, in evaluation mode and float32.
+
+    It has VOS's head and the head of box variances if the checkpoint holds their weights.
+
+    Args:
+        path: The checkpoint.
+        blueprint: Of its network.
+        unused: Beginnings of the names of weights that are left out.
 
     Raises:
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
@@ -347,7 +328,10 @@ def load_network(
     }
     if is_detectron2(weights):
         if blueprint.architecture != MSRA:
-            problem = f"the weights are in Detectron2's layout, which {blueprint.architecture!r} does not compute"
+            problem = (
+                "the weights are in Detectron2's layout, "
+                f"which {blueprint.architecture!r} does not compute"
+            )
             raise DataError(f"{problem}; take {MSRA!r}", file=path, field="architecture")
         weights = to_torchvision(path, weights, len(blueprint.classes))
     try:

@@ -1,7 +1,7 @@
-"""Last layers of image classifiers with a training of their own: a confidence branch, and G-ODIN's quotient.
+"""Heads of image classifiers that are trained for OOD detection: a confidence branch, and G-ODIN.
 
-They stand in the place of a network's last layer, `fc`. `HEAD_COLUMNS` names the modules of each
-whose outputs are columns of the regions table.
+They replace a network's last layer, `fc`. Their attribute `columns` names the modules whose outputs
+are columns of the regions table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPENOOD_NAMES = {
 
 
 class ConfidenceHead(nn.Module):
-    """A linear layer that classifies, and one beside it that gives a confidence c, here before the sigmoid.
+    """A linear layer that classifies, and one that gives a confidence, here before the sigmoid.
 
     Args:
         features: D, values of an image's features.
@@ -105,9 +105,10 @@ class SimilarityLayer(nn.Module):
 
 
 class GOdinHead(nn.Module):
-    """Logits h(x) / g(x) of G-ODIN: similarities of the classes over the estimated probability of the distribution.
+    """Logits h(x) / g(x) of G-ODIN.
 
-    g(x) = sigmoid(BatchNorm(w · x + b)).
+    h(x) are similarities of x to the classes, and g(x) = sigmoid(BatchNorm(w · x + b)) is the
+    estimated probability of the training distribution.
 
     Args:
         features: D, values of an image's features.
@@ -136,7 +137,7 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def head_columns(network: nn.Module) -> dict[str, str]:
-    """The columns that a network's head gives, and the name of the module of each; none for a usual last layer."""
+    """Columns of a network's head, with the name of the module of each; none for a linear layer."""
     head = getattr(network, "fc", None)
     if not isinstance(head, ConfidenceHead | GOdinHead):
         return {}
@@ -144,9 +145,10 @@ def head_columns(network: nn.Module) -> dict[str, str]:
 
 
 def from_openood(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of OpenOOD's `ConfBranchNet` or `GodinNet` under farther's names; others stay as they are.
+    """The weights of OpenOOD's `ConfBranchNet` or `GodinNet` under farther's names.
 
-    The last layer of its `backbone`, which neither uses, is left out.
+    Other weights stay as they are. The last layer of its `backbone`, which neither uses, is left
+    out.
     """
     is_head = "backbone.conv1.weight" in weights and (
         "confidence.weight" in weights or "h.h.weight" in weights
@@ -155,16 +157,17 @@ def from_openood(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(weights)
     renamed = {}
     for name, tensor in weights.items():
-        if re.match(r"backbone\.(fc|linear)\.", name):
-            continue
-        for pattern, replacement in OPENOOD_NAMES.items():
-            new_name, changes = re.subn(pattern, replacement, name)
-            if changes:
-                renamed[new_name] = tensor
-                break
-        else:
-            renamed[name] = tensor
+        if not re.match(r"backbone\.(fc|linear)\.", name):
+            renamed[_renamed(name)] = tensor
     return renamed
+
+
+def _renamed(name: str) -> str:
+    """farther's name for a weight of OpenOOD's networks."""
+    for pattern, replacement in OPENOOD_NAMES.items():
+        if re.match(pattern, name):
+            return re.sub(pattern, replacement, name)
+    return name
 
 
 def replace_head(
@@ -174,7 +177,7 @@ def replace_head(
     similarity: Similarity | None,
     path: Path,
 ) -> None:
-    """Puts the head that weights hold in the place of a network's last layer; does nothing where they hold none.
+    """Replaces a network's last layer by the head that weights hold, if they hold one.
 
     Args:
         network: Its last layer, `fc`, is a linear one.
@@ -188,12 +191,15 @@ def replace_head(
         DataError: the network has no last layer `fc`, or the similarity contradicts the weights.
         ParameterError: the similarity is not known.
     """
-    has_confidence, has_quotient = CONFIDENCE_WEIGHT in weights, NUMERATOR_WEIGHT in weights
-    if not has_confidence and not has_quotient:
+    has_confidence = CONFIDENCE_WEIGHT in weights
+    if not has_confidence and NUMERATOR_WEIGHT not in weights:
         return
     last = getattr(network, "fc", None)
     if not isinstance(last, nn.Linear):
-        problem = f"the weights are of a head that stands in the place of `fc`, which {type(network).__name__} lacks"
+        problem = (
+            "the weights are of a head that stands in the place of `fc`, "
+            f"which {type(network).__name__} lacks"
+        )
         raise DataError(problem, file=path, field="architecture")
     if has_confidence:
         network.fc = ConfidenceHead(last.in_features, classes)
@@ -203,13 +209,15 @@ def replace_head(
         similarity = "inner"
     if similarity is None:
         known = ", ".join(name for name in get_args(Similarity) if name != "inner")
-        problem = f"the checkpoint is of G-ODIN and does not say which similarity it was trained with: {known}"
+        problem = (
+            "the checkpoint is of G-ODIN and does not say which similarity it was trained with: "
+            f"{known}"
+        )
         raise ParameterError(
             f"detector 'classifier': give the parameter 'similarity'; {path}: {problem}"
         )
     if has_bias != (similarity == "inner"):
-        problem = (
-            f"a numerator {'with' if has_bias else 'without'} a bias is not that of {similarity!r}"
-        )
+        bias = "with" if has_bias else "without"
+        problem = f"a numerator {bias} a bias is not that of {similarity!r}"
         raise DataError(problem, file=path, field="similarity")
     network.fc = GOdinHead(last.in_features, classes, similarity)

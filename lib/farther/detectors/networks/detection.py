@@ -1,4 +1,4 @@
-"""Parts of inference that all networks share."""
+"""Steps of inference that all detection networks share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ImageDetections:
     """N detections of one image.
 
     Args:
-        boxes: (N, 4), pixels of the resized image.
-        scores: (N,) the detector's.
-        labels: (N,) logits columns.
-        rows: (N,) the proposal, or anchor, each came from.
+        boxes: Shape (N, 4), in pixels of the resized image.
+        scores: Shape (N,), the detector's.
+        labels: Shape (N,), columns of the logits.
+        rows: Shape (N,), the proposal, anchor or query that each detection comes from.
     """
 
     boxes: Tensor
@@ -35,14 +35,26 @@ class ImageDetections:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """A context in which layers compute in `precision` ("float32", "tf32", "bfloat16", "float16")."""
+    """A context in which layers compute in a precision.
+
+    Args:
+        device: The network's.
+        precision: "float32", "tf32", "bfloat16" or "float16".
+    """
     if precision in ("float32", "tf32"):
         return float32_products(tf32=precision == "tf32")
     return torch.autocast(device.type, getattr(torch, precision))
 
 
 def as_floats(image: np.ndarray, device: torch.device) -> Tensor:
-    """A uint8 image of shape (H, W, 3) as a float tensor of shape (3, H, W) between 0 and 1, on the device."""
+    """Converts an image to floats between 0 and 1 on the device.
+
+    Args:
+        image: uint8, shape (H, W, 3).
+
+    Returns:
+        Shape (3, H, W).
+    """
     return torch.from_numpy(image).to(device).permute(2, 0, 1).float().div_(255)
 
 
@@ -51,69 +63,87 @@ def network_input(
     images: Sequence[np.ndarray] | Sequence[Tensor],
     device: torch.device,
 ) -> ImageList:
-    """Images as a network of torchvision takes them: what `transform` makes of `as_floats`, bit for bit.
+    """Normalises, resizes and batches images for a network of torchvision.
 
-    Each is resized before the next one is normalised, and bytes become floats in place: memory
-    holds 12 bytes per pixel of one image, instead of 12 of all and 24 more of one.
+    The result equals `transform` of `as_floats`, bit for bit. Each image is resized before the
+    next one is normalised, and bytes become floats in place: memory holds 12 bytes per pixel of
+    one image, instead of 12 of all images and 24 more of one.
 
     Args:
-        images: uint8, of shape (H, W, 3); or what `as_floats` makes of them.
+        transform: The network's.
+        images: uint8, shape (H, W, 3); or the results of `as_floats`.
+        device: The network's.
     """
+    resized = [_resized(transform, image, device) for image in images]
+    sizes = [(image.shape[1], image.shape[2]) for image in resized]
+    batch = transform.batch_images(resized, size_divisible=transform.size_divisible)
+    return ImageList(batch, sizes)
 
-    def resized(image: np.ndarray | Tensor) -> Tensor:
-        pixels = image if isinstance(image, Tensor) else as_floats(image, device)
-        if pixels is image or type(transform) is not GeneralizedRCNNTransform:
-            pixels = transform.normalize(pixels)
-        else:
-            mean, std = (
-                pixels.new_tensor(of)[:, None, None]
-                for of in (transform.image_mean, transform.image_std)
-            )
-            pixels.sub_(mean).div_(std)
-        made: Tensor = transform.resize(pixels)[0]
-        return made
 
-    small = [resized(image) for image in images]
-    sizes = [(one.shape[1], one.shape[2]) for one in small]
-    return ImageList(transform.batch_images(small, size_divisible=transform.size_divisible), sizes)
+def _resized(
+    transform: GeneralizedRCNNTransform, image: np.ndarray | Tensor, device: torch.device
+) -> Tensor:
+    """One normalised and resized image, shape (3, h, w); a tensor that was given stays as it is."""
+    if isinstance(image, Tensor):
+        pixels = transform.normalize(image)
+    elif type(transform) is GeneralizedRCNNTransform:
+        pixels = as_floats(image, device)
+        mean = pixels.new_tensor(transform.image_mean)[:, None, None]
+        std = pixels.new_tensor(transform.image_std)[:, None, None]
+        pixels.sub_(mean).div_(std)
+    else:
+        pixels = transform.normalize(as_floats(image, device))
+    resized, _ = transform.resize(pixels)
+    return resized
 
 
 def pyramid_latent(
     levels: Sequence[Tensor],
     first_stride: int,
-    shown: Sequence[Tensor],
-    given: Sequence[Tensor],
+    input_boxes: Sequence[Tensor],
+    image_boxes: Sequence[Tensor],
     widths: Sequence[int],
     pooling: Pooling,
 ) -> Tensor:
-    """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level.
+    """The column `latent` of the detections of B images.
 
     Args:
+        levels: Activations of each pyramid level, shape (B, C, H, W).
         first_stride: Pixels between two cells of the first level; each further level has twice as
             many.
-        shown: Boxes of each image in pixels of the network's input.
-        given: The same in pixels of the image as given.
-        widths: Of the images as given.
+        input_boxes: Boxes of each image in pixels of the network's input.
+        image_boxes: The same boxes in pixels of the image as given.
+        widths: Widths of the images as given.
+        pooling: Settings of ROIAlign.
     """
     means = []
-    for number, boxes in enumerate(shown):
-        of_image = [level[number] for level in levels]
+    for number, boxes in enumerate(input_boxes):
+        image_levels = [level[number] for level in levels]
         if pooling.published_rois:
-            cells = published_cells(given[number], of_image, widths[number])
+            cells = published_cells(image_boxes[number], image_levels, widths[number])
         else:
-            cells = pixels_to_cells(boxes, of_image, first_stride)
-        means.append(latent_means(of_image, cells, first_stride, pooling))
+            cells = pixels_to_cells(boxes, image_levels, first_stride)
+        means.append(latent_means(image_levels, cells, first_stride, pooling))
     return torch.cat(means)
 
 
 def columns_of(
-    found: Sequence[ImageDetections], given: Sequence[Tensor], image_ids: Sequence[str]
+    detections: Sequence[ImageDetections], boxes: Sequence[Tensor], image_ids: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The columns that any detector has, of each image's detections, whose boxes in the image as given are `given`."""
+    """The columns of a regions table that every detector has.
+
+    Args:
+        detections: Detections of each image.
+        boxes: Their boxes in pixels of the image as given.
+        image_ids: Names of the images.
+    """
+    counts = [len(image.rows) for image in detections]
+    scores = torch.cat([image.scores for image in detections])
+    labels = torch.cat([image.labels for image in detections])
     return {
-        "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
-        "region_id": np.arange(sum(len(one.rows) for one in found)),
-        "box": to_numpy(torch.cat(list(given))),
-        "score": to_numpy(torch.cat([one.scores for one in found])),
-        "label": to_numpy(torch.cat([one.labels for one in found])).astype(np.int16),
+        "image_id": np.repeat(np.array(image_ids, dtype=object), counts),
+        "region_id": np.arange(sum(counts)),
+        "box": to_numpy(torch.cat(list(boxes))),
+        "score": to_numpy(scores),
+        "label": to_numpy(labels).astype(np.int16),
     }

@@ -1,4 +1,4 @@
-"""Families of detection transformers in the `transformers` library: building of their networks, and their checkpoints.
+"""Detection transformers of the `transformers` library: their families and checkpoints.
 
 A checkpoint is a safetensors file of farther, a folder of `transformers`, a model of the hub, or a
 PyTorch file of weights beside such a folder; or a PyTorch file of the package rfdetr.
@@ -73,7 +73,7 @@ class Family:
         activation: Turns logits into scores; with "softmax" the last column is "no object".
         boxes: The heads that boxes come from, if they are outside the decoder.
         encoders: The output of the first of them that a network has is the latent map: the first
-            encoder module, as in the published FMIYC code, or what takes its place in a network
+            encoder module, as in the published FMIYC code, or its replacement in a network
             without an encoder.
         maps: If that output is a sequence of tokens: the projections whose outputs were flattened
             into it.
@@ -85,7 +85,7 @@ class Family:
             proposal cannot become a query, and the one whose output is scored. Of each the first
             item, which is the group that is used in inference.
         before: The modules that run before the decoder.
-        decoder: The decoder, or what takes its place.
+        decoder: The decoder, or its replacement.
         layers: Name of the decoder's list of layers.
         dropped: Endings of the names of modules in these layers behind which there is dropout.
         exact: Further modules that compute in float32 at any precision, besides the heads.
@@ -243,14 +243,23 @@ def family_of(model_type: Any) -> Family:
         ParameterError: it is not in `FAMILIES`.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        why = "others are refused: their class head is not a linear layer on a decoder's output, or they are untested"
-        for beginning, reason in REFUSED.items():
-            if isinstance(model_type, str) and model_type.startswith(beginning):
-                why = reason
         raise ParameterError(
-            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: {why}"
+            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: "
+            f"{_reason_of_refusal(model_type)}"
         )
     return FAMILIES[model_type]
+
+
+def _reason_of_refusal(model_type: Any) -> str:
+    """The reason why a model type is not in `FAMILIES`."""
+    if isinstance(model_type, str):
+        for beginning, reason in REFUSED.items():
+            if model_type.startswith(beginning):
+                return reason
+    return (
+        "others are refused: their class head is not a linear layer on a decoder's output, "
+        "or they are untested"
+    )
 
 
 def make_config(blueprint: DetrBlueprint) -> Any:
@@ -265,19 +274,18 @@ def make_config(blueprint: DetrBlueprint) -> Any:
         raise ParameterError(
             f"a class occurs twice in {list(names)}; name the classes with the parameter 'classes'"
         )
-    kept = {
-        k: v
-        for k, v in blueprint.config.items()
-        if k not in ("model_type", "id2label", "label2id", "num_labels")
-    }
+    fields = dict(blueprint.config)
+    model_type = fields.pop("model_type")
+    for name in ("id2label", "label2id", "num_labels"):
+        fields.pop(name, None)
     try:
-        config = AutoConfig.for_model(blueprint.config["model_type"], **kept)
+        config = AutoConfig.for_model(model_type, **fields)
     except Exception as error:  # each configuration class raises different errors
         raise ParameterError(
             f"transformers refuses the configuration: {str(error).strip()[:400]}"
         ) from None
     config.id2label = dict(enumerate(blueprint.classes))
-    config.label2id = {name: k for k, name in enumerate(blueprint.classes)}
+    config.label2id = {name: number for number, name in enumerate(blueprint.classes)}
     if getattr(config, "use_pretrained_backbone", None):
         config.use_pretrained_backbone = False  # its weights come with the checkpoint
     return config
@@ -318,7 +326,10 @@ def class_head(network: PreTrainedModel) -> nn.Linear:
 
 
 def keep_exact(network: PreTrainedModel) -> None:
-    """Lets the decoder and the heads compute in float32 inside `torch.autocast`: boxes and logits need all digits."""
+    """Lets the decoder and the heads compute in float32 inside `torch.autocast`.
+
+    Boxes and logits need all digits.
+    """
     family = family_of(network.config.model_type)
     modules = [network.get_submodule(name) for name in family.exact]
     modules.append(class_head(network))
@@ -328,14 +339,25 @@ def keep_exact(network: PreTrainedModel) -> None:
 
 
 def compute_exactly(modules: Iterable[nn.Module], device: str) -> None:
-    """Lets modules, or the items of lists of modules, compute in float32 inside `torch.autocast`; see `in_float32`."""
+    """Lets modules, or the items of lists of modules, compute in float32 in `torch.autocast`.
+
+    Args:
+        modules: The modules.
+        device: See `in_float32`.
+    """
     for module in modules:
-        for part in module if isinstance(module, nn.ModuleList) else [module]:
-            part.forward = in_float32(part.forward, device)
+        items = module if isinstance(module, nn.ModuleList) else [module]
+        for item in items:
+            item.forward = in_float32(item.forward, device)
 
 
 def in_float32(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The function with floating-point arguments in float32 and autocast off, on a type of device ("cpu", "cuda")."""
+    """Wraps a function: its floating-point arguments become float32, and autocast is off.
+
+    Args:
+        function: The function.
+        device: Type of its device, "cpu" or "cuda".
+    """
 
     @functools.wraps(function)
     def exact(*args: Any, **kwargs: Any) -> Any:
@@ -346,6 +368,7 @@ def in_float32(function: Callable[..., Any], device: str) -> Callable[..., Any]:
 
 
 def _float32(value: Any) -> Any:
+    """A value whose floating-point tensors, also those in containers, are in float32."""
     if isinstance(value, Tensor):
         return value.float() if value.is_floating_point() else value
     if isinstance(value, dict):
@@ -364,8 +387,9 @@ class DetrCheckpoint:
         weights: Its files of weights.
         described: The files that describe its network, if it has such.
         is_rfdetr: The package rfdetr wrote the one file of weights.
-        class_rows: Which rows of its class head are the classes; None for all.
-        assumed: What the files do not say and was assumed, in a sentence; empty where nothing was.
+        class_rows: Rows of its class head that are classes; None for all.
+        assumed: Assumptions about what the files do not say, in a sentence; empty if there are
+            none.
     """
 
     blueprint: DetrBlueprint
@@ -421,13 +445,8 @@ def find_checkpoint(
     regular_file(weights, "the checkpoint does not exist")
     metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
-        described = {
-            name: json_field(weights, metadata, name) for name in ("config", "processor", "classes")
-        }
-        check_description(weights, described["config"], field="config")
-        check_description(weights, described["processor"], MOST_PIXELS, "processor")
-        described["classes"] = classes or described["classes"]
-        return DetrCheckpoint(_blueprint(weights, **described), (weights,))
+        blueprint = _stored_blueprint(weights, metadata, classes)
+        return DetrCheckpoint(blueprint, (weights,))
     if described_in is None and weights.suffix != ".safetensors":
         file = read_rfdetr(weights)
         if file is not None:
@@ -449,11 +468,11 @@ def load_network(
 
     Raises:
         DataError: a file is absent or damaged, the network cannot be built, or the weights do not
-            fit it: says which are missing, unexpected, or of another shape.
+            fit it; lists those that are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
     blueprint = checkpoint.blueprint
-    what = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
+    description = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
     try:
         config = make_config(blueprint)
         network_class = AutoModelForObjectDetection._model_mapping[type(config)]
@@ -461,23 +480,25 @@ def load_network(
         raise DataError(str(error), file=first) from None
     if checkpoint.class_rows is not None:
         config.num_labels = checkpoint.class_rows.count
-    built = refuse_larger(first, checkpoint.weights, lambda: network_class(config))
+    built = refuse_larger(first, checkpoint.weights, functools.partial(network_class, config))
     if checkpoint.is_rfdetr:
         file = read_rfdetr(first)
         assert file is not None
         shapes = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
-        state = to_transformers(file, shapes, what, accept_other_shapes=tolerated == "class heads")
-    else:
-        weights = floats(
-            {name: t for path in checkpoint.weights for name, t in read_weights(path).items()}
+        state = to_transformers(
+            file, shapes, description, accept_other_shapes=tolerated == "class heads"
         )
-        state = _network_part(first, weights, blueprint)
+    else:
+        weights: dict[str, Tensor] = {}
+        for path in checkpoint.weights:
+            weights |= read_weights(path)
+        state = _network_part(first, floats(weights), blueprint)
     network = load_pretrained(
         network_class,
         None,
         first,
         tolerated=tolerated,
-        what=what,
+        what=description,
         config=config,
         state_dict=state,
         attn_implementation=attention,
@@ -488,6 +509,7 @@ def load_network(
 
 
 def _of_rfdetr(file: RfDetrFile, classes: tuple[str, ...] | None) -> DetrCheckpoint:
+    """The checkpoint of a file of the package rfdetr."""
     description = describe(file, classes)
     blueprint = DetrBlueprint(description.config, description.processor, description.classes)
     return DetrCheckpoint(
@@ -502,14 +524,31 @@ def _of_rfdetr(file: RfDetrFile, classes: tuple[str, ...] | None) -> DetrCheckpo
 def _in_folder(
     folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None
 ) -> DetrCheckpoint:
-    described = (folder / CONFIG, folder / PROCESSOR)
-    needed = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
-    require((*weights, *described), needed)
-    config, processor = read_description(described[0]), read_description(described[1], MOST_PIXELS)
-    blueprint = _blueprint(
-        described[0], config, processor, classes or class_names(described[0], config)
+    """The checkpoint of files of weights whose network the files of a folder describe."""
+    config_file = folder / CONFIG
+    processor_file = folder / PROCESSOR
+    needed = (
+        f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, "
+        "or in the folder that 'config' names"
     )
-    return DetrCheckpoint(blueprint, weights, described)
+    require((*weights, config_file, processor_file), needed)
+    config = read_description(config_file)
+    processor = read_description(processor_file, MOST_PIXELS)
+    names = classes or class_names(config_file, config)
+    blueprint = _blueprint(config_file, config, processor, names)
+    return DetrCheckpoint(blueprint, weights, (config_file, processor_file))
+
+
+def _stored_blueprint(
+    path: Path, metadata: Mapping[str, str], classes: tuple[str, ...] | None
+) -> DetrBlueprint:
+    """The blueprint in the metadata of farther's file, with names for its classes if given."""
+    config = json_field(path, metadata, "config")
+    processor = json_field(path, metadata, "processor")
+    stored_classes = json_field(path, metadata, "classes")
+    check_description(path, config, field="config")
+    check_description(path, processor, MOST_PIXELS, "processor")
+    return _blueprint(path, config, processor, classes or stored_classes)
 
 
 def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlueprint:
@@ -531,30 +570,41 @@ def _network_part(
     """The network's weights under its names for them.
 
     PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's
-    name; whatever else it holds (a criterion's buffers) does not belong to the network.
+    name; its other weights (a criterion's buffers) do not belong to the network.
     """
+    prefix = _prefix(path, weights, blueprint)
+    stored = {}
+    for name, tensor in weights.items():
+        if name.startswith(prefix):
+            stored[name.removeprefix(prefix)] = tensor
+
+    unused = blueprint.family.unused
+    state = {}
+    for name, tensor in stored.items():
+        # Releases that shared the decoder's heads with the whole network wrote them twice.
+        in_decoder = stored.get(DECODER + name)
+        is_copy = in_decoder is not None and torch.equal(tensor, in_decoder)
+        is_unused = unused is not None and unused in name
+        if not is_copy and not is_unused:
+            state[name] = tensor
+    return state
+
+
+def _prefix(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> str:
+    """The prefix of the names of the network's weights, which its class head shows."""
     head = blueprint.family.stored_head or blueprint.family.head
     pattern = re.compile(rf"(?P<prefix>(.*?\.)?){re.escape(head)}(\.\d+)?\.weight")
-    matches = (match for match in map(pattern.fullmatch, weights) if match is not None)
-    prefixes = {match["prefix"].removesuffix(DECODER) for match in matches}
+    prefixes = set()
+    for name in weights:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            prefixes.add(match["prefix"].removesuffix(DECODER))
     if not prefixes:
         kind = blueprint.config["model_type"]
         raise DataError(
             f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path
         )
     if len(prefixes) > 1:
-        raise DataError(
-            f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path
-        )
-    (prefix,) = prefixes
-    part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
-    # Releases that shared the decoder's heads with the whole network wrote them twice.
-    dropped = {
-        name
-        for name, t in part.items()
-        if DECODER + name in part and torch.equal(t, part[DECODER + name])
-    }
-    unused = blueprint.family.unused
-    if unused is not None:
-        dropped.update(name for name in part if unused in name)
-    return {name: t for name, t in part.items() if name not in dropped}
+        names = ", ".join(repr(prefix) for prefix in sorted(prefixes))
+        raise DataError(f"holds several networks: under {names}", file=path)
+    return prefixes.pop()

@@ -1,15 +1,16 @@
-"""The steps of a Faster R-CNN, one by one, and inference that can repeat them for the same proposals.
+"""The steps of a Faster R-CNN, and detections that can be computed again for the same proposals.
 
-They call the parts of torchvision's model and give the same numbers. They add: the RPN's shared
-activations, the box head's features, and for each detection the proposal that it came from.
+They call the modules of torchvision's model and give the same numbers. They add: the activations
+that the RPN's heads share, the box head's features, and for each detection the proposal that it
+comes from.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -49,19 +50,16 @@ from farther.tables import Header, Regions
 #: The part of a network that computes logits from pooled proposals.
 BOX_HEAD = ("roi_heads.box_head", "roi_heads.box_predictor")
 
-#: Height and width of an image as the network takes it, and as given.
-Frame = tuple[tuple[int, int], tuple[int, ...]]
-
 #: Boxes narrower than this, in pixels of the resized image, are dropped, as torchvision does.
 SMALLEST_SIDE = 1e-2
 
 
 @dataclass
-class Proposed:
+class RPNOutput:
     """Output of the region proposal network for B images with A anchors in all.
 
     Args:
-        shared: Activations of its shared convolution, one (B, C, H, W) a pyramid level.
+        shared: Activations of its shared convolution, one (B, C, H, W) per pyramid level.
         objectness: (B × A, 1) logits.
         deltas: (B × A, 4) box regressions.
         anchors: Per image (A, 4).
@@ -77,46 +75,65 @@ class Proposed:
     scores: list[Tensor]
 
 
-def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> Proposed:
-    """Runs the region proposal network; boxes are computed in float32 whatever the network computes in."""
+def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> RPNOutput:
+    """Runs the region proposal network; boxes are computed in float32 at any precision.
+
+    Args:
+        network: The network.
+        images: The batch.
+        levels: Its feature pyramid, the finest level first.
+    """
     rpn = network.rpn
     shared = [rpn.head.conv(level) for level in levels.values()]
-    per_level = [rpn.head.cls_logits(t).float() for t in shared]
-    counts = [scores[0].numel() for scores in per_level]
+    logits_per_level = [rpn.head.cls_logits(activations).float() for activations in shared]
+    deltas_per_level = [rpn.head.bbox_pred(activations).float() for activations in shared]
+    anchors_per_level = [logits[0].numel() for logits in logits_per_level]
     anchors = rpn.anchor_generator(images, list(levels.values()))
-    objectness, deltas = concat_box_prediction_layers(
-        per_level, [rpn.head.bbox_pred(t).float() for t in shared]
-    )
+    objectness, deltas = concat_box_prediction_layers(logits_per_level, deltas_per_level)
     boxes = rpn.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
-    proposals, kept = rpn.filter_proposals(boxes, objectness, images.image_sizes, counts)
-    return Proposed(shared, objectness, deltas, anchors, proposals, kept)
+    proposals, scores = rpn.filter_proposals(
+        boxes, objectness, images.image_sizes, anchors_per_level
+    )
+    return RPNOutput(shared, objectness, deltas, anchors, proposals, scores)
 
 
 def select_detections(
     network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]
 ) -> ImageDetections:
-    """Threshold, non-maximum suppression per class, and the best of what is left, as torchvision does.
+    """Thresholds scores, suppresses per class, and keeps the best detections, as torchvision does.
 
     Args:
-        boxes: (P, K, 4) a box for each proposal and column.
-        scores: (P, K) softmax scores; column 0 is the background.
+        network: Has the thresholds.
+        boxes: Shape (P, K, 4), a box for each proposal and column.
+        scores: Shape (P, K), softmax scores; column 0 is the background.
         size: Height and width of the resized image.
     """
     heads = network.roi_heads
     proposals, columns = torch.where(scores[:, 1:] > heads.score_thresh)
     columns = columns + 1
-    candidates = box_ops.clip_boxes_to_image(boxes[proposals, columns], size)
-    kept = box_ops.remove_small_boxes(candidates, SMALLEST_SIDE)
-    candidates, proposals, columns = candidates[kept], proposals[kept], columns[kept]
+    clipped = box_ops.clip_boxes_to_image(boxes[proposals, columns], size)
+
+    large = box_ops.remove_small_boxes(clipped, SMALLEST_SIDE)
+    clipped = clipped[large]
+    proposals = proposals[large]
+    columns = columns[large]
     confidence = scores[proposals, columns]
-    kept = batched_nms(candidates, confidence, columns, heads.nms_thresh)[
-        : heads.detections_per_img
-    ]
-    return ImageDetections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
+
+    order = batched_nms(clipped, confidence, columns, heads.nms_thresh)
+    selected = order[: heads.detections_per_img]
+    return ImageDetections(
+        boxes=clipped[selected],
+        scores=confidence[selected],
+        labels=columns[selected],
+        rows=proposals[selected],
+    )
 
 
 def distinct_levels(network: FasterRCNN, levels: Sequence[Tensor]) -> list[Tensor]:
-    """The pyramid's levels without those that have the stride of the level before, as one of MobileNetV3's has."""
+    """The levels of a pyramid whose stride differs from that of the level before.
+
+    A pyramid of MobileNetV3 has two levels of one stride.
+    """
     scales = network.roi_heads.box_roi_pool.scales or []
     distinct = []
     for number, level in enumerate(levels):
@@ -127,322 +144,473 @@ def distinct_levels(network: FasterRCNN, levels: Sequence[Tensor]) -> list[Tenso
 
 
 def box_head_activations(network: FasterRCNN) -> list[str]:
-    """Names of the modules of the box head behind which dropout is put: its ReLUs, or else its linear layers.
+    """Names of the modules of the box head whose outputs dropout masks: its ReLUs, or else linears.
 
     torchvision's box head calls ReLU as a function, on the output of each linear layer; dropout
     before a ReLU equals dropout behind it.
     """
-    parts = [
-        (f"{BOX_HEAD[0]}.{name}", module)
-        for name, module in network.roi_heads.box_head.named_modules()
-    ]
-    activations = [name for name, module in parts if isinstance(module, nn.ReLU)]
-    return activations or [name for name, module in parts if isinstance(module, nn.Linear)]
+    activations = []
+    linear_layers = []
+    for name, module in network.roi_heads.box_head.named_modules():
+        if isinstance(module, nn.ReLU):
+            activations.append(f"{BOX_HEAD[0]}.{name}")
+        if isinstance(module, nn.Linear):
+            linear_layers.append(f"{BOX_HEAD[0]}.{name}")
+    return activations or linear_layers
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Sizes of one image, height and width each.
+
+    Args:
+        resized: As the network sees it.
+        original: As given.
+    """
+
+    resized: tuple[int, int]
+    original: tuple[int, ...]
+
+    def to_original(self, boxes: Tensor) -> Tensor:
+        """Converts boxes (N, 4) from pixels of the resized image to pixels of the one as given."""
+        return resize_boxes(boxes, self.resized, self.original)
 
 
 @dataclass
-class _Pooled:
-    """A batch as the box head takes it.
+class PooledProposals:
+    """Input of the box head for a batch, and the activations that it comes from.
 
     Args:
         values: (P, C, h, w) pooled activations of all images' proposals.
-        shared: See `Proposed`.
+        proposals: Per image (P_i, 4), pixels of the resized image.
+        objectness: Per image (P_i,); empty where the proposals were given.
+        shared: See `RPNOutput`.
+        levels: Of the feature pyramid, the finest first.
         taps: Outputs of further modules.
         input_size: Height and width of the batch, padding included.
-        frames: Sizes of each image: resized, and as given.
-        scores: Objectness of each image's proposals; empty where these were given.
-        levels: Of the feature pyramid, the finest first.
+        frames: Sizes of each image.
     """
 
     values: Tensor
+    proposals: list[Tensor]
+    objectness: list[Tensor]
     shared: list[Tensor]
+    levels: dict[str, Tensor]
     taps: Taps
     input_size: tuple[int, int]
     frames: list[Frame]
-    scores: list[Tensor]
-    levels: dict[str, Tensor]
 
 
-class FasterRCNNReplay:
-    """Detections of one batch of images; see `Replay`. The proposals are those of the first pass.
+@dataclass
+class BoxHeadOutputs:
+    """Output of the box head for P proposals.
 
     Args:
-        network: In evaluation mode; its thresholds decide what is kept.
-        header: Header of the regions.
-        images: uint8 arrays of shape (H, W, 3).
-        precision: Type of the network's activations.
-        stored: The optional columns.
-        sizes: Height and width of each image before scaling; None for images that were not scaled.
+        features: (P, D), input of the last linear layer.
+        logits: (P, K).
+        deltas: (P, 4 K) box regressions.
     """
 
-    unit = 1.0
+    features: Tensor
+    logits: Tensor
+    deltas: Tensor
 
-    def __init__(
-        self,
+    def at(self, rows: Tensor) -> BoxHeadOutputs:
+        """The output for some of the proposals."""
+        return BoxHeadOutputs(self.features[rows], self.logits[rows], self.deltas[rows])
+
+
+@dataclass(eq=False)
+class FasterRCNNReplay:
+    """Detections of one batch of images; see `Replay`. The rows are proposals, which stay the same.
+
+    `FasterRCNNReplay.detect` runs a network and returns one.
+
+    Args:
+        network: In evaluation mode.
+        header: Header of the regions.
+        inputs: The images, uint8 arrays of shape (H, W, 3).
+        sizes: Height and width of each image before scaling.
+        precision: Type of the network's activations.
+        stored: The optional columns.
+        pooled: The proposals and their activations.
+        outputs: Of the box head for all proposals.
+        detections: Of each image.
+    """
+
+    network: FasterRCNN
+    header: Header
+    inputs: Sequence[np.ndarray]
+    sizes: Sequence[tuple[int, ...]]
+    precision: str
+    stored: StoredColumns
+    pooled: PooledProposals
+    outputs: BoxHeadOutputs
+    detections: list[ImageDetections]
+
+    #: Row of each detection among the proposals of all images, and its logits column.
+    _rows: Tensor = field(init=False)
+    _labels: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        first_rows = np.cumsum([0, *self._proposal_counts[:-1]])
+        rows = []
+        for image, first_row in zip(self.detections, first_rows, strict=True):
+            rows.append(image.rows + int(first_row))
+        self._rows = torch.cat(rows)
+        self._labels = torch.cat([image.labels for image in self.detections])
+
+    @classmethod
+    def detect(
+        cls,
         network: FasterRCNN,
         header: Header,
         images: Sequence[np.ndarray],
         precision: str = "float32",
         stored: StoredColumns = NOTHING,
         sizes: Sequence[tuple[int, ...]] | None = None,
-    ):
-        self._network, self._header, self._precision, self._stored = (
-            network,
-            header,
-            precision,
-            stored,
-        )
-        self._sizes = sizes or [image.shape[:2] for image in images]
-        self._images, self._device = images, next(network.parameters()).device
-        self._pooled, self._proposals = self._pool(images)
-        features, logits, deltas = self._head(self._pooled.values)
-        boxes = network.roi_heads.box_coder.decode(deltas, self._proposals)
-        self._every = features, logits
-        counts = [len(one) for one in self._proposals]
-        resized = [frame[0] for frame in self._pooled.frames]
-        answers = zip(boxes.split(counts), softmax(logits, -1).split(counts), resized, strict=True)
-        self._found = [select_detections(network, of, scores, size) for of, scores, size in answers]
-        starts = np.cumsum([0, *counts[:-1]])
-        self._rows = torch.cat(
-            [one.rows + int(start) for one, start in zip(self._found, starts, strict=True)]
-        )
-        self._labels = torch.cat([one.labels for one in self._found])
-        self._picked = torch.cat(self._proposals)[self._rows]
-        self._features, self._logits, self._deltas = (
-            features[self._rows],
-            logits[self._rows],
-            deltas[self._rows],
-        )
+    ) -> FasterRCNNReplay:
+        """Runs the network on a batch of images.
+
+        Args:
+            network: In evaluation mode; its thresholds decide which boxes are detections.
+            header: Header of the regions.
+            images: uint8 arrays of shape (H, W, 3).
+            precision: Type of the network's activations.
+            stored: The optional columns.
+            sizes: Height and width of each image before scaling; None for images that were not
+                scaled.
+        """
+        sizes = sizes or [image.shape[:2] for image in images]
+        batch = network_input(network.transform, images, _device(network))
+        pooled = _pool(network, batch, sizes, precision, stored)
+        outputs = _run_box_head(network, pooled.values, precision)
+
+        counts = [len(proposals) for proposals in pooled.proposals]
+        boxes = network.roi_heads.box_coder.decode(outputs.deltas, pooled.proposals).split(counts)
+        scores = softmax(outputs.logits, -1).split(counts)
+        detections = []
+        for number, frame in enumerate(pooled.frames):
+            image = select_detections(network, boxes[number], scores[number], frame.resized)
+            detections.append(image)
+        return cls(network, header, images, sizes, precision, stored, pooled, outputs, detections)
+
+    @property
+    def unit(self) -> float:
+        """See `Replay.unit`."""
+        return 1.0
 
     @property
     def images(self) -> list[Tensor]:
-        """See `Replay`; they are made anew each time, as floats take four times the memory."""
-        return [as_floats(image, self._device) for image in self._images]
+        """See `Replay.images`; made anew each time, as floats take four times the memory."""
+        device = _device(self.network)
+        return [as_floats(image, device) for image in self.inputs]
 
     @torch.no_grad()
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """See `Replay.regions`."""
-        given = self._given([one.boxes for one in self._found])
-        columns = {**columns_of(self._found, given, image_ids), "logits": to_numpy(self._logits)}
-        head = getattr(self._network, VARIANCE_HEAD, None)
-        if head is not None and self._stored.wants("box_variance"):
-            likely = self._of_labels(self._deltas), self._of_labels(head(self._features))
-            variances = corner_variances(self._network.roi_heads.box_coder, *likely, self._picked)
-            pairs = zip(self._by_image(variances), self._pooled.frames, strict=True)
-            columns["box_variance"] = to_numpy(
-                torch.cat([resize_variances(one, *frame) for one, frame in pairs])
-            )
-        columns |= self._stored.arrays({"features": self._features, **self._latents(self._pooled)})
-        return Regions(header=self._header, **columns)
+        outputs = self.outputs.at(self._rows)
+        boxes = self._in_originals([image.boxes for image in self.detections])
+        columns = columns_of(self.detections, boxes, image_ids)
+        columns["logits"] = to_numpy(outputs.logits)
+        if hasattr(self.network, VARIANCE_HEAD) and self.stored.wants("box_variance"):
+            columns["box_variance"] = to_numpy(self._box_variances(outputs))
+        optional = {"features": outputs.features, **self._latents(self.pooled)}
+        columns |= self.stored.arrays(optional)
+        return Regions(header=self.header, **columns)
 
     def again(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
         """See `Replay.again`."""
-        only_head = images is None and dropout is not None and dropout.is_within(BOX_HEAD)
-        pairs = zip(self._found, self._proposals, strict=True)
-        counts = [len(one.rows if only_head else proposals) for one, proposals in pairs]
-        masked = (
-            nullcontext()
-            if dropout is None
-            else dropout.on(self._network, box_head_activations(self._network), counts)
-        )
-        with ordinary_tensors(images or ()), masked:
-            if only_head:
-                features, logits, deltas = self._head(self._pooled.values[self._rows])
-                return RowOutputs(logits, self._boxes(deltas), features)
-            pooled, _ = self._pool(self._images if images is None else images, self._proposals)
-            features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
-            return RowOutputs(logits, self._boxes(deltas), features, self._latents(pooled))
+        if images is None and dropout is not None and dropout.is_within(BOX_HEAD):
+            return self._box_head_again(dropout)
+
+        with ordinary_tensors(images or ()), self._masked(dropout, self._proposal_counts):
+            batch = self._batch(self.inputs if images is None else images)
+            pooled = self._pool(batch, self.pooled.proposals)
+            outputs = self._run_box_head(pooled.values).at(self._rows)
+            return RowOutputs(
+                logits=outputs.logits,
+                boxes=self._boxes(outputs.deltas, self._row_proposals, self.pooled.frames),
+                features=outputs.features,
+                latents=self._latents(pooled),
+            )
 
     def view(self, *, flip: bool, scale: float) -> RowOutputs:
-        """The output for the same rows of another view of the images; boxes are turned back. Without `latents`.
+        """The output for the same rows of another view of the images, without `latents`.
+
+        Boxes are turned back to the images as given.
 
         Args:
             flip: Mirror images and proposals left to right.
             scale: Factor of the size that images are resized to.
         """
         with ordinary_tensors():
-            images = (
-                [np.ascontiguousarray(image[:, ::-1]) for image in self._images]
-                if flip
-                else self._images
-            )
-            # Proposals in pixels of the images as given, as the view shows them, and in pixels of
-            # the view.
-            sizes = [
-                (frame[0], image.shape[:2])
-                for frame, image in zip(self._pooled.frames, images, strict=True)
-            ]
-            given = [
-                resize_boxes(one, *size)
-                for one, size in zip(self._by_image(self._picked), sizes, strict=True)
-            ]
-            given = (
-                [_mirrored(one, size[1]) for one, size in zip(given, sizes, strict=True)]
-                if flip
-                else given
-            )
-            seen = self._transformed(images, scale).image_sizes
-            picked = [
-                resize_boxes(one, size[1], new)
-                for one, size, new in zip(given, sizes, seen, strict=True)
-            ]
-            pooled, _ = self._pool(images, picked, scale)
-            features, logits, deltas = self._head(pooled.values)
-            boxes = self._boxes(deltas, torch.cat(picked), pooled.frames)
+            images = self.inputs
             if flip:
-                parts = zip(self._by_image(boxes), self._sizes, strict=True)
-                boxes = torch.cat([_mirrored(one, size) for one, size in parts])
-            return RowOutputs(logits, boxes, features)
+                images = [np.ascontiguousarray(image[:, ::-1]) for image in self.inputs]
+            batch = self._batch(images, scale)
+            proposals = self._proposals_in_view(batch.image_sizes, flip=flip)
+            pooled = self._pool(batch, proposals)
+            outputs = self._run_box_head(pooled.values)
+            boxes = self._boxes(outputs.deltas, torch.cat(proposals), pooled.frames)
+            if flip:
+                mirrored = []
+                for image_boxes, size in zip(self._by_image(boxes), self.sizes, strict=True):
+                    mirrored.append(_mirrored(image_boxes, size))
+                boxes = torch.cat(mirrored)
+            return RowOutputs(outputs.logits, boxes, outputs.features)
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `Free.candidates`."""
         dropout.check_within(BOX_HEAD)
-        counts = [len(one) for one in self._proposals]
-        with (
-            ordinary_tensors(),
-            dropout.on(self._network, box_head_activations(self._network), counts),
-        ):
-            _, logits, deltas = self._head(self._pooled.values)
-        boxes = self._network.roi_heads.box_coder.decode(deltas, self._proposals)
-        pairs = zip(logits.split(counts), boxes.split(counts), strict=True)
-        return [Candidates(of_image, of_boxes) for of_image, of_boxes in pairs]
+        counts = self._proposal_counts
+        with ordinary_tensors(), self._masked(dropout, counts):
+            outputs = self._run_box_head(self.pooled.values)
+        box_coder = self.network.roi_heads.box_coder
+        boxes = box_coder.decode(outputs.deltas, self.pooled.proposals).split(counts)
+        logits = outputs.logits.split(counts)
+        return [Candidates(*candidates) for candidates in zip(logits, boxes, strict=True)]
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """See `Proposing.proposals`: boxes and objectness are those of the region proposal network."""
-        candidates, objectness, (every, answers) = self._proposals, self._pooled.scores, self._every
+        """See `Proposing.proposals`: boxes and objectness are the region proposal network's."""
+        candidates = self.pooled.proposals
+        objectness = self.pooled.objectness
+        outputs = self.outputs
         if isinstance(selection, MapSelection):
             candidates, objectness = self._salient(selection)
-            sizes = [frame[0] for frame in self._pooled.frames]
-            every, answers, _ = self._head(
-                self._network.roi_heads.box_roi_pool(self._pooled.levels, candidates, sizes)
-            )
-        found, counts = [], [len(one) for one in candidates]
-        features, logits = every.split(counts), answers.split(counts)
-        each = zip(features, logits, self._given(candidates), objectness, self._sizes, strict=True)
-        for of_image, z, boxes, own, size in each:
-            rows, values = propose_boxes(boxes, class_scores(z, self._header), own, size, selection)
-            found.append(ImageProposals(boxes[rows], values, z[rows], of_image[rows]))
-        return found
+            sizes = [frame.resized for frame in self.pooled.frames]
+            pool = self.network.roi_heads.box_roi_pool
+            outputs = self._run_box_head(pool(self.pooled.levels, candidates, sizes))
 
-    def _salient(self, selection: MapSelection) -> tuple[list[Tensor], list[Tensor]]:
-        """Parts of each image's finest level that stand out, in pixels of the resized image, and their contrasts."""
-        pooled, finest = self._pooled, next(iter(self._pooled.levels.values()))
-        boxes, contrasts = zip(
-            *(salient_pixels(of, pooled.input_size, selection) for of in finest), strict=True
-        )
-        inside = [
-            box_ops.clip_boxes_to_image(of, frame[0])
-            for of, frame in zip(boxes, pooled.frames, strict=True)
-        ]
-        return inside, list(contrasts)
+        counts = [len(boxes) for boxes in candidates]
+        features = outputs.features.split(counts)
+        logits = outputs.logits.split(counts)
+        proposals = []
+        for number, boxes in enumerate(self._in_originals(candidates)):
+            rows, values = propose_boxes(
+                boxes,
+                class_scores(logits[number], self.header),
+                objectness[number],
+                self.sizes[number],
+                selection,
+            )
+            image_proposals = ImageProposals(
+                boxes[rows], values, logits[number][rows], features[number][rows]
+            )
+            proposals.append(image_proposals)
+        return proposals
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
-        found = select_detections(
-            self._network, boxes, probabilities, self._pooled.frames[number][0]
-        )
-        return replace(found, boxes=resize_boxes(found.boxes, *self._pooled.frames[number]))
+        frame = self.pooled.frames[number]
+        detections = select_detections(self.network, boxes, probabilities, frame.resized)
+        return replace(detections, boxes=frame.to_original(detections.boxes))
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """See `Free.placed`."""
-        frame = self._pooled.frames[number]
-        return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
+        frame = self.pooled.frames[number]
+        clipped = box_ops.clip_boxes_to_image(boxes[rows, labels], frame.resized)
+        return frame.to_original(clipped)
 
-    def _transformed(
+    @property
+    def _proposal_counts(self) -> list[int]:
+        """Number of proposals of each image."""
+        return [len(proposals) for proposals in self.pooled.proposals]
+
+    @property
+    def _row_proposals(self) -> Tensor:
+        """The proposal of each row, (N, 4), in pixels of the resized images."""
+        return torch.cat(self.pooled.proposals)[self._rows]
+
+    def _box_head_again(self, dropout: Dropout) -> RowOutputs:
+        """The output for all rows with dropout in the box head, which alone runs again."""
+        counts = [len(image.rows) for image in self.detections]
+        with ordinary_tensors(), self._masked(dropout, counts):
+            outputs = self._run_box_head(self.pooled.values[self._rows])
+            boxes = self._boxes(outputs.deltas, self._row_proposals, self.pooled.frames)
+            return RowOutputs(outputs.logits, boxes, outputs.features)
+
+    def _masked(
+        self, dropout: Dropout | None, counts: Sequence[int]
+    ) -> AbstractContextManager[None]:
+        """A context with the masks of dropout; see `Dropout.on`."""
+        if dropout is None:
+            return nullcontext()
+        return dropout.on(self.network, box_head_activations(self.network), counts)
+
+    def _batch(
         self, images: Sequence[np.ndarray] | Sequence[Tensor], scale: float = 1.0
     ) -> ImageList:
-        """The batch of images, as they were given or like `Replay.images`, as the backbone takes it."""
-        transform = self._network.transform
+        """The batch of images, as they were given or like `Replay.images`, for the backbone."""
+        transform = self.network.transform
         if scale != 1:
             transform = copy.copy(transform)
             transform.min_size = tuple(round(side * scale) for side in transform.min_size)
             transform.max_size = round(transform.max_size * scale)
-        return network_input(transform, images, self._device)
+        return network_input(transform, images, _device(self.network))
 
-    def _pool(
-        self,
-        images: Sequence[np.ndarray] | Sequence[Tensor],
-        proposals: list[Tensor] | None = None,
-        scale: float = 1.0,
-    ) -> tuple[_Pooled, list[Tensor]]:
-        """Pooled activations of the proposals given, or else of the network's, which are returned too."""
-        network = self._network
-        batch = self._transformed(images, scale)
-        taps = Taps(network, self._stored.layers)
-        with taps, autocast(batch.tensors.device, self._precision):
-            levels = {
-                name: level.float() for name, level in network.backbone(batch.tensors).items()
-            }
-            scores: list[Tensor] = []
-            if proposals is None:
-                seen = propose(network, batch, levels)
-                shared, proposals, scores = seen.shared, seen.proposals, seen.scores
-            else:
-                shared = [network.rpn.head.conv(level) for level in levels.values()]
-            values = network.roi_heads.box_roi_pool(levels, proposals, batch.image_sizes)
-        height, width = batch.tensors.shape[2:]
-        frames = list(zip(batch.image_sizes, self._sizes, strict=True))
-        return _Pooled(values, shared, taps, (height, width), frames, scores, levels), proposals
+    def _pool(self, batch: ImageList, proposals: list[Tensor]) -> PooledProposals:
+        return _pool(self.network, batch, self.sizes, self.precision, self.stored, proposals)
 
-    def _head(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, logits and box deltas of pooled proposals."""
-        heads = self._network.roi_heads
-        with autocast(values.device, self._precision):
-            features = heads.box_head(values)
-        features = features.float()
-        return features, *heads.box_predictor(features)
+    def _run_box_head(self, values: Tensor) -> BoxHeadOutputs:
+        return _run_box_head(self.network, values, self.precision)
 
-    def _boxes(
-        self, deltas: Tensor, picked: Tensor | None = None, frames: Sequence[Frame] | None = None
-    ) -> Tensor:
-        """The boxes of all rows, in pixels of the images as given, from their deltas; by default of the first pass."""
-        every = self._network.roi_heads.box_coder.decode(
-            deltas, [self._picked if picked is None else picked]
+    def _proposals_in_view(
+        self, view_sizes: Sequence[tuple[int, int]], *, flip: bool
+    ) -> list[Tensor]:
+        """The proposals of each image's rows in pixels of a view; see `view`.
+
+        Args:
+            view_sizes: Height and width of each image in the view.
+            flip: The view is mirrored.
+        """
+        proposals_by_image = self._by_image(self._row_proposals)
+        in_view = []
+        for number, view_size in enumerate(view_sizes):
+            size = self.inputs[number].shape[:2]
+            resized = self.pooled.frames[number].resized
+            boxes = resize_boxes(proposals_by_image[number], resized, size)
+            if flip:
+                boxes = _mirrored(boxes, size)
+            in_view.append(resize_boxes(boxes, size, view_size))
+        return in_view
+
+    def _salient(self, selection: MapSelection) -> tuple[list[Tensor], list[Tensor]]:
+        """Salient boxes of each image's finest level, and their contrasts.
+
+        Boxes are in pixels of the resized image.
+        """
+        finest_level = next(iter(self.pooled.levels.values()))
+        boxes = []
+        contrasts = []
+        for level, frame in zip(finest_level, self.pooled.frames, strict=True):
+            image_boxes, image_contrasts = salient_pixels(level, self.pooled.input_size, selection)
+            boxes.append(box_ops.clip_boxes_to_image(image_boxes, frame.resized))
+            contrasts.append(image_contrasts)
+        return boxes, contrasts
+
+    def _boxes(self, deltas: Tensor, proposals: Tensor, frames: Sequence[Frame]) -> Tensor:
+        """The boxes of all rows in pixels of the images as given.
+
+        Args:
+            deltas: Box regressions of all rows.
+            proposals: Of all rows, (N, 4), in pixels of the resized images.
+            frames: Sizes of the images that the proposals are in.
+        """
+        decoded = self.network.roi_heads.box_coder.decode(deltas, [proposals])
+        boxes = []
+        for image_boxes, frame in zip(
+            self._by_image(self._of_labels(decoded)), frames, strict=True
+        ):
+            clipped = box_ops.clip_boxes_to_image(image_boxes, frame.resized)
+            boxes.append(frame.to_original(clipped))
+        return torch.cat(boxes)
+
+    def _box_variances(self, outputs: BoxHeadOutputs) -> Tensor:
+        """The column `box_variance` of all rows, in pixels² of the images as given."""
+        variance_head = getattr(self.network, VARIANCE_HEAD)
+        variances = corner_variances(
+            self.network.roi_heads.box_coder,
+            self._of_labels(outputs.deltas),
+            self._of_labels(variance_head(outputs.features)),
+            self._row_proposals,
         )
-        parts = zip(
-            self._by_image(self._of_labels(every)), frames or self._pooled.frames, strict=True
-        )
-        return torch.cat(
-            [
-                resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame)
-                for one, frame in parts
-            ]
-        )
+        resized = []
+        for image_variances, frame in zip(
+            self._by_image(variances), self.pooled.frames, strict=True
+        ):
+            resized.append(resize_variances(image_variances, frame.resized, frame.original))
+        return torch.cat(resized)
 
-    def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
-        """The columns `latent` and `latent.<name>` of all rows."""
-        shown = [one.boxes for one in self._found]
-        further = pooled.taps.over_boxes(shown, pooled.input_size, self._stored.pooling)
-        if not self._stored.wants("latent"):
-            return further
-        levels = distinct_levels(self._network, pooled.shared)
-        stride = pooled.input_size[1] // levels[0].shape[-1]
-        widths = [size[1] for size in self._sizes]
-        pooling = self._stored.pooling
-        return {
-            "latent": pyramid_latent(levels, stride, shown, self._given(shown), widths, pooling),
-            **further,
-        }
+    def _latents(self, pooled: PooledProposals) -> dict[str, Tensor]:
+        """The columns `latent`, `latent.<name>` and `gram.<name>` of all rows."""
+        pooling = self.stored.pooling
+        boxes = [image.boxes for image in self.detections]
+        columns = pooled.taps.over_boxes(boxes, pooled.input_size, pooling)
+        if not self.stored.wants("latent"):
+            return columns
+        levels = distinct_levels(self.network, pooled.shared)
+        first_stride = pooled.input_size[1] // levels[0].shape[-1]
+        widths = [size[1] for size in self.sizes]
+        latent = pyramid_latent(
+            levels, first_stride, boxes, self._in_originals(boxes), widths, pooling
+        )
+        return {"latent": latent, **columns}
 
-    def _given(self, boxes: Sequence[Tensor]) -> list[Tensor]:
-        """Boxes of each image in pixels of the resized image → in pixels of the image as given."""
-        return [
-            resize_boxes(of, *frame) for of, frame in zip(boxes, self._pooled.frames, strict=True)
-        ]
+    def _in_originals(self, boxes: Sequence[Tensor]) -> list[Tensor]:
+        """Boxes of each image, converted from the resized image to the image as given."""
+        in_originals = []
+        for image_boxes, frame in zip(boxes, self.pooled.frames, strict=True):
+            in_originals.append(frame.to_original(image_boxes))
+        return in_originals
 
     def _of_labels(self, values: Tensor) -> Tensor:
         """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""
-        return values.flatten(1).unflatten(1, (-1, 4))[
-            torch.arange(len(values), device=values.device), self._labels
-        ]
+        values_per_column = values.flatten(1).unflatten(1, (-1, 4))
+        return values_per_column[torch.arange(len(values), device=values.device), self._labels]
 
     def _by_image(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return rows.split([len(one.rows) for one in self._found])
+        """Values of all rows, split into those of each image."""
+        return rows.split([len(image.rows) for image in self.detections])
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device
+
+
+def _pool(
+    network: FasterRCNN,
+    batch: ImageList,
+    sizes: Sequence[tuple[int, ...]],
+    precision: str,
+    stored: StoredColumns,
+    proposals: list[Tensor] | None = None,
+) -> PooledProposals:
+    """Runs a network up to the pooled activations of its proposals.
+
+    Args:
+        network: In evaluation mode.
+        batch: The images.
+        sizes: Height and width of each image as given.
+        precision: Type of the network's activations.
+        stored: Has the names of further modules whose outputs are kept.
+        proposals: Boxes of each image instead of the network's proposals.
+    """
+    taps = Taps(network, stored.layers)
+    with taps, autocast(batch.tensors.device, precision):
+        activations = network.backbone(batch.tensors)
+        levels = {name: level.float() for name, level in activations.items()}
+        objectness: list[Tensor] = []
+        if proposals is None:
+            proposed = propose(network, batch, levels)
+            shared = proposed.shared
+            proposals = proposed.proposals
+            objectness = proposed.scores
+        else:
+            shared = [network.rpn.head.conv(level) for level in levels.values()]
+        values = network.roi_heads.box_roi_pool(levels, proposals, batch.image_sizes)
+
+    height, width = batch.tensors.shape[2:]
+    frames = [Frame(*frame) for frame in zip(batch.image_sizes, sizes, strict=True)]
+    return PooledProposals(
+        values, proposals, objectness, shared, levels, taps, (height, width), frames
+    )
+
+
+def _run_box_head(network: FasterRCNN, values: Tensor, precision: str) -> BoxHeadOutputs:
+    """Runs the box head on pooled proposals (P, C, h, w); its last layers compute in float32."""
+    heads = network.roi_heads
+    with autocast(values.device, precision):
+        features = heads.box_head(values)
+    features = features.float()
+    logits, deltas = heads.box_predictor(features)
+    return BoxHeadOutputs(features, logits, deltas)
 
 
 def _mirrored(boxes: Tensor, size: Sequence[int]) -> Tensor:
     """Boxes (N, 4) in an image of this height and width, mirrored left to right."""
     left, top, right, bottom = boxes.unbind(1)
-    return torch.stack([size[1] - right, top, size[1] - left, bottom], dim=1)
+    width = size[1]
+    return torch.stack([width - right, top, width - left, bottom], dim=1)

@@ -1,9 +1,9 @@
-"""Boxes from one feature map of a network: parts of it that differ from its background.
+"""Boxes of the salient parts of a feature map, which differ from its background.
 
 The method is the enhanced unknown localisation of FMap (Martinez-Seras et al., arXiv:2411.04586):
-no head, trained for known classes, has a say in it. Its published code has several variants; this
-is the one of its last settings, with three thresholds, but for the order of the boxes, which there
-is that of distances to the classes' centres.
+it uses no head that was trained for known classes. Its published code has several variants; this is
+the one of its last settings, with three thresholds, except for the order of the boxes, which in the
+code is that of distances to the classes' centres.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BINS = 256
 
 
 def salient_boxes(level: Tensor, thresholds: int) -> tuple[Tensor, Tensor]:
-    """Boxes around the connected parts of a map that are above each threshold, and how far they stand out.
+    """Boxes around the connected parts of a map above each threshold, and their contrasts.
 
     The saliency of a cell is the mean over channels of |activation − the channel's mean over the
     map|. A threshold is Otsu's of the cells above the one before. Cells that touch at a corner are
@@ -32,41 +32,42 @@ def salient_boxes(level: Tensor, thresholds: int) -> tuple[Tensor, Tensor]:
 
     Args:
         level: Activations, shape (C, H, W).
-        thresholds: Their number.
+        thresholds: Number of thresholds.
 
     Returns:
         Corners in cells, shape (P, 4), and contrasts, 0 to 1, shape (P,).
     """
-    values = level.float()
-    saliency = (
-        (values - values.mean(dim=(1, 2), keepdim=True))
-        .abs()
-        .mean(dim=0)
-        .cpu()
-        .numpy()
-        .astype(np.float64)
-    )
-    boxes, contrasts, above = [], [], -np.inf
+    saliency = _saliency(level)
+    boxes: list[tuple[int, ...]] = []
+    contrasts: list[float] = []
+    threshold = -np.inf
     background: float | None = None
     for _ in range(thresholds):
-        left = saliency[saliency > above]
-        if len(left) < 2 or left.min() == left.max():
+        above = saliency[saliency > threshold]
+        if len(above) < 2 or above.min() == above.max():
             break
-        above = otsu(left)
+        threshold = otsu(above)
         if background is None:
-            background = float(saliency[saliency <= above].mean())
-        parts, count = ndimage.label(saliency > above, structure=np.ones((3, 3)))
+            background = float(saliency[saliency <= threshold].mean())
+        parts, count = ndimage.label(saliency > threshold, structure=np.ones((3, 3)))
         means = np.asarray(ndimage.mean(saliency, parts, np.arange(1, count + 1)))
-        boxes += [(x.start, y.start, x.stop, y.stop) for y, x in ndimage.find_objects(parts)]
+        for rows, columns in ndimage.find_objects(parts):
+            boxes.append((columns.start, rows.start, columns.stop, rows.stop))
         contrasts += (1 - background / means).tolist()
-    device = level.device
-    return torch.tensor(boxes, device=device).float().reshape(-1, 4), torch.tensor(
-        contrasts, device=device
-    ).float()
+
+    corners = torch.tensor(boxes, device=level.device).float().reshape(-1, 4)
+    return corners, torch.tensor(contrasts, device=level.device).float()
+
+
+def _saliency(level: Tensor) -> np.ndarray:
+    """Saliency of each cell of a map (C, H, W): ndarray of shape (H, W), float64."""
+    values = level.float()
+    deviations = (values - values.mean(dim=(1, 2), keepdim=True)).abs()
+    return deviations.mean(dim=0).cpu().numpy().astype(np.float64)
 
 
 def otsu(values: np.ndarray) -> float:
-    """The threshold that separates values into two groups with the largest variance between them (Otsu 1979).
+    """The threshold with the largest variance between the values below and above it (Otsu 1979).
 
     Args:
         values: Not all equal, ndarray of shape (N,).
@@ -76,29 +77,36 @@ def otsu(values: np.ndarray) -> float:
     """
     counts, edges = np.histogram(values, BINS)
     centres = (edges[:-1] + edges[1:]) / 2
-    lower = np.cumsum(counts)[:-1]
-    of_lower, upper = np.cumsum(counts * centres)[:-1], len(values) - lower
-    between = lower * upper * (of_lower / lower - ((counts @ centres) - of_lower) / upper) ** 2
-    return float(edges[1:-1][np.argmax(between)])
+    lower_count = np.cumsum(counts)[:-1]
+    upper_count = len(values) - lower_count
+    lower_sum = np.cumsum(counts * centres)[:-1]
+    upper_sum = (counts @ centres) - lower_sum
+    difference_of_means = lower_sum / lower_count - upper_sum / upper_count
+    variance = lower_count * upper_count * difference_of_means**2
+    return float(edges[1:-1][np.argmax(variance)])
 
 
 def salient_pixels(
     level: Tensor, size: Sequence[int], selection: MapSelection
 ) -> tuple[Tensor, Tensor]:
-    """The boxes of `salient_boxes` in pixels, corners of shape (P, 4), and their contrasts, shape (P,).
+    """The boxes of `salient_boxes` in pixels, shape (P, 4), and their contrasts, shape (P,).
 
     Args:
         level: Activations, shape (C, H, W).
-        size: Height and width in pixels of what the map covers, padding included.
+        size: Height and width in pixels of the area that the map covers, padding included.
         selection: Has the number of thresholds.
     """
     cells, contrasts = salient_boxes(level, selection.thresholds)
-    across, down = size[1] / level.shape[2], size[0] / level.shape[1]
-    return cells * cells.new_tensor([across, down, across, down]), contrasts
+    height, width = size
+    pixels_x = width / level.shape[2]
+    pixels_y = height / level.shape[1]
+    return cells * cells.new_tensor([pixels_x, pixels_y, pixels_x, pixels_y]), contrasts
 
 
 def nearest(boxes: Tensor, candidates: Tensor) -> Tensor:
-    """For each of P boxes the candidate that overlaps it most (IoU), whose logits it takes; shape (P,).
+    """Number of the candidate that overlaps each of P boxes most (IoU), shape (P,).
+
+    A box takes this candidate's logits.
 
     Args:
         boxes: Shape (P, 4).

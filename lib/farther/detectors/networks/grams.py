@@ -8,8 +8,8 @@ from torchvision.ops import roi_align
 
 from farther.detectors.settings import Pooling
 
-#: Boxes whose pooled maps are in memory at once.
-BOXES = 64
+#: Number of boxes whose pooled maps are in memory at once.
+BATCH_SIZE = 64
 
 #: Activations are divided by the largest of their map, or by this where that is smaller.
 SMALLEST = 1e-30
@@ -30,31 +30,38 @@ def gram_rows(maps: Tensor, powers: int) -> Tensor:
     Returns:
         Shape (N, P · C), float32, the values of one power side by side.
     """
-    values = (
-        maps.cpu() if maps.device.type == "mps" else maps
-    ).double()  # a p-th root enlarges rounding errors near 0
-    largest = values.abs().amax((1, 2), keepdim=True).clamp(min=SMALLEST)
-    scaled = values / largest  # so that no power overflows
-    raised, rows = torch.ones_like(scaled), []
+    # In float64, because a p-th root enlarges rounding errors near 0; Apple's GPUs have no float64.
+    activations = maps.cpu() if maps.device.type == "mps" else maps
+    activations = activations.double()
+
+    # Scaled, so that no power overflows.
+    largest = activations.abs().amax((1, 2), keepdim=True).clamp(min=SMALLEST)
+    scaled = activations / largest
+
+    rows = []
+    raised = torch.ones_like(scaled)
     for power in range(1, powers + 1):
         raised = raised * scaled
         means = (raised * raised.mean(1, keepdim=True)).mean(2)
-        rows.append(means.sign() * means.abs() ** (1 / power) * largest[:, :, 0] ** 2)
+        roots = means.sign() * means.abs() ** (1 / power)
+        rows.append(roots * largest[:, :, 0] ** 2)
     return torch.cat(rows, dim=1).float().to(maps.device)
 
 
 def box_gram_rows(level: Tensor, boxes: Tensor, powers: int, pooling: Pooling) -> Tensor:
-    """`gram_rows` of a map over boxes: of the cells that ROIAlign, aligned, gives for each box.
+    """`gram_rows` over boxes of a map: over the cells of each box that aligned ROIAlign gives.
 
     Args:
         level: Shape (C, h, w), float32.
         boxes: Shape (N, 4), corners in cells.
+        powers: P.
+        pooling: Settings of ROIAlign.
 
     Returns:
         Shape (N, P · C), float32.
     """
-    found = [level.new_zeros(0, powers * len(level))]
-    for some in boxes.split(BOXES):
-        pooled = roi_align(level[None], [some], pooling.size, 1.0, pooling.sampling, aligned=True)
-        found.append(gram_rows(pooled.flatten(2), powers))
-    return torch.cat(found)
+    rows = [level.new_zeros(0, powers * len(level))]
+    for batch in boxes.split(BATCH_SIZE):
+        pooled = roi_align(level[None], [batch], pooling.size, 1.0, pooling.sampling, aligned=True)
+        rows.append(gram_rows(pooled.flatten(2), powers))
+    return torch.cat(rows)

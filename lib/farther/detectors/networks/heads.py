@@ -7,14 +7,15 @@ from torch import Tensor, nn
 from torchvision.models.detection._utils import BoxCoder
 
 #: Names of the heads in a network, and first parts of their weights' names in a checkpoint.
-ENERGY_HEAD, VARIANCE_HEAD = "vos", "box_variance"
+ENERGY_HEAD = "vos"
+VARIANCE_HEAD = "box_variance"
 
 #: Limits of log σ². At the upper one σ is 0.74 widths of the proposal: matched proposals err less.
 LOG_VARIANCE = (-7.0, 4.0)
 
 
 class EnergyHead(nn.Module):
-    """The head that VOS adds to a detector: logistic regression on the weighted energy of the class logits.
+    """VOS's head: logistic regression on the weighted energy of the class logits.
 
     E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the
     sign turned), and the logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
@@ -30,24 +31,34 @@ class EnergyHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2))
 
     def energy(self, logits: Tensor) -> Tensor:
-        """The weighted energy, shape (N,), of logits without the background, shape (N, C); higher is more known."""
+        """The weighted energy, shape (N,); higher is more known.
+
+        Args:
+            logits: Shape (N, C), without the background.
+        """
         highest = logits.max(dim=1).values
-        parts = self.energy_weight.relu() * (logits - highest[:, None]).exp()
-        return parts.sum(dim=1).clamp_min(torch.finfo(parts.dtype).tiny).log() + highest
+        weighted = self.energy_weight.relu() * (logits - highest[:, None]).exp()
+        smallest = torch.finfo(weighted.dtype).tiny
+        return weighted.sum(dim=1).clamp_min(smallest).log() + highest
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Logits of unknown (column 0) and known (column 1), shape (N, 2), of class logits, shape (N, C)."""
+        """Logits of unknown (column 0) and known (column 1), shape (N, 2).
+
+        Args:
+            logits: Shape (N, C), without the background.
+        """
         return self.energy(logits)[:, None] * self.weight + self.bias
 
     def numbers(self) -> dict[str, list[float]]:
         """Parameters for the method `vos`: `energy_weight` (C), `weight` (2) and `bias` (2)."""
-        return {
-            name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()
-        }
+        numbers = {}
+        for name, value in self.named_parameters():
+            numbers[name] = value.detach().float().cpu().tolist()
+        return numbers
 
 
 class VarianceHead(nn.Linear):
-    """Linear layer that predicts α = log σ² of each of a box's four deltas, per column of the logits.
+    """Linear layer that predicts α = log σ² of the four deltas of a box, per column of the logits.
 
     Its weights start near 0, so that all variances start at 1 and training like that of a detector
     without the head (He et al. 2019, arXiv:1809.08545, Section 3.2).
@@ -84,23 +95,33 @@ def corner_variances(
 
     Args:
         coder: The box head's; it limits t_w and t_h, as it does when it decodes the box.
-        deltas, log_variances: Output of the network for the detected class, shape (N, 4): x, y,
-            width, height.
+        deltas: Box regression for the detected class, shape (N, 4): x, y, width, height.
+        log_variances: Its predicted log σ², shape (N, 4).
         proposals: Shape (N, 4), in pixels.
     """
     weights = deltas.new_tensor(coder.weights)
     means = deltas[:, 2:] / weights[2:]
-    spread = log_variances.exp() / weights.square()
-    log_normal = (2 * means.clamp(max=coder.bbox_xform_clip) + spread[:, 2:]).exp() * spread[
-        :, 2:
-    ].expm1()
+    variances = log_variances.exp() / weights.square()
+    centre_variances = variances[:, :2]
+    size_variances = variances[:, 2:]
+    log_normal_means = (2 * means.clamp(max=coder.bbox_xform_clip) + size_variances).exp()
+    log_normal_variances = log_normal_means * size_variances.expm1()
     sides = proposals[:, 2:] - proposals[:, :2]
-    return (sides.square() * (spread[:, :2] + log_normal / 4)).repeat(1, 2)
+    corners = sides.square() * (centre_variances + log_normal_variances / 4)
+    return corners.repeat(1, 2)
 
 
-def resize_variances(variances: Tensor, seen: tuple[int, int], given: tuple[int, ...]) -> Tensor:
-    """Variances (N, 4) in pixels² of an image of height and width `seen`, in those of the image as given."""
-    height, width = (new / old for new, old in zip(given, seen, strict=False))
-    return (
-        variances * torch.tensor([width, height, width, height], device=variances.device).square()
-    )
+def resize_variances(
+    variances: Tensor, resized: tuple[int, int], original: tuple[int, ...]
+) -> Tensor:
+    """Converts variances from pixels² of a resized image to pixels² of the image as given.
+
+    Args:
+        variances: Shape (N, 4).
+        resized: Height and width of the resized image.
+        original: Height and width of the image as given.
+    """
+    height = original[0] / resized[0]
+    width = original[1] / resized[1]
+    scale = torch.tensor([width, height, width, height], device=variances.device)
+    return variances * scale.square()

@@ -1,4 +1,4 @@
-"""What an ONNX graph says of itself: its inputs, its outputs, its metadata and its operators."""
+"""Description of an ONNX graph: its inputs, outputs, metadata and operators."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ TYPES = {
     onnx.TensorProto.INT32: "int32",
     onnx.TensorProto.INT64: "int64",
 }
+
 #: Types of outputs that can be labels.
 INTEGERS = ("int32", "int64", "uint8")
+
 #: Sets of operators that ONNX Runtime has beside those of ONNX.
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc")
-#: Operators that hand an image on without a change of its values.
+
+#: Operators that do not change the values of an image.
 UNCHANGING = ("Cast", "Identity", "Transpose", "Unsqueeze", "Reshape", "Squeeze")
+
 #: Longest text of metadata that is read as names of classes.
 LONGEST_NAMES = 1_000_000
+
 #: Largest mean of pixels between 0 and 1, with room for rounding.
 UNIT_MEAN = 1.5
 
@@ -44,8 +49,8 @@ class Port:
 
     Args:
         name: Its name.
-        shape: Its sides; empty where the graph does not say.
-        type: Of its values, as NumPy calls it; empty for another kind.
+        shape: Its sides; empty if the graph does not store them.
+        type: NumPy's name of the type of its values; empty for another type.
     """
 
     name: str
@@ -54,7 +59,7 @@ class Port:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds integers."""
+        """True if it holds integers."""
         return self.type in INTEGERS
 
     def __str__(self) -> str:
@@ -62,12 +67,12 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """What a graph says of itself.
+class GraphDescription:
+    """Description of an ONNX graph.
 
     Args:
         file: Its file.
-        metadata: Its texts by key.
+        metadata: Text by key.
         image: The input that takes the image.
         sizes: The input that takes the image's width and height, as D-FINE has it; None without
             one.
@@ -92,8 +97,12 @@ class Graph:
     normalises: Literal[1, 255] | None
 
     @classmethod
-    def of(cls, model: onnx.ModelProto, file: Path) -> Graph:
-        """Reads a graph; `file` is named in messages.
+    def of(cls, model: onnx.ModelProto, file: Path) -> GraphDescription:
+        """Describes a graph.
+
+        Args:
+            model: The graph.
+            file: Its file, for messages.
 
         Raises:
             DataError: it does not take one image, or takes more than an image and its size.
@@ -137,19 +146,19 @@ class Graph:
 
     @property
     def is_channels_last(self) -> bool:
-        """Whether the image's channels are its last side, as in TensorFlow."""
+        """True if the image's channels are its last side, as in TensorFlow."""
         return self.image.shape[-3] != 3 and self.image.shape[-1] == 3
 
     @property
     def size(self) -> tuple[int | None, int | None]:
-        """Height and width that the input has; None for one that varies."""
+        """Height and width of the input; None for one that varies."""
         if self.is_channels_last:
             return self.image.shape[-3], self.image.shape[-2]
         return self.image.shape[-2], self.image.shape[-1]
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """Height and width that the input must have; None if one of them varies."""
+        """Height and width of the input; None if one of them varies."""
         height, width = self.size
         if height is None or width is None:
             return None
@@ -157,11 +166,18 @@ class Graph:
 
     @property
     def is_list(self) -> bool:
-        """Whether the image is passed without a batch dimension, as torchvision's detectors take it."""
+        """True if the image has no batch dimension, as in torchvision's detectors."""
         return len(self.image.shape) == 3
 
-    def measured(self, size: tuple[int, int], shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-        """The graph with the shapes that its outputs have for an input of some height and width."""
+    def measured(
+        self, size: tuple[int, int], shapes: Mapping[str, tuple[int, ...]]
+    ) -> GraphDescription:
+        """The description with shapes that were measured for one size of the input.
+
+        Args:
+            size: Height and width of the input.
+            shapes: Shapes of the outputs by name.
+        """
         sides = (3, *size)
         if self.is_channels_last:
             sides = (*size, 3)
@@ -172,15 +188,7 @@ class Graph:
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the classes in the metadata of Ultralytics, YOLOv5 and others; None without."""
-        text = self.metadata.get("names", "")[:LONGEST_NAMES]
-        names: Any = None
-        try:
-            names = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            try:
-                names = json.loads(text)
-            except (ValueError, RecursionError):
-                return None
+        names = _parsed(self.metadata.get("names", "")[:LONGEST_NAMES])
         if isinstance(names, dict):
             try:
                 names = [names[key] for key in sorted(names, key=int)]
@@ -193,8 +201,20 @@ class Graph:
         return tuple(names)
 
 
+def _parsed(text: str) -> Any:
+    """The value of a Python literal or of JSON; None if it is neither."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def external_files(model: onnx.ModelProto) -> list[str]:
-    """Names of the files that hold weights of a graph, as it gives them."""
+    """Names of the files that hold weights of a graph, as stored in the graph."""
     names = set()
     for tensor in _tensors(model.graph):
         for entry in tensor.external_data:
@@ -230,13 +250,15 @@ def _image_input(inputs: list[Port], file: Path) -> Port:
             images.append(port)
     if len(images) != 1:
         raise DataError(
-            f"expected one input with the pixels of an image, (1, 3, height, width), found {listed(inputs) or 'none'}",
+            "expected one input with the pixels of an image, (1, 3, height, width), "
+            f"found {listed(inputs) or 'none'}",
             file=file,
         )
     (image,) = images
     if not image.type or image.type in ("int32", "int64"):
         raise DataError(
-            f"the input {image} takes values of a type that no image has: export it with float32, float16 or uint8",
+            f"the input {image} takes values of a type that no image has: "
+            "export it with float32, float16 or uint8",
             file=file,
         )
     if len(image.shape) == 4 and image.shape[0] not in (1, None):
@@ -249,13 +271,13 @@ def _image_input(inputs: list[Port], file: Path) -> Port:
 
 
 def _takes_sizes(port: Port) -> bool:
-    """Whether an input takes width and height of each image."""
+    """True if an input takes width and height of each image."""
     is_pair = len(port.shape) == 2 and port.shape[1] in (2, None) and port.shape[0] in (1, None)
     return is_pair and ("size" in port.name or port.type == "int64")
 
 
 def _port(value: Any) -> Port:
-    """An input or output; a side that varies is None."""
+    """Description of an input or output."""
     tensor = value.type.tensor_type
     sides: list[int | None] = []
     for side in tensor.shape.dim:
@@ -267,7 +289,7 @@ def _port(value: Any) -> Port:
 
 
 def _unknown_operators(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Operators that neither ONNX nor the graph itself defines, in the order in which they occur."""
+    """Operators that neither ONNX nor the graph itself defines, in the order of their use."""
     defined = {(function.domain, function.name) for function in model.functions}
     unknown: dict[str, None] = {}
     for node in model.graph.node:
@@ -287,12 +309,7 @@ def _normalised_range(model: onnx.ModelProto, image: str) -> Literal[1, 255] | N
     They subtract a mean per channel, or divide by 255. None if the first operator on the image is
     another one.
     """
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    constants[node.output[0]] = attribute.t
+    constants = _constants(model)
     name = image
     node = _reader(model, name)
     while node is not None and node.op_type in UNCHANGING:
@@ -300,8 +317,8 @@ def _normalised_range(model: onnx.ModelProto, image: str) -> Literal[1, 255] | N
         node = _reader(model, name)
     if node is None or node.op_type not in ("Sub", "Div", "Mul") or len(node.input) != 2:
         return None
-    other = node.input[1] if node.input[0] == name else node.input[0]
-    tensor = constants.get(other)
+    operand = node.input[1] if node.input[0] == name else node.input[0]
+    tensor = constants.get(operand)
     if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return None
     values = onnx.numpy_helper.to_array(tensor).astype(np.float64).ravel()
@@ -313,6 +330,18 @@ def _normalised_range(model: onnx.ModelProto, image: str) -> Literal[1, 255] | N
     return 255 if np.allclose(divisor, 255, rtol=1e-3) else None
 
 
+def _constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Constant tensors of a graph by name."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type != "Constant":
+            continue
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                constants[node.output[0]] = attribute.t
+    return constants
+
+
 def _reader(model: onnx.ModelProto, name: str) -> Any:
     """The only operator that computes with a value; None if several do, or none does."""
     readers = [node for node in model.graph.node if name in node.input and node.op_type != "Shape"]
@@ -322,8 +351,9 @@ def _reader(model: onnx.ModelProto, name: str) -> Any:
 
 
 def shown(shape: Any) -> str:
-    """A shape in words, `?` for a side that varies."""
-    return f"({', '.join('?' if side is None else str(side) for side in shape)})"
+    """Text of a shape, with `?` for a side that varies."""
+    sides = ["?" if side is None else str(side) for side in shape]
+    return f"({', '.join(sides)})"
 
 
 def listed(ports: Iterable[Port]) -> str:

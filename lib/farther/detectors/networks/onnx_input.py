@@ -1,4 +1,4 @@
-"""Images as ONNX graphs take them: resized, padded and normalised as each exporter's own code does."""
+"""Preprocessing of images for ONNX graphs, as in the own code of each exporter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GREY = 114
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images become the input of a graph.
+    """Settings of the preprocessing of images.
 
     Args:
         resize: "letterbox" keeps the shape and pads both sides, "letterbox_corner" pads right and
@@ -42,14 +42,14 @@ class Preprocessing:
         padding: Value of the padded pixels, between 0 and 255; or red, green and blue.
         channels: Their order.
         pixel_range: Largest value of a pixel before mean and std.
-        mean, std: Subtracted, and divided by, of pixels between 0 and `pixel_range`.
+        mean: Subtracted from pixels between 0 and `pixel_range`.
+        std: The differences are divided by it.
         longest: Most pixels of the longer side, for "shortest_edge"; None for any number.
         divisor: Sides of an input that varies are padded to a multiple of it; None pads to the
             whole size.
-        floors: Whether sides are rounded down, and boxes mapped by the scale before the rounding,
-            as YOLOX does.
-        exact_offset: Whether boxes are mapped by scale and padding before these are rounded, as
-            YOLOv5 does.
+        floors: Sides are rounded down, and boxes mapped by the scale before the rounding, as in
+            YOLOX.
+        exact_offset: Boxes are mapped by scale and padding before these are rounded, as in YOLOv5.
     """
 
     resize: Resize = "stretch"
@@ -67,7 +67,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an image is in the input: x_input = x_image · scale + offset.
+    """Place of an image in the input: x_input = x_image · scale + offset.
 
     Args:
         image: Height and width of the image.
@@ -82,13 +82,13 @@ class Placement:
     offset: tuple[float, float] = (0.0, 0.0)
 
     def to_image(self, boxes: Tensor) -> Tensor:
-        """Boxes (N, 4) in pixels of the image, from those in pixels of the input; corners."""
+        """Converts corners (N, 4) from pixels of the input to pixels of the image."""
         offset = torch.tensor(self.offset * 2, dtype=boxes.dtype)
         scale = torch.tensor(self.scale * 2, dtype=boxes.dtype)
         return (boxes - offset) / scale
 
     def of_fractions(self, boxes: Tensor) -> Tensor:
-        """Boxes (N, 4) in pixels of the image, from those in fractions of the input; corners."""
+        """Converts corners (N, 4) from fractions of the input to pixels of the image."""
         height, width = self.canvas
         sides = torch.tensor([width, height, width, height], dtype=boxes.dtype)
         return self.to_image(boxes * sides)
@@ -105,9 +105,9 @@ class Canvas:
     """Size of the input.
 
     Args:
-        height, width: Its sides, or the largest ones where it varies; for "shortest_edge" both are
-            the shorter side.
-        varies: Whether the graph takes other sides, too.
+        height: Its height, or the largest one if it varies; the shorter side for "shortest_edge".
+        width: Likewise.
+        varies: The graph takes other sides, too.
     """
 
     height: int
@@ -118,14 +118,15 @@ class Canvas:
 def place(
     image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas | None
 ) -> tuple[np.ndarray, Placement]:
-    """An image as the input of a graph.
+    """Preprocesses an image.
 
     Args:
         image: ndarray of shape (H, W, 3), uint8, red green blue.
-        canvas: None for "none".
+        preprocessing: The settings.
+        canvas: Size of the input; None for "none".
 
     Returns:
-        ndarray of shape (3, H', W'), float32, and where the image is in it.
+        ndarray of shape (3, H', W'), float32, and the place of the image in it.
     """
     if canvas is None or preprocessing.resize == "none":
         height, width = image.shape[:2]
@@ -136,7 +137,7 @@ def place(
 
 
 def _normalised(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
-    """Pixels (H, W, 3) between 0 and 255 as (3, H, W) with the order, range, mean and std."""
+    """Pixels (H, W, 3) between 0 and 255 as (3, H, W), normalised."""
     if preprocessing.channels == "bgr":
         pixels = pixels[..., ::-1]
     values = pixels.astype(np.float32)
@@ -152,7 +153,7 @@ def _normalised(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
 def _resized(
     image: np.ndarray, height: int, width: int, interpolation: Interpolation
 ) -> np.ndarray:
-    """Pixels (height, width, 3) of an image, between 0 and 255; float32 for "torch"."""
+    """Pixels (height, width, 3) of a resized image, between 0 and 255; float32 for "torch"."""
     if image.shape[:2] == (height, width):
         return image
     if interpolation == "opencv":
@@ -167,6 +168,7 @@ def _resized(
 def _stretch(
     image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
 ) -> tuple[np.ndarray, Placement]:
+    """Scales both sides to the canvas."""
     height, width = image.shape[:2]
     pixels = _resized(image, canvas.height, canvas.width, preprocessing.interpolation)
     scale = (canvas.width / width, canvas.height / height)
@@ -176,7 +178,7 @@ def _stretch(
 def _shortest_edge(
     image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
 ) -> tuple[np.ndarray, Placement]:
-    """Scales the shorter side to the canvas, but the longer one to no more than `longest`."""
+    """Scales the shorter side to the canvas, and the longer one to `longest` at most."""
     height, width = image.shape[:2]
     scale = canvas.height / min(height, width)
     if preprocessing.longest is not None:

@@ -1,4 +1,4 @@
-"""Layouts of the outputs of detection graphs: how each is recognised, and read."""
+"""Layouts of the outputs of detection graphs, which are recognised and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_convert
 
-from farther.detectors.networks.onnx_graph import Graph, Port, listed
+from farther.detectors.networks.onnx_graph import GraphDescription, Port, listed
 from farther.detectors.networks.onnx_input import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from farther.errors import DataError
 
@@ -29,20 +29,32 @@ LayoutName = Literal[
     "dfine",
     "mmdeploy",
 ]
-#: What boxes are in pixels of, or fractions of.
+
+#: Unit of boxes: pixels of the input, fractions of it, or pixels of the image.
 Frame = Literal["input", "fraction", "image"]
-#: Names of outputs by what they hold: "boxes" (alone, or with all else), "scores", "labels",
+
+#: Names of outputs by role: "boxes" (alone, or with all other values), "scores", "labels",
 #: "logits".
 Roles = Mapping[str, str]
 
 #: Strides of the grids of YOLO's heads, without and with a fourth level.
 GRIDS = ((8, 16, 32), (8, 16, 32, 64))
+
 #: Anchors per cell of YOLOv5 and YOLOv7.
 ANCHORS = 3
-#: Columns of YOLO's outputs before those of the classes: a box, and an objectness.
-BOX, OBJECTNESS = 4, 5
-#: Least and largest probability that becomes a logit: float32 tells none closer to 1 from it.
-LEAST, LARGEST = 2.0**-100, 1 - 2.0**-24
+
+#: Number of columns of YOLO's outputs before those of the classes: a box …
+BOX = 4
+
+#: … or a box and an objectness.
+OBJECTNESS = 5
+
+#: Smallest probability that becomes a logit.
+LEAST = 2.0**-100
+
+#: Largest probability that becomes a logit: float32 has no number between it and 1.
+LARGEST = 1 - 2.0**-24
+
 #: Pixels that the sides of YOLO's inputs are multiples of.
 STRIDE = 32
 
@@ -53,12 +65,12 @@ class Candidates:
 
     Args:
         boxes: float32 tensor of shape (A, 4), corners.
-        frame: What they are in pixels, or fractions, of.
+        frame: Unit of the boxes.
         scores: float32 tensor of shape (A,).
         labels: int64 tensor of shape (A,), from 0.
         rows: int64 tensor of shape (A,): the row of the logits, and of an output of features.
-        logits: float32 tensor of shape (R, K); None where the graph has none.
-        probabilities: float32 tensor of shape (R, K), of graphs that have these for logits.
+        logits: float32 tensor of shape (R, K); None if the graph has none.
+        probabilities: float32 tensor of shape (R, K), of graphs that give these instead of logits.
     """
 
     boxes: Tensor
@@ -70,25 +82,27 @@ class Candidates:
     probabilities: Tensor | None = None
 
     def logits_of(self, rows: Tensor) -> Tensor | None:
-        """Logits (N, K) of rows; None where the graph has none.
+        """Logits (N, K) of rows; None if the graph has none.
 
         A probability that float32 rounds to 1 has the logit of 1 − 2⁻²⁴.
         """
-        if self.probabilities is None:
-            return None if self.logits is None else self.logits[rows]
-        clipped = self.probabilities[rows].double().clamp(LEAST, LARGEST)
-        return torch.logit(clipped).float()
+        if self.probabilities is not None:
+            clipped = self.probabilities[rows].double().clamp(LEAST, LARGEST)
+            return torch.logit(clipped).float()
+        if self.logits is not None:
+            return self.logits[rows]
+        return None
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What outputs are read with.
+    """Settings for reading outputs.
 
     Args:
         roles: See `Roles`.
-        classes: Number of classes that are named.
+        classes: Number of named classes.
         canvas: Height and width of the input.
-        decodes: Whether YOLOX's graph itself makes boxes of what the head gives.
+        decodes: YOLOX's graph decodes the boxes itself.
     """
 
     roles: Roles
@@ -99,17 +113,22 @@ class Reading:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs whose layout is looked for.
+    """Outputs whose layout is to be recognised.
 
     Args:
         graph: The graph.
         ports: Its outputs by name, without those that are no part of the layout.
-        is_named: Whether the user named the layout, so that what could be another one is this one.
+        is_named: The user named the layout, so that outputs of an ambiguous form are of this one.
     """
 
-    graph: Graph
+    graph: GraphDescription
     ports: Mapping[str, Port]
     is_named: bool
+
+
+def _no_columns(_port: Port) -> int | None:
+    """The shapes of boxes do not have the number of classes."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -118,15 +137,15 @@ class Layout:
 
     Args:
         name: Its name.
-        exporter: Who writes it, and its outputs, for messages.
-        recognise: Roles of a graph's outputs, empty where they are of another layout.
+        exporter: Its exporters and outputs, for messages.
+        recognise: Roles of a graph's outputs, empty if they are of another layout.
         read: Detections of an image.
-        preprocessing: How its exporter's own code prepares images.
+        preprocessing: Of its exporter's own code.
         nms_iou: Of its exporter's own code; None for layouts without duplicates.
         columns: Number of classes in the shape of the logits, or boxes; None for one that varies.
-        has_logits: Whether it gives logits.
-        has_objectness: Whether scores are an objectness times the probability of the class.
-        clips: Whether the exporter's own code cuts boxes off at the image's border.
+        has_logits: It gives logits.
+        has_objectness: Scores are an objectness times the probability of the class.
+        clips: The exporter's own code clips boxes to the image.
     """
 
     name: LayoutName
@@ -135,7 +154,7 @@ class Layout:
     read: Callable[[Mapping[str, np.ndarray], Reading], Candidates]
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     nms_iou: float | None = None
-    columns: Callable[[Port], int | None] = lambda port: None
+    columns: Callable[[Port], int | None] = _no_columns
     has_logits: bool = False
     has_objectness: bool = False
     clips: bool = False
@@ -143,16 +162,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class RecognisedLayout:
-    """A layout, and which outputs have which role in it."""
+    """A layout, and the roles of a graph's outputs in it."""
 
     layout: Layout
     roles: Roles
 
 
 def recognise_layout(
-    graph: Graph, name: LayoutName | None, features: str | None
+    graph: GraphDescription, name: LayoutName | None, features: str | None
 ) -> RecognisedLayout:
-    """The layout of a graph's outputs.
+    """Recognises the layout of a graph's outputs.
 
     Args:
         graph: The graph.
@@ -160,8 +179,7 @@ def recognise_layout(
         features: An output that is no part of it.
 
     Raises:
-        DataError: the outputs are of no layout, or not of the one that is named; says what they
-            are.
+        DataError: the outputs are of no layout, or not of the named one; lists them.
     """
     ports = {output: port for output, port in graph.outputs.items() if output != features}
     outputs = Outputs(graph, ports, is_named=name is not None)
@@ -186,12 +204,18 @@ def _unknown(outputs: Mapping[str, Port], name: LayoutName | None) -> str:
             "YOLOv7's export.py has --grid, YOLOv5's does so without --train"
         )
     if any(port.name.startswith("num_det") for port in outputs.values()):
-        return f"the outputs are those of TensorRT's NMS: {shapes}. Export the graph without NMS, or with that of ONNX"
-    return f"the outputs are of no known layout: {shapes}. If one of these is meant, name it with layout: {supported}"
+        return (
+            f"the outputs are those of TensorRT's NMS: {shapes}. "
+            "Export the graph without NMS, or with that of ONNX"
+        )
+    return (
+        f"the outputs are of no known layout: {shapes}. "
+        f"If one of these is meant, name it with layout: {supported}"
+    )
 
 
 def _single(outputs: Mapping[str, Port], rank: int) -> Port | None:
-    """The only output, if it has so many sides."""
+    """The only output, if it has this number of sides; else None."""
     if len(outputs) != 1:
         return None
     (port,) = outputs.values()
@@ -200,8 +224,8 @@ def _single(outputs: Mapping[str, Port], rank: int) -> Port | None:
     return port
 
 
-def _cells(graph: Graph) -> set[int]:
-    """Numbers of cells of the grids of YOLO's heads on the input; none for an input that varies."""
+def _cells(graph: GraphDescription) -> set[int]:
+    """Possible numbers of cells of YOLO's grids on the input; none for an input that varies."""
     size = graph.fixed_size
     if size is None:
         return set()
@@ -212,13 +236,13 @@ def _cells(graph: Graph) -> set[int]:
     return counts
 
 
-def _is_ultralytics(graph: Graph) -> bool:
-    """Whether Ultralytics wrote the graph, by its metadata: YOLOv5's name no task."""
+def _is_ultralytics(graph: GraphDescription) -> bool:
+    """True if Ultralytics wrote the graph: its metadata name a task, unlike YOLOv5's."""
     return "task" in graph.metadata
 
 
-def _anchor_layout(graph: Graph, port: Port) -> LayoutName | None:
-    """The layout of one output of YOLO's anchors, by its sides; None where they do not tell.
+def _anchor_layout(graph: GraphDescription, port: Port) -> LayoutName | None:
+    """The layout of one output of YOLO's anchors, by its sides; None if they are ambiguous.
 
     Ultralytics' anchors are the last side, all others' the middle one. YOLOX has one per cell of
     its grids, YOLOv5 and YOLOv7 three.
@@ -241,7 +265,10 @@ def _anchor_layout(graph: Graph, port: Port) -> LayoutName | None:
 
 
 def _recognise_anchors(outputs: Outputs, layout: LayoutName) -> Roles:
-    """The only output, whose rows are anchors, if its sides are those of a layout or the user names the layout."""
+    """Roles of the only output, whose rows are anchors.
+
+    Empty if its sides are not those of the layout, unless the user named the layout.
+    """
     port = _single(outputs.ports, 3)
     if port is None:
         return {}
@@ -291,7 +318,7 @@ def _flat_roles(ports: Mapping[str, Port]) -> Roles:
 
 
 def _has_image_size(ports: Mapping[str, Port]) -> bool:
-    """Whether an output is height and width of the image, as Detectron2's tracing gives it."""
+    """True if an output is height and width of the image, as in Detectron2's tracing."""
     return any(port.shape == (2,) and port.is_integer for port in ports.values())
 
 
@@ -308,23 +335,23 @@ def _recognise_detectron2(outputs: Outputs) -> Roles:
 
 
 def _recognise_detr(outputs: Outputs) -> Roles:
-    for logits in ("logits", "pred_logits"):
-        if {logits, "pred_boxes"} <= set(outputs.ports):
-            return {"boxes": "pred_boxes", "logits": logits}
+    for logits_name in ("logits", "pred_logits"):
+        if logits_name in outputs.ports and "pred_boxes" in outputs.ports:
+            return {"boxes": "pred_boxes", "logits": logits_name}
     boxes = []
-    others = []
+    logits = []
     for name, port in outputs.ports.items():
         if len(port.shape) != 3:
             continue
         if port.shape[2] == BOX and not name.endswith(("logits", "labels")):
             boxes.append(name)
         else:
-            others.append(name)
-    if len(boxes) != 1 or len(others) != 1:
+            logits.append(name)
+    if len(boxes) != 1 or len(logits) != 1:
         return {}
-    if outputs.ports[others[0]].shape[2] == 5 and not outputs.is_named:
+    if outputs.ports[logits[0]].shape[2] == 5 and not outputs.is_named:
         return {}
-    return {"boxes": boxes[0], "logits": others[0]}
+    return {"boxes": boxes[0], "logits": logits[0]}
 
 
 def _recognise_rfdetr(outputs: Outputs) -> Roles:
@@ -482,7 +509,7 @@ def _queries(boxes: Tensor, logits: Tensor) -> Candidates:
 
 
 def _read_detr(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
-    """A sigmoid; or with a column more than classes a softmax, and one class per query."""
+    """A sigmoid; or a softmax and one class per query if there are more columns than classes."""
     logits = _tensor(answer[reading.roles["logits"]][0])
     boxes = _tensor(answer[reading.roles["boxes"]][0])
     if logits.shape[1] <= reading.classes:
@@ -494,7 +521,7 @@ def _read_detr(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates
 
 
 def _read_rfdetr(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
-    """A sigmoid; a last column beyond the classes was never taught, and is left out."""
+    """A sigmoid; columns beyond the classes, which were not trained, are left out."""
     logits = _tensor(answer[reading.roles["logits"]][0])
     boxes = _tensor(answer[reading.roles["boxes"]][0])
     return _queries(boxes, logits[:, : reading.classes].contiguous())
@@ -509,9 +536,9 @@ def _read_dfine(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidate
 
 
 def _read_mmdeploy(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
-    """Corners and score, and labels; rows that are only there to fill the output have a score of 0.
+    """Corners and score, and labels; rows that only pad the output have a score of 0.
 
-    Boxes are cut off at the border of the input, as MMDetection does.
+    Boxes are clipped to the input, as in MMDetection.
     """
     values = _tensor(answer[reading.roles["boxes"]][0])
     labels = _tensor(answer[reading.roles["labels"]][0]).long()
@@ -522,26 +549,31 @@ def _read_mmdeploy(answer: Mapping[str, np.ndarray], reading: Reading) -> Candid
 
 
 def _without_box(port: Port) -> int | None:
+    """Number of classes beside a box."""
     count = port.shape[1]
     return None if count is None else count - BOX
 
 
 def _without_objectness(port: Port) -> int | None:
+    """Number of classes beside a box and an objectness."""
     count = port.shape[2]
     return None if count is None else count - OBJECTNESS
 
 
 def _last_side(port: Port) -> int | None:
+    """Number of classes of logits."""
     return port.shape[2]
 
 
-#: As Ultralytics prepares images.
+#: Preprocessing of Ultralytics.
 ULTRALYTICS = Preprocessing(resize="letterbox", interpolation="opencv", divisor=STRIDE)
-#: As YOLOv5 and YOLOv7 do.
+
+#: Preprocessing of YOLOv5 and YOLOv7.
 YOLOV5 = Preprocessing(
     resize="letterbox", interpolation="opencv", divisor=STRIDE, exact_offset=True
 )
-#: As YOLOX does.
+
+#: Preprocessing of YOLOX.
 YOLOX = Preprocessing(
     resize="letterbox_corner",
     interpolation="opencv",
@@ -549,7 +581,8 @@ YOLOX = Preprocessing(
     pixel_range=255,
     floors=True,
 )
-#: As MMDetection's RTMDet does.
+
+#: Preprocessing of MMDetection's RTMDet.
 RTMDET = Preprocessing(
     resize="letterbox_corner",
     interpolation="opencv",
@@ -558,7 +591,8 @@ RTMDET = Preprocessing(
     mean=(103.53, 116.28, 123.675),
     std=(57.375, 57.12, 58.395),
 )
-#: As Detectron2 does; its graphs subtract the mean themselves.
+
+#: Preprocessing of Detectron2, whose graphs subtract the mean themselves.
 DETECTRON2 = Preprocessing(
     resize="letterbox_corner",
     padding=(123.675, 116.28, 103.53),
@@ -566,7 +600,8 @@ DETECTRON2 = Preprocessing(
     pixel_range=255,
     longest=1333,
 )
-#: As RF-DETR's `predict` does.
+
+#: Preprocessing of RF-DETR's `predict`.
 RFDETR = Preprocessing(interpolation="torch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
 _LAYOUTS = (
@@ -586,7 +621,8 @@ _LAYOUTS = (
     ),
     Layout(
         name="detectron2",
-        exporter="Detectron2's tracing: boxes (N, 4), classes (N), scores (N), the image's size (2)",
+        exporter="Detectron2's tracing: boxes (N, 4), classes (N), scores (N), "
+        "the image's size (2)",
         recognise=_recognise_detectron2,
         read=_read_detectron2,
         preprocessing=DETECTRON2,
@@ -667,5 +703,6 @@ _LAYOUTS = (
         clips=True,
     ),
 )
-#: The layouts by name. Of those that fit, the first counts.
+
+#: The layouts by name, in the order in which they are tried.
 LAYOUTS: Mapping[LayoutName, Layout] = {layout.name: layout for layout in _LAYOUTS}

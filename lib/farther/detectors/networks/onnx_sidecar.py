@@ -19,10 +19,15 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 from farther.tables.files import is_file
 
-#: What MMDeploy calls its preprocessing, with --dump-info.
+#: MMDeploy's file of its preprocessing, which --dump-info writes.
 PIPELINE = "pipeline.json"
-#: What transformers calls its preprocessing, and its classes.
-PROCESSOR, CONFIG = "preprocessor_config.json", "config.json"
+
+#: transformers' file of its preprocessing.
+PROCESSOR = "preprocessor_config.json"
+
+#: transformers' file of its classes.
+CONFIG = "config.json"
+
 #: Files beside a graph that are read, by layout.
 SIDECARS: Mapping[str, tuple[str, ...]] = {
     "detr": (PROCESSOR, CONFIG),
@@ -32,13 +37,13 @@ SIDECARS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the files beside a graph say.
+    """Settings in the files beside a graph.
 
     Args:
-        preprocessing: How images become its input.
-        size: Height and width of the input, the shorter side twice for "shortest_edge"; None where
-            they do not say.
-        classes: Names of the classes; None where they do not say.
+        preprocessing: Preprocessing of images.
+        size: Height and width of the input, the shorter side twice for "shortest_edge"; None if the
+            files do not store them.
+        classes: Names of the classes; None if the files do not store them.
     """
 
     preprocessing: Preprocessing
@@ -57,10 +62,15 @@ def sidecars(graph: Path, layout: str) -> list[Path]:
 
 
 def read_sidecars(graph: Path, layout: str, preprocessing: Preprocessing) -> Settings:
-    """What the files beside a graph say, over a layout's own preprocessing.
+    """Reads the settings in the files beside a graph.
+
+    Args:
+        graph: File of the graph.
+        layout: Name of its layout.
+        preprocessing: The layout's own, which the files override.
 
     Raises:
-        DataError: a file is damaged, or says something that is not known.
+        DataError: a file is damaged, or has a setting that is not known.
     """
     settings = Settings(preprocessing)
     for file in sidecars(graph, layout):
@@ -79,7 +89,7 @@ def read_sidecars(graph: Path, layout: str, preprocessing: Preprocessing) -> Set
 
 
 def _read_processor(content: Mapping[str, Any], settings: Settings) -> Settings:
-    """Transformers' image processor."""
+    """The settings with those of transformers' image processor."""
     mean = ZEROS
     std = ONES
     if content.get("do_normalize", True) and "image_mean" in content:
@@ -94,16 +104,14 @@ def _read_processor(content: Mapping[str, Any], settings: Settings) -> Settings:
         return replace(settings, preprocessing=preprocessing, size=pixels)
     edge = int(size["shortest_edge"])
     longest = size.get("longest_edge")
-    preprocessing = replace(
-        preprocessing,
-        resize="shortest_edge",
-        longest=None if longest is None else int(longest),
-    )
+    if longest is not None:
+        longest = int(longest)
+    preprocessing = replace(preprocessing, resize="shortest_edge", longest=longest)
     return replace(settings, preprocessing=preprocessing, size=(edge, edge))
 
 
 def _read_config(content: Mapping[str, Any], settings: Settings) -> Settings:
-    """Transformers' names of classes."""
+    """The settings with transformers' names of classes."""
     names = content.get("id2label")
     if not isinstance(names, dict) or not names:
         return settings
@@ -114,7 +122,7 @@ def _read_config(content: Mapping[str, Any], settings: Settings) -> Settings:
 
 
 def _read_pipeline(content: Mapping[str, Any], settings: Settings) -> Settings:
-    """MMDeploy's pipeline: Resize, Pad and Normalize of its first task."""
+    """The settings with MMDeploy's transforms Resize, Pad and Normalize of its preprocessing."""
     for task in content["pipeline"]["tasks"]:
         if task.get("name") == "Preprocess":
             for transform in task["transforms"]:

@@ -19,13 +19,13 @@ _SIDE = 1024
 
 
 def fix_scales(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRoIAlign:
-    """Tells a pool the strides of its levels.
+    """Sets the strides of the levels of a pool.
 
-    Left alone, torchvision guesses them from the first batch that it sees, by rounding: a long
-    narrow image that comes first stops the run, or silently misplaces the boxes of all that follow.
+    By default, torchvision guesses them from the first batch, by rounding: a long narrow image that
+    comes first stops the run, or silently misplaces the boxes of all images after it.
 
     Args:
-        pool: It has seen no batch yet.
+        pool: It has not pooled a batch yet.
         strides: Pixels between two cells of each level that the pyramid has, the finest first. A
             pool may name more levels than there are: torchvision's names four, of which a pyramid
             of MobileNetV3 has two.
@@ -39,12 +39,15 @@ def fix_scales(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRo
 
 
 def pixels_to_cells(boxes: Tensor, levels: list[Tensor], first_stride: int) -> list[Tensor]:
-    """Boxes (N, 4) in pixels of the network's input, in cells of each level; a level has half the cells of the last."""
+    """Converts boxes (N, 4) from pixels of the network's input to cells of each level.
+
+    Each level has half as many cells as the level before.
+    """
     return [boxes / (first_stride << number) for number in range(len(levels))]
 
 
 def published_cells(boxes: Tensor, levels: list[Tensor], width: int) -> list[Tensor]:
-    """Boxes (N, 4) in pixels of an image of this width, in cells of each level as FMIYC's published code has them.
+    """Converts boxes (N, 4) from pixels of an image to cells of each level as FMIYC's code does.
 
     Both directions are scaled by the width's factor, and padding of the network's input counts as
     image.
@@ -55,25 +58,29 @@ def published_cells(boxes: Tensor, levels: list[Tensor], width: int) -> list[Ten
 def latent_means(
     levels: list[Tensor], cells: list[Tensor], first_stride: int, pooling: Pooling
 ) -> Tensor:
-    """Channel means of an image's activations over boxes (FMIYC, Appendix F.2.4: ROIAlign, then the mean of its grid).
+    """Channel means of an image's activations over boxes.
 
-    ROIAlign is aligned: the value of a cell is at its centre. The first ROIAlign placed boxes half
-    a cell off, which is 16 pixels at stride 32.
+    ROIAlign, then the mean of its grid (FMIYC, Appendix F.2.4). ROIAlign is aligned: the value of a
+    cell is at its centre. The first ROIAlign placed boxes half a cell off, which is 16 pixels at
+    stride 32.
 
     Args:
         levels: Activations, (C, h, w) for each of L pyramid levels.
         cells: The N boxes in cells of each level, (N, 4) each.
         first_stride: Pixels between two cells of the first level; each further level has twice as
             many.
+        pooling: Settings of ROIAlign.
 
     Returns:
         Shape (N, C), or (N, L · C) with `all_levels`; float32.
     """
     levels = [level.float() for level in levels]
     if pooling.all_levels or len(levels) == 1:
-        return torch.cat(
-            [box_means(*one, pooling) for one in zip(levels, cells, strict=True)], dim=1
-        )
+        means_per_level = []
+        for level, boxes in zip(levels, cells, strict=True):
+            means_per_level.append(box_means(level, boxes, pooling))
+        return torch.cat(means_per_level, dim=1)
+
     fitting = fitting_levels(cells[0] * first_stride, first_stride, len(levels))
     means = levels[0].new_zeros(len(fitting), len(levels[0]))
     for number, (level, boxes) in enumerate(zip(levels, cells, strict=True)):
@@ -83,28 +90,38 @@ def latent_means(
 
 
 def fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
-    """Number of the level that fits each box in pixels, shape (N,): Lin et al. 2017, Equation 1, as in torchvision."""
+    """Number of the level that fits each box, shape (N,): Lin et al. 2017, Equation 1.
+
+    Args:
+        boxes: Shape (N, 4), pixels of the network's input.
+        first_stride: Pixels between two cells of the first level.
+        count: Number of levels.
+    """
     finest = first_stride.bit_length() - 1
     return LevelMapper(finest, finest + count - 1)([boxes])
 
 
 def box_means(level: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
-    """Channel means of one map over boxes: `torchvision.ops.roi_align`, aligned, then the mean over its grid.
+    """Channel means of one map over boxes: aligned ROIAlign, then the mean over its grid.
 
-    Interpolation weighs rows and columns apart, and a mean of samples is one weight per cell: so on
-    a small map all boxes are one matrix product, which a processor is quicker with.
+    Interpolation weighs rows and columns independently, and a mean of samples is one weight per
+    cell: so on a small map all boxes are one matrix product, which is faster on a CPU.
 
     Args:
         level: Shape (C, h, w), float32.
         boxes: Shape (N, 4), corners in cells.
+        pooling: Settings of ROIAlign.
 
     Returns:
         Shape (N, C).
     """
     channels, height, width = level.shape
-    size, sampling = pooling.size, pooling.sampling
+    size = pooling.size
+    sampling = pooling.sampling
     if level.is_cuda or sampling < 1 or height * width > _FEW_CELLS:
-        return roi_align(level[None], [boxes], size, 1.0, sampling, aligned=True).mean(dim=(2, 3))
+        grids = roi_align(level[None], [boxes], size, 1.0, sampling, aligned=True)
+        return grids.mean(dim=(2, 3))
+
     left, top, right, bottom = (boxes - 0.5).unbind(1)
     columns = _weights(left, (right - left).clamp(min=0), width, size * sampling)
     rows = _weights(top, (bottom - top).clamp(min=0), height, size * sampling)
@@ -115,7 +132,7 @@ def box_means(level: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
 def _weights(start: Tensor, length: Tensor, cells: int, samples: int) -> Tensor:
     """Weight of each of a row's cells in the mean of samples along a length, shape (N, cells).
 
-    As roi_align has it: samples up to one cell outside take the outermost cell's value, those
+    As in roi_align, samples up to one cell outside take the outermost cell's value, those
     farther out count as 0.
     """
     steps = (torch.arange(samples, device=start.device, dtype=start.dtype) + 0.5) / samples

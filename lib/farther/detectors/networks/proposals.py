@@ -1,9 +1,9 @@
-"""Boxes that a network knows of and does not report: class-agnostic proposals with an objectness.
+"""Class-agnostic proposals with an objectness: boxes that a network computes and does not report.
 
-An object of no known class is often seen all the same: a region proposal network gives it a box, or
-the anchors and queries on it share their scores among several classes, none of which is high
-enough. Of one image's candidates the best are kept by objectness, whatever class they would be
-(non-maximum suppression without classes).
+A network often has a box for an object of no known class: a region proposal network proposes it,
+or the anchors and queries on it share their scores among several classes, none of which is high
+enough. The candidates of an image with the highest objectness are kept, whatever their class would
+be (non-maximum suppression without classes).
 """
 
 from __future__ import annotations
@@ -41,27 +41,31 @@ class ImageProposals:
 
 def class_scores(logits: Tensor, header: Header) -> Tensor:
     """Scores of the classes, shape (P, K'), without "no object"."""
-    scores = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "exp": torch.exp}[
-        header.activation
-    ](logits)
-    if header.background_index is None:
+    match header.activation:
+        case "softmax":
+            scores = logits.softmax(-1)
+        case "sigmoid":
+            scores = logits.sigmoid()
+        case _:
+            scores = logits.exp()
+    background = header.background_index
+    if background is None:
         return scores
-    return torch.cat(
-        [scores[:, : header.background_index], scores[:, header.background_index + 1 :]], dim=1
-    )
+    return torch.cat([scores[:, :background], scores[:, background + 1 :]], dim=1)
 
 
 def ambiguity(scores: Tensor) -> Tensor:
-    """How much of a class score there is, and how little it is of one class: H = −Σ p_k log(p_k / Σ p), shape (P,).
+    """Entropy of the class scores, weighted by their sum: H = −Σ p_k log(p_k / Σ p), shape (P,).
 
     It is the sum of the scores p_k times the entropy of their shares, 0 or more: 0 on background,
-    where no class scores, and on a known object, where one class has it all; large where several
-    classes claim one box.
+    where no class scores, and on a known object, where one class has the whole score; large where
+    several classes claim one box.
 
     Args:
         scores: Shape (P, K), 0 to 1.
 
-    >>> [round(value, 2) for value in ambiguity(torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])).tolist()]
+    >>> scores = torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])
+    >>> [round(value, 2) for value in ambiguity(scores).tolist()]
     [0.0, 0.0, 0.55]
     """
     total = scores.sum(dim=1, keepdim=True)
@@ -72,73 +76,81 @@ def ambiguity(scores: Tensor) -> Tensor:
 def propose(
     boxes: Tensor,
     scores: Tensor,
-    own: Tensor | None,
-    image: tuple[int, ...] | Tensor,
+    network_objectness: Tensor | None,
+    image_size: tuple[int, ...] | Tensor,
     selection: ProposalSelection,
-    whole: Tensor | None = None,
+    unclipped_boxes: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The proposals among candidates, the best first.
+    """Selects the proposals among candidates, the highest objectness first.
 
     Args:
         boxes: Shape (A, 4), pixels of the image as given.
         scores: Of the classes, shape (A, K).
-        own: The network's own objectness, shape (A,); None where it has none.
-        image: Height and width of the image as given.
-        selection: What objectness is, and which candidates are kept.
-        whole: The boxes before they were clipped to the image, in any unit, where overlaps are
-            those of these.
+        network_objectness: The network's own objectness, shape (A,); None where it has none.
+        image_size: Height and width of the image as given.
+        selection: Definition of objectness, and limits.
+        unclipped_boxes: The boxes before they were clipped to the image, in any unit, for computing
+            overlaps; None computes them from `boxes`.
 
     Returns:
-        Their rows, shape (P,), and their objectness, shape (P,).
+        Rows of the proposals, shape (P,), and their objectness, shape (P,).
     """
-    if selection.objectness == "network" and own is not None:
-        values = own
+    if selection.objectness == "network" and network_objectness is not None:
+        objectness = network_objectness
+    elif selection.objectness == "ambiguity":
+        objectness = ambiguity(scores)
     else:
-        values = ambiguity(scores) if selection.objectness == "ambiguity" else scores.amax(dim=1)
+        objectness = scores.amax(dim=1)
+
     sides = boxes[:, 2:] - boxes[:, :2]
     if selection.size:
-        share = sides.clamp_min(0).prod(dim=1) / (image[0] * image[1])
-        values = values * share.clamp(0, 1).sqrt() ** selection.size
+        area_share = sides.clamp_min(0).prod(dim=1) / (image_size[0] * image_size[1])
+        objectness = objectness * area_share.clamp(0, 1).sqrt() ** selection.size
     if selection.objectness == "ambiguity":
-        values = -torch.expm1(-values)  # 0 to 1, in the same order
-    rows = torch.where((sides.amin(dim=1) >= selection.smallest) & torch.isfinite(values))[0]
-    kept = rows[
-        nms((boxes if whole is None else whole)[rows], values[rows], selection.iou)[
-            : selection.most
-        ]
-    ]
-    return kept, values[kept]
+        objectness = -torch.expm1(-objectness)  # 0 to 1, in the same order
+
+    is_large = sides.amin(dim=1) >= selection.smallest
+    rows = torch.where(is_large & torch.isfinite(objectness))[0]
+    overlapping = boxes if unclipped_boxes is None else unclipped_boxes
+    after_nms = nms(overlapping[rows], objectness[rows], selection.iou)
+    selected = rows[after_nms[: selection.most]]
+    return selected, objectness[selected]
 
 
-def best(values: Tensor, selection: ProposalSelection) -> Tensor:
-    """Rows of the candidates that take part in the suppression: those of the highest values."""
-    return values.topk(_topk_min(values, selection.candidates, 0)).indices
+def best(scores: Tensor, selection: ProposalSelection) -> Tensor:
+    """Rows of the candidates with the highest scores, which take part in the suppression."""
+    return scores.topk(_topk_min(scores, selection.candidates, 0)).indices
 
 
 def as_regions(
-    header: Header, found: Sequence[ImageProposals], image_ids: Sequence[str], dtype: str
+    header: Header, proposals: Sequence[ImageProposals], image_ids: Sequence[str], dtype: str
 ) -> Regions:
-    """The proposals of a batch as a regions table: `score` is the objectness, `label` the class of the highest logit.
+    """The proposals of a batch as a regions table.
+
+    `score` is the objectness, `label` the class of the highest logit.
 
     Args:
         header: Of the table.
-        found: Of each image.
-        image_ids: Their names.
+        proposals: Of each image.
+        image_ids: Names of the images.
         dtype: Type of `features`.
     """
-    logits = torch.cat([one.logits for one in found])
-    known = logits.clone()
+    counts = [len(image.boxes) for image in proposals]
+    boxes = torch.cat([image.boxes for image in proposals])
+    objectness = torch.cat([image.objectness for image in proposals])
+    logits = torch.cat([image.logits for image in proposals])
+    class_logits = logits.clone()
     if header.background_index is not None:
-        known[:, header.background_index] = -torch.inf
+        class_logits[:, header.background_index] = -torch.inf
     columns = {
-        "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.boxes) for one in found]),
+        "image_id": np.repeat(np.array(image_ids, dtype=object), counts),
         "region_id": np.arange(len(logits)),
-        "box": to_numpy(torch.cat([one.boxes for one in found])),
-        "score": to_numpy(torch.cat([one.objectness for one in found])),
-        "label": to_numpy(known.argmax(dim=1)).astype(np.int16),
+        "box": to_numpy(boxes),
+        "score": to_numpy(objectness),
+        "label": to_numpy(class_logits.argmax(dim=1)).astype(np.int16),
         "logits": to_numpy(logits),
     }
-    features = [one.features for one in found if one.features is not None]
+    features = [image.features for image in proposals if image.features is not None]
     if features:
         columns["features"] = to_numpy(torch.cat(features), dtype)
     return Regions(header=header, **columns)

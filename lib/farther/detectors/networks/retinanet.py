@@ -1,4 +1,4 @@
-"""The RetinaNets that farther trains, by name, and their checkpoints, which describe their network."""
+"""The RetinaNets that farther trains, by name, and their checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torchvision.models.detection import RetinaNet
@@ -16,36 +17,19 @@ from torchvision.ops import FrozenBatchNorm2d
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from farther.detectors.networks.architectures import CompactPyramid
-from farther.detectors.networks.weights import (
-    as_names,
-    as_pixels,
-    fill,
-    json_field,
-    read_metadata,
-    read_weights,
-    refuse_format,
-    write_checkpoint,
-)
+from farther.detectors.networks.blueprints import Blueprint
+from farther.detectors.networks.weights import fill, read_weights, write_checkpoint
 from farther.errors import DataError, ParameterError
-
-FORMAT = "farther.retinanet"
 
 
 @dataclass(frozen=True)
-class RetinaNetBlueprint:
-    """Description from which a network is built; its weights are stored beside it.
+class RetinaNetBlueprint(Blueprint):
+    """Description of a RetinaNet; `architecture` is a name of `ARCHITECTURES`.
 
-    Args:
-        architecture: A name of `ARCHITECTURES`.
-        classes: The classes, in the order of the logits; there is no background.
-        min_size: Images are scaled so that their shorter side has this many pixels …
-        max_size: … unless the longer one would then have more than this.
+    Its logits have no column for the background.
     """
 
-    architecture: str
-    classes: tuple[str, ...]
-    min_size: int
-    max_size: int
+    FORMAT: ClassVar[str] = "farther.retinanet"
 
 
 def _resnet50_fpn(blueprint: RetinaNetBlueprint) -> RetinaNet:
@@ -64,9 +48,10 @@ def _resnet50_fpn(blueprint: RetinaNetBlueprint) -> RetinaNet:
 
 
 def _small(blueprint: RetinaNetBlueprint) -> RetinaNet:
-    """0.9 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 165 pixels.
+    """A network of 0.9 million weights for scenes of about 224 pixels.
 
-    Groups of channels are normalised in the head, so that it learns from scratch.
+    It has strides of 8 to 32, and anchors of 20 to 165 pixels. Groups of channels are normalised in
+    the head, so that it learns from scratch.
     """
     pyramid = CompactPyramid(widths=(16, 32, 64, 96, 128), blocks=(1, 1, 1, 1), out_channels=64)
     sizes = ((20, 26, 33), (46, 58, 73), (104, 131, 165))
@@ -117,26 +102,7 @@ def save_retinanet(
     notes: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a state dict in half precision, its blueprint and notes."""
-    write_checkpoint(path, state, FORMAT, blueprint, notes)
-
-
-def read_retinanet(path: str | Path) -> RetinaNetBlueprint:
-    """The blueprint of a checkpoint's network, from its metadata; no weights are read.
-
-    Raises:
-        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or
-            holds a wrong one.
-    """
-    metadata = read_metadata(path)
-    refuse_format(path, metadata, FORMAT)
-    if "architecture" not in metadata:
-        raise DataError(
-            "the field is missing from the checkpoint's metadata", file=path, field="architecture"
-        )
-    classes = as_names(path, json_field(path, metadata, "classes"))
-    min_size = as_pixels(path, json_field(path, metadata, "min_size"), "min_size")
-    max_size = as_pixels(path, json_field(path, metadata, "max_size"), "max_size")
-    return RetinaNetBlueprint(metadata["architecture"], classes, min_size, max_size)
+    write_checkpoint(path, state, blueprint.FORMAT, blueprint, notes)
 
 
 def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet:
@@ -149,10 +115,6 @@ def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet
         network = build_retinanet(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
-    fill(
-        network,
-        path,
-        read_weights(path),
-        f"{blueprint.architecture} with {len(blueprint.classes)} classes",
-    )
+    description = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
+    fill(network, path, read_weights(path), description)
     return network.eval()

@@ -4,13 +4,14 @@ Its trainer writes `checkpoint_best_total.pth` and the like: a dictionary with t
 "model" (or, in Lightning's `last.ckpt`, under "state_dict"), the training's arguments under "args",
 and since version 1.7 the network's settings under "model_config" and the version under
 "rfdetr_version". Until version 1.5 "args" was a namespace that held the network's settings, too.
-Weights that were published for COCO hold less; what is missing follows from the shapes.
+Weights that were published for COCO have less; missing settings follow from the shapes.
 
 `RENAMES` turns rfdetr's names of weights into those of transformers. Besides names, this changes:
 
-    transformer.decoder.layers.*.self_attn.in_proj_weight, _bias    (3 D rows)  become q_proj,
-    k_proj, v_proj segmentation_head.*                                                         is
-    dropped: boxes do not need it
+    transformer.decoder.layers.*.self_attn.in_proj_weight, _bias  (3 D rows)  Become q_proj, k_proj
+                                                                              and v_proj.
+    segmentation_head.*                                                       Is dropped: boxes do
+                                                                              not need it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from farther.detectors.networks.weights import read_torch_file, refuse_misfit
 from farther.errors import DataError, shorten
 from farther.images.bounds import MOST_PIXELS, check_description
 
-#: What the names of weights begin with: in rfdetr, in transformers, and replacements in the rest of
-#: such names.
+#: Beginnings of names of weights in rfdetr and in transformers, and replacements in the rest of
+#: these names.
 RENAMES: list[tuple[str, str, list[tuple[str, str]]]] = [
     (
         "backbone.0.encoder.encoder.",
@@ -70,7 +71,7 @@ RENAMES: list[tuple[str, str, list[tuple[str, str]]]] = [
     ("bbox_embed.", "bbox_embed.", []),
 ]
 
-#: The weights of the attention between queries, of which rfdetr keeps the three in one.
+#: Weights of the attention between queries, whose three projections rfdetr stores in one tensor.
 JOINED = re.compile(r"transformer\.decoder\.layers\.\d+\.self_attn\.in_proj_(weight|bias)")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 PROJECTION = re.compile(r"\.self_attn\.[qkv]_proj\.")
@@ -80,13 +81,21 @@ UNUSED = ("segmentation_head.", "_kp_active_mask")
 
 #: Beginnings of names, and values of settings, of networks that transformers does not have.
 STRANGE_NAMES = {
-    "backbone.0.encoder.base_model.": "its backbone was trained with LoRA: merge it into the weights with rfdetr",
-    "backbone.0.projector.stages.1.": "its decoder reads feature maps of several sizes (RFDETRLarge before 2026)",
-    "backbone.0.projector.stages_sampling.": "its projector scales the backbone's maps (projector_scale is not P4)",
+    "backbone.0.encoder.base_model.": (
+        "its backbone was trained with LoRA: merge it into the weights with rfdetr"
+    ),
+    "backbone.0.projector.stages.1.": (
+        "its decoder reads feature maps of several sizes (RFDETRLarge before 2026)"
+    ),
+    "backbone.0.projector.stages_sampling.": (
+        "its projector scales the backbone's maps (projector_scale is not P4)"
+    ),
     "backbone.0.cross_attn_projector.": "it has two projectors",
     "backbone.0.encoder.encoder.embeddings.register_tokens": "its backbone has register tokens",
     "keypoint_embed.": "it finds keypoints, and its scores depend on them",
-    "transformer.decoder.bbox_embed.": "its decoder refines boxes in each layer (lite_refpoint_refine is off)",
+    "transformer.decoder.bbox_embed.": (
+        "its decoder refines boxes in each layer (lite_refpoint_refine is off)"
+    ),
 }
 STRANGE_SETTINGS = {
     "two_stage": True,
@@ -103,9 +112,11 @@ POSITIONS = "backbone.0.encoder.encoder.embeddings.position_embeddings"
 #: The first layer of the backbone.
 BLOCK = "backbone.0.encoder.encoder.encoder.layer.0"
 
-#: Mean and standard deviation of colours with which all networks of rfdetr were trained, those of
-#: ImageNet.
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Mean of colours with which all networks of rfdetr were trained, that of ImageNet.
+MEAN = (0.485, 0.456, 0.406)
+
+#: Standard deviation of colours, likewise.
+STD = (0.229, 0.224, 0.225)
 
 #: Values per head of the backbone's attention, in each DINOv2.
 HEAD_SIZE = 64
@@ -155,8 +166,8 @@ class RfDetrFile:
         weights: By rfdetr's names; mapped from the file, not read.
         settings: Of the network, as far as they are stored.
         is_namespace: The arguments are a namespace, as until version 1.5.
-        class_names: The classes, None where the file names none.
-        version: Of the package that wrote it; empty where it is not stored.
+        class_names: The classes, None if the file names none.
+        version: Of the package that wrote it; empty if it is not stored.
     """
 
     path: Path
@@ -173,21 +184,19 @@ class RfDetrFile:
 
     @property
     def writer(self) -> str:
-        """The package that wrote the file, with its version where that is stored, for messages."""
-        return (
-            f"rfdetr {self.version}"
-            if self.version
-            else "an rfdetr that does not store its version"
-        )
+        """The package that wrote the file, with its version if it is stored, for messages."""
+        if self.version:
+            return f"rfdetr {self.version}"
+        return "an rfdetr that does not store its version"
 
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Which rows of the class head are the classes.
+    """Rows of the class head that are classes.
 
     Args:
         count: Number of all rows.
-        rows: Those of the classes, in the classes' order.
+        rows: Rows of the classes, in the classes' order.
     """
 
     count: int
@@ -202,8 +211,9 @@ class RfDetrDescription:
         config: Fields of `RfDetrConfig`.
         processor: Fields of `SquareResizeImageProcessor`.
         classes: The known classes, in the order of `class_rows`.
-        class_rows: Which rows of the head they are.
-        assumed: What the file does not say and was assumed, in a sentence; empty where nothing was.
+        class_rows: Their rows in the class head.
+        assumed: Assumptions about what the file does not say, in a sentence; empty if there are
+            none.
     """
 
     config: dict[str, Any]
@@ -214,7 +224,7 @@ class RfDetrDescription:
 
 
 def read_rfdetr(path: Path) -> RfDetrFile | None:
-    """Content of a checkpoint of rfdetr; None where a file that PyTorch wrote is not one.
+    """Content of a checkpoint of rfdetr; None if a file that PyTorch wrote is not one.
 
     Raises:
         DataError: the file cannot be read safely; see `read_torch_file`.
@@ -259,44 +269,21 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
             do not fit.
     """
     _refuse_strange(file)
-    assumptions = []
-    patches, positions = _weight(file, PATCHES, 4), _weight(file, POSITIONS, 3)
+    assumptions: list[str] = []
+    patches = _weight(file, PATCHES, 4)
+    positions = _weight(file, POSITIONS, 3)
     hidden_size, channels, patch_size, _ = patches.shape
     if channels != len(MEAN):
         problem = f"takes images of {channels} channels; only those of red, green and blue are read"
         raise DataError(problem, file=file.path, field="num_channels")
     side = round((positions.shape[1] - 1) ** 0.5)
 
-    variant = VARIANTS.get((patch_size, side))
-    missing = [
-        name
-        for name in ("resolution", "num_windows", "out_feature_indexes")
-        if name not in file.settings
-    ]
-    if missing:
-        if variant is None:
-            problem = (
-                f"the file holds no {', '.join(missing)}, and is none of the published networks"
-            )
-            advice = "take checkpoint_best_ema.pth or checkpoint_best_regular.pth, which hold 'model_config'"
-            raise DataError(
-                f"{problem} ({file.writer}): {advice}", file=file.path, field="model_config"
-            )
-        text = (
-            f"an input of {variant.resolution} pixels, as the published network of this shape has"
-        )
-        assumptions.append(f"it holds no settings of its network: assumed {text}")
-        settings = {**vars(variant), **file.settings}
-    else:
-        settings = file.settings
-    check_description(
-        file.path, {name: settings[name] for name in ("num_windows", "out_feature_indexes")}
-    )
-
+    settings = _settings(file, VARIANTS.get((patch_size, side)), assumptions)
     resolution = _count(file, settings, "resolution")
     windows = _count(file, settings, "num_windows")
-    if resolution % (patch_size * windows) or resolution > MOST_PIXELS:
-        problem = f"expected a multiple of {patch_size * windows} up to {MOST_PIXELS:,}, found {resolution}"
+    multiple = patch_size * windows
+    if resolution % multiple or resolution > MOST_PIXELS:
+        problem = f"expected a multiple of {multiple} up to {MOST_PIXELS:,}, found {resolution}"
         raise DataError(problem, file=file.path, field="resolution")
     width = _weight(file, "query_feat.weight", 2).shape[1]
     heads = int(settings.get("sa_nheads") or max(width // 32, 1))
@@ -341,10 +328,40 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
     )
 
 
+def _settings(file: RfDetrFile, variant: Variant | None, assumptions: list[str]) -> dict[str, Any]:
+    """The settings of a checkpoint's network; adds to `assumptions` those of a published one.
+
+    Args:
+        file: The checkpoint.
+        variant: The published network of the same shape; None if there is none.
+        assumptions: See `RfDetrDescription.assumed`.
+    """
+    needed = ("resolution", "num_windows", "out_feature_indexes")
+    settings = file.settings
+    missing = [name for name in needed if name not in settings]
+    if missing:
+        if variant is None:
+            raise DataError(
+                f"the file holds no {', '.join(missing)}, and is none of the published networks "
+                f"({file.writer}): take checkpoint_best_ema.pth or checkpoint_best_regular.pth, "
+                "which hold 'model_config'",
+                file=file.path,
+                field="model_config",
+            )
+        assumptions.append(
+            "it holds no settings of its network: assumed an input of "
+            f"{variant.resolution} pixels, as the published network of this shape has"
+        )
+        settings = {**vars(variant), **settings}
+    bounded = {name: settings[name] for name in ("num_windows", "out_feature_indexes")}
+    check_description(file.path, bounded)
+    return settings
+
+
 def to_transformers(
     file: RfDetrFile,
     shapes: Mapping[str, tuple[int, ...]],
-    what: str,
+    description: str,
     *,
     accept_other_shapes: bool = False,
 ) -> dict[str, Tensor]:
@@ -353,7 +370,7 @@ def to_transformers(
     Args:
         file: The checkpoint.
         shapes: Of the network's weights, by transformers' names.
-        what: Name of the network in messages.
+        description: Of the network, for messages.
         accept_other_shapes: Leave weights of another shape to the caller, as for training with
             other classes.
 
@@ -381,19 +398,19 @@ def to_transformers(
         if new_name not in renamed:
             missing.append(renamed_to_rfdetr(new_name))
         elif tuple(renamed[new_name].shape) != shape and not accept_other_shapes:
-            found = tuple(renamed[new_name].shape)
-            other_shapes.append(f"{renamed_to_rfdetr(new_name)} {found} instead of {shape}")
+            stored = tuple(renamed[new_name].shape)
+            other_shapes.append(f"{renamed_to_rfdetr(new_name)} {stored} instead of {shape}")
     problems = {
         "missing": sorted(set(missing)),
         "unexpected": sorted(unexpected),
         "of another shape": sorted(other_shapes),
     }
-    refuse_misfit(file.path, f"{what}, written by {file.writer}", problems, most=3)
+    refuse_misfit(file.path, f"{description}, written by {file.writer}", problems, limit=3)
     return {name: tensor.float() for name, tensor in renamed.items()}
 
 
 def renamed_to_transformers(name: str) -> str:
-    """transformers' name of a weight of rfdetr; the same name where transformers has none."""
+    """transformers' name of a weight of rfdetr; the same name if transformers has none."""
     for theirs, ours, inner in RENAMES:
         if name.startswith(theirs):
             rest = name.removeprefix(theirs)
@@ -417,7 +434,7 @@ def renamed_to_rfdetr(name: str) -> str:
 
 
 def _weights(content: dict[str, Any]) -> dict[str, Tensor]:
-    """The network's weights: those of "model", or those of a Lightning module, which begin with "model."."""
+    """The network's weights: under "model", or in a Lightning module with the prefix "model."."""
     state = content.get("model")
     prefixes = ("module.", "_orig_mod.")
     if not isinstance(state, dict):
@@ -438,6 +455,7 @@ def _weights(content: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _class_names(path: Path, names: Any) -> tuple[str, ...] | None:
+    """Names of classes in a training's arguments; None if there are none."""
     if not names:
         return None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -448,20 +466,21 @@ def _class_names(path: Path, names: Any) -> tuple[str, ...] | None:
 
 
 def _classes(
-    file: RfDetrFile, given: tuple[str, ...] | None, assumptions: list[str]
+    file: RfDetrFile, named: tuple[str, ...] | None, assumptions: list[str]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The classes and their rows in the head; adds to `assumptions` what the file does not say."""
-    names = given or file.class_names
+    names = named or file.class_names
     if names is None:
         if file.rows != COCO_ROWS:
-            problem = f"the file names no classes, and its class head has {file.rows} rows: the classes, and one more"
             raise DataError(
-                f"{problem}. Name them with the parameter 'classes'", file=file.path, field="args"
+                f"the file names no classes, and its class head has {file.rows} rows: "
+                "the classes, and one more. Name them with the parameter 'classes'",
+                file=file.path,
+                field="args",
             )
         categories = FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"]
-        rows = tuple(
-            row for row, name in enumerate(categories) if name not in ("__background__", "N/A")
-        )
+        unused = ("__background__", "N/A")
+        rows = tuple(row for row, name in enumerate(categories) if name not in unused)
         assumptions.append("it names no classes: assumed to be COCO's")
         return tuple(categories[row] for row in rows), rows
 
@@ -475,7 +494,7 @@ def _classes(
         problem = f"{len(names)} classes do not fit a class head of {file.rows} rows"
         raise DataError(f"{problem} ({file.writer})", file=file.path, field="class_names")
     first = 0
-    if given is None and file.is_namespace and file.rows > len(names):
+    if named is None and file.is_namespace and file.rows > len(names):
         # Until version 1.5 labels were the numbers of a COCO file, and names were counted from 1.
         first = 1
         assumptions.append("its classes are assumed to be numbered from 1, as by rfdetr before 1.6")
@@ -489,11 +508,15 @@ def _refuse_strange(file: RfDetrFile) -> None:
             raise DataError(f"a network of rfdetr that is not read: {reason}", file=file.path)
     for name, value in STRANGE_SETTINGS.items():
         if file.settings.get(name, value) != value:
-            problem = f"a network of rfdetr that is not read: expected {value}, found {shorten(file.settings[name])}"
+            problem = (
+                "a network of rfdetr that is not read: "
+                f"expected {value}, found {shorten(file.settings[name])}"
+            )
             raise DataError(problem, file=file.path, field=name)
 
 
 def _weight(file: RfDetrFile, name: str, dimensions: int) -> Tensor:
+    """A weight, which must have this number of dimensions."""
     tensor = file.weights.get(name)
     if tensor is None:
         raise DataError(f"weight {name} is missing, written by {file.writer}", file=file.path)
@@ -505,15 +528,16 @@ def _weight(file: RfDetrFile, name: str, dimensions: int) -> Tensor:
 
 def _numbered(file: RfDetrFile, stem: str) -> int:
     """Number of the items of a list of modules."""
-    numbers = {
-        name.removeprefix(f"{stem}.").partition(".")[0]
-        for name in file.weights
-        if name.startswith(f"{stem}.")
-    }
+    prefix = f"{stem}."
+    numbers = set()
+    for name in file.weights:
+        if name.startswith(prefix):
+            numbers.add(name.removeprefix(prefix).partition(".")[0])
     return len(numbers)
 
 
 def _count(file: RfDetrFile, settings: Mapping[str, Any], name: str) -> int:
+    """A setting that is a number of 1 or more."""
     value = settings[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise DataError(
@@ -523,10 +547,10 @@ def _count(file: RfDetrFile, settings: Mapping[str, Any], name: str) -> int:
 
 
 def keep_rows(head: torch.nn.Linear, class_rows: ClassRows) -> torch.nn.Linear:
-    """A class head of some rows of another one."""
+    """A class head with only the rows of the classes."""
     rows = torch.tensor(class_rows.rows, device=head.weight.device)
-    kept = torch.nn.Linear(head.in_features, len(rows), device=head.weight.device)
+    smaller = torch.nn.Linear(head.in_features, len(rows), device=head.weight.device)
     with torch.no_grad():
-        kept.weight.copy_(head.weight[rows])
-        kept.bias.copy_(head.bias[rows])
-    return kept
+        smaller.weight.copy_(head.weight[rows])
+        smaller.bias.copy_(head.bias[rows])
+    return smaller

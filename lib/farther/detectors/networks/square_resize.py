@@ -1,4 +1,4 @@
-"""Preprocessing of the package `rfdetr`: a square of fixed size, from floats, without bytes in between."""
+"""Preprocessing of the package `rfdetr`: images are resized to a square, as floats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SquareResizeImageProcessor:
     Args:
         size: Height and width of the network's input in pixels, whatever the image's shape.
         antialias: Average over all pixels that fall into one, as rfdetr did until 2026; else
-            between the nearest four.
+            interpolate between the nearest four.
         image_mean: Of red, green and blue, from 0 to 1.
         image_std: Of red, green and blue.
         rescale_factor: 1 / 255: bytes become numbers from 0 to 1.
@@ -42,19 +42,26 @@ class SquareResizeImageProcessor:
         Raises:
             TypeError: a field is missing or unknown.
         """
-        return cls(
-            **{name: value for name, value in fields.items() if name != "image_processor_type"}
-        )
+        arguments = dict(fields)
+        arguments.pop("image_processor_type", None)
+        return cls(**arguments)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON."""
-        described = {
-            name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()
-        }
-        return {"image_processor_type": type(self).__name__, **described}
+        fields: dict[str, Any] = {"image_processor_type": type(self).__name__}
+        for name, value in asdict(self).items():
+            fields[name] = list(value) if isinstance(value, tuple) else value
+        return fields
 
     def __call__(self, images: list[np.ndarray], **_: Any) -> dict[str, Tensor]:
-        """Images of shape (H, W, 3), uint8 → `pixel_values`, (B, 3, h, w), float32."""
+        """Preprocesses images.
+
+        Args:
+            images: uint8, shape (H, W, 3) each.
+
+        Returns:
+            `pixel_values`, shape (B, 3, h, w), float32.
+        """
         size = (self.size["height"], self.size["width"])
         mean = torch.tensor(self.image_mean)[:, None, None]
         std = torch.tensor(self.image_std)[:, None, None]
@@ -62,9 +69,8 @@ class SquareResizeImageProcessor:
         resized = []
         for image in images:
             pixels = torch.from_numpy(image).permute(2, 0, 1).float().div_(255)[None]
-            resized.append(
-                interpolate(
-                    pixels, size, mode="bilinear", align_corners=False, antialias=self.antialias
-                )[0]
+            batch = interpolate(
+                pixels, size, mode="bilinear", align_corners=False, antialias=self.antialias
             )
+            resized.append(batch[0])
         return {"pixel_values": (torch.stack(resized) - mean) / std}

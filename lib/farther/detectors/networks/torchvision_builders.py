@@ -51,7 +51,7 @@ class Builder:
         last_layer: Name of the weight whose rows are the logits.
         rows: Rows of `last_layer` for each column: its anchors per cell.
         published: torchvision's weights of COCO.
-        without_epsilon: Whether these were trained with normalisations whose ε is 0.
+        without_epsilon: These were trained with normalisations whose ε is 0.
         branch: Beginnings of the names of weights that the adapter leaves out.
     """
 
@@ -66,18 +66,23 @@ class Builder:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Classes of torchvision's weights, without the background; "N/A" has its number, which is COCO's."""
+        """Classes of torchvision's weights, without the background.
+
+        Those called "N/A" get their number in COCO as part of the name.
+        """
         return numbered(self.published.meta["categories"])[1:]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How weights fit a builder's network.
+    """Fit of weights to a builder's network.
 
     Args:
         builder: The builder's name.
-        columns: Logits columns.
-        missing, unexpected, reshaped: Names of weights that do not fit; the last with both shapes.
+        columns: Number of logits columns.
+        missing: Names of weights that the network has and the file has not.
+        unexpected: Names of weights that the file has and the network has not.
+        reshaped: Names of weights of another shape, with both shapes.
     """
 
     builder: str
@@ -92,17 +97,18 @@ class Fit:
         return len(self.missing) + len(self.unexpected) + len(self.reshaped)
 
     def refuse(self, path: str | Path) -> None:
-        """Raises a DataError that lists the weights that do not fit, if there are any; `path` is the file."""
-        what = f"any of torchvision's detectors. The closest is {self.builder} with {self.columns} outputs"
+        """Raises a DataError that lists the weights of a file that do not fit, if there are any."""
+        closest = f"{self.builder} with {self.columns} outputs"
+        description = f"any of torchvision's detectors. The closest is {closest}"
         problems = {
             "missing": self.missing,
             "unexpected": self.unexpected,
             "of another shape": self.reshaped,
         }
-        refuse_misfit(path, what, problems)
+        refuse_misfit(path, description, problems)
 
     def refuse_other_adapter(self, path: str | Path, adapters: Sequence[str]) -> None:
-        """Raises a DataError if the weights are of a network that none of these adapters computes."""
+        """Raises a DataError if none of these adapters computes the network of the weights."""
         adapter = BUILDERS[self.builder].adapter
         if adapter not in adapters:
             raise DataError(
@@ -114,10 +120,9 @@ def build_ssdlite(columns: int, *, reduced_tail: bool) -> SSD:
     """torchvision's `ssdlite320_mobilenet_v3_large`, untrained.
 
     Args:
-        columns: Of its logits, the background in column 0.
-        reduced_tail: Whether the backbone's last layers have half the channels: so has
-            torchvision's network of COCO. One that begins from a classifier's weights, as by
-            default, has all.
+        columns: Number of its logits, the background's in column 0.
+        reduced_tail: The backbone's last layers have half the channels, as in torchvision's network
+            of COCO. A network that begins from a classifier's weights, as by default, has all.
     """
     normalisation = partial(nn.BatchNorm2d, eps=0.001, momentum=0.03)
     classifier = mobilenet_v3_large(
@@ -135,7 +140,11 @@ def build_ssdlite(columns: int, *, reduced_tail: bool) -> SSD:
 def _untrained(name: str) -> Callable[[int], nn.Module]:
     """A builder of torchvision as a function of the number of columns."""
     function = getattr(detection, name)
-    return lambda columns: function(weights=None, weights_backbone=None, num_classes=columns)
+
+    def build(columns: int) -> nn.Module:
+        return function(weights=None, weights_backbone=None, num_classes=columns)
+
+    return build
 
 
 def _region_based(
@@ -251,13 +260,14 @@ BUILDERS: dict[str, Builder] = {
 
 
 def closest_builders(weights: Mapping[str, Tensor]) -> list[Fit]:
-    """How weights fit the builders that they fit best, all equally well: several where shapes are the same.
+    """Fits of weights to the builders that they fit best.
 
     Args:
         weights: A state dict, by torchvision's names of any version.
 
     Returns:
-        Empty where the weights have no last layer of such a detector.
+        Several fits with equally few misfits where networks have the same shapes; empty where the
+        weights have no last layer of such a detector.
     """
     branch = _branch_of(weights)
     fits = []
@@ -273,13 +283,14 @@ def closest_builders(weights: Mapping[str, Tensor]) -> list[Fit]:
 
 
 def published_builder(path: str | Path, fits: Sequence[Fit]) -> str:
-    """The builder whose weights of COCO a file has, as torchvision publishes them; "" where it is another file.
+    """The builder whose weights of COCO a file has, as torchvision publishes them.
 
-    Names of torchvision's files end in the first digits of their SHA-256.
+    It is "" where torchvision did not publish the file. Names of torchvision's files end in the
+    first digits of their SHA-256.
 
     Args:
         path: The file.
-        fits: The builders that come into question.
+        fits: Of the possible builders.
     """
     with open_binary(path) as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -291,14 +302,16 @@ def published_builder(path: str | Path, fits: Sequence[Fit]) -> str:
 
 
 def epsilon_of(path: str | Path, fits: Sequence[Fit]) -> float:
-    """ε of the normalisations of a file's network: 0 for files of torchvision that were trained with 0, else 1e-5.
+    """ε of the normalisations of a file's network.
+
+    It is 0 for files of torchvision that were trained with 0, else 1e-5.
 
     Args:
         path: The file.
-        fits: The builders that come into question.
+        fits: Of the possible builders.
     """
-    in_question = [fit for fit in fits if BUILDERS[fit.builder].without_epsilon]
-    if in_question and published_builder(path, in_question):
+    without_epsilon = [fit for fit in fits if BUILDERS[fit.builder].without_epsilon]
+    if without_epsilon and published_builder(path, without_epsilon):
         return 0.0
     return USUAL_EPSILON
 
@@ -312,10 +325,10 @@ def check_columns(
         path: The file, for the message.
         classes: Names, without the background.
         columns: Outputs of the network.
-        optional_background: Whether there may be no output for the background.
+        optional_background: There may be no output for the background.
 
     Raises:
-        DataError: the numbers do not fit; says both.
+        DataError: the numbers do not fit; names both.
     """
     count = len(classes)
     if columns == count + 1 or (optional_background and columns == count):
@@ -328,12 +341,15 @@ def check_columns(
 
 
 def has_counters(weights: Mapping[str, Tensor]) -> bool:
-    """Whether the backbone's normalisations counted batches: they were trained, with an ε of 1e-5, and not frozen."""
+    """True if the backbone's normalisations counted batches.
+
+    Then they were trained, with an ε of 1e-5, and not frozen.
+    """
     return any(name.startswith("backbone.body.") and name.endswith(COUNTER) for name in weights)
 
 
 def _branch_of(weights: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Beginnings of the names of the branch for masks or keypoints that weights have; empty for neither."""
+    """Beginnings of names of the branch for masks or keypoints; empty if weights have neither."""
     for branch in (MASK_BRANCH, KEYPOINT_BRANCH):
         if any(name.startswith(branch) for name in weights):
             return branch
@@ -348,20 +364,22 @@ def _without_memory(build: Callable[[int], nn.Module], columns: int) -> nn.Modul
 
 
 def _fit(name: str, columns: int, weights: Mapping[str, Tensor]) -> Fit:
-    """How weights fit the network of a builder; counters of batches do not count, nor what the adapter leaves out."""
+    """Fit of weights to the network of a builder.
+
+    Counters of batches are ignored, and weights that the adapter leaves out.
+    """
     branch = BUILDERS[name].branch
     network = _without_memory(BUILDERS[name].build, columns)
     shapes = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     used = {}
+    fitting = {}
     for key, tensor in weights.items():
-        if not _is_ignored(key, branch):
-            used[key] = torch.empty(tensor.shape, device="meta")
+        if _is_ignored(key, branch):
+            continue
+        used[key] = torch.empty(tensor.shape, device="meta")
+        if shapes.get(key, tensor.shape) == tuple(tensor.shape):
+            fitting[key] = used[key]
     reshaped = other_shapes(shapes, used)
-    fitting = {
-        key: tensor
-        for key, tensor in used.items()
-        if shapes.get(key, tensor.shape) == tuple(tensor.shape)
-    }
     for key, shape in shapes.items():
         if key.endswith(COUNTER):
             fitting[key] = torch.empty(shape, device="meta")
@@ -377,5 +395,5 @@ def _fit(name: str, columns: int, weights: Mapping[str, Tensor]) -> Fit:
 
 
 def _is_ignored(name: str, branch: tuple[str, ...]) -> bool:
-    """Whether a weight says nothing about the builder: a counter of batches, or of a branch that is left out."""
+    """True for a counter of batches, and for a weight of a branch that the adapter leaves out."""
     return name.endswith(COUNTER) or name.startswith(branch)

@@ -17,34 +17,35 @@ _settings: tempfile.TemporaryDirectory | None = None
 
 
 def import_quietly() -> None:
-    """Imports `ultralytics`, unless it is there already, so that it asks nothing of the network and leaves no file.
+    """Imports `ultralytics` without network requests and without leaving files.
 
-    On import, Ultralytics looks for a connection, to report usage over it later, and writes
-    settings to the user's configuration folder. Here it takes itself for offline, and its settings
-    go to a folder that ends with the process, unless the variable YOLO_CONFIG_DIR names another. It
-    also replaces `PIL.Image.open` for the whole process by a function that fails in another way on
-    a broken file, and changes how NumPy prints arrays; both are put back.
+    Does nothing if it is imported already. On import, Ultralytics looks for a connection, to report
+    usage over it later, and writes settings to the user's configuration folder. Here its variable
+    for offline use is set, and its settings go to a folder that is removed when the process ends,
+    unless the variable YOLO_CONFIG_DIR names another. It also replaces `PIL.Image.open` for the
+    whole process by a function that fails in another way on a broken file, and changes how NumPy
+    prints arrays; both are put back.
     """
     global _settings
     if "ultralytics.nn.tasks" in sys.modules:
         return
     _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
-    Finalize(
-        None, _settings.cleanup, exitpriority=0
-    )  # worker processes end without Python's own clearing up
+    # Worker processes end without Python's own clean-up.
+    Finalize(None, _settings.cleanup, exitpriority=0)
     folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
-    pillows_open, printing = Image.open, np.get_printoptions()
+    pillow_open = Image.open
+    print_options = np.get_printoptions()
     try:
         with _environment({"YOLO_CONFIG_DIR": folder, "YOLO_OFFLINE": "true"}), _silence():
             import ultralytics.nn.tasks  # noqa: F401 (only to have it imported)
     finally:
-        Image.open = pillows_open
-        np.set_printoptions(**printing)
+        Image.open = pillow_open
+        np.set_printoptions(**print_options)
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the length of a block."""
+    """Sets environment variables while a block runs."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -59,7 +60,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Nothing below a warning is logged in a block."""
+    """Logs nothing below a warning while a block runs."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.INFO))
     try:

@@ -1,4 +1,4 @@
-"""Files of weights: farther's safetensors files in half precision, PyTorch's files, and their fit to a network."""
+"""Files of weights: farther's safetensors files, PyTorch's files, and their fit to a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,42 +24,51 @@ from farther.tables.documents import parse_json
 from farther.tables.files import regular_file
 from farther.tables.writing import write_aside
 
-#: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and
-#: Detectron2, and others.
-PARTS = ("state_dict", "model", "model_state_dict", "net")
+#: Keys under which training programs store the state dict: PyTorch Lightning, torchvision's scripts
+#: and Detectron2, and others.
+STATE_DICT_KEYS = ("state_dict", "model", "model_state_dict", "net")
+
+#: Most names of weights that a message lists per kind of problem.
+LISTED_WEIGHTS = 8
 
 
 def _path_text(*parts: str) -> str:
-    """What takes the place of a path in a file: its text."""
+    """Replacement for a path in a file: its text."""
     return "/".join(parts).replace("//", "/")
 
 
 #: The functions that a pickle names for a NumPy number and a NumPy array.
-_make_number, _make_array = np.float64(0).__reduce__()[0], np.zeros(1).__reduce__()[0]
+_make_number = np.float64(0).__reduce__()[0]
+_make_array = np.zeros(1).__reduce__()[0]
+
+#: Types of the numbers in NumPy arrays beside the weights.
+_DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
 
 #: Classes and functions that a PyTorch file may name besides PyTorch's: those of numbers and
 #: arrays, which Detectron2's trainer stores beside the weights (the module of the two functions had
 #: another name before NumPy 2), and the namespaces in which DETR's and rfdetr's store their
 #: arguments.
 SAFE_GLOBALS: list[Any] = [
-    *((_make_number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
-    *((_make_array, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    (_make_number, "numpy.core.multiarray.scalar"),
+    (_make_number, "numpy._core.multiarray.scalar"),
+    (_make_array, "numpy.core.multiarray._reconstruct"),
+    (_make_array, "numpy._core.multiarray._reconstruct"),
     np.ndarray,
     np.dtype,
-    *(
-        type(np.dtype(name))
-        for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
-    ),
+    *(type(np.dtype(name)) for name in _DTYPES),
     Namespace,
     SimpleNamespace,
-    *((_path_text, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")),
+    (_path_text, "pathlib.PosixPath"),
+    (_path_text, "pathlib._local.PosixPath"),
 ]
 
 
 def write_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> None:
-    """Writes tensors, in half precision where their values fit, and text beside them. Replaces the file.
+    """Writes tensors, in half precision if their values fit, and text beside them.
+
+    Replaces the file.
 
     Args:
         path: The safetensors file; its folder is created, its mode follows the umask.
@@ -78,41 +88,51 @@ def write_checkpoint(
     blueprint: Any,
     notes: Mapping[str, str] | None,
 ) -> None:
-    """Writes a safetensors file: a state dict, the fields of its network's blueprint, and notes (recipe, data digest).
+    """Writes a safetensors file: a state dict, its network's blueprint, and notes.
 
     Args:
-        kind: Format of the file: "farther.yolo".
+        path: The file.
+        state: The state dict.
+        kind: Format of the file, such as "farther.yolo".
         blueprint: A dataclass of text, numbers, lists and dicts; fields that are not text are
             written as JSON.
+        notes: Further text by name, such as the recipe of the training.
     """
-    fields = {
-        name: v if isinstance(v, str) else json.dumps(v) for name, v in vars(blueprint).items()
-    }
-    write_tensors(path, state, {**(notes or {}), "format": kind, **fields})
+    metadata = dict(notes or {})
+    metadata["format"] = kind
+    for name, value in vars(blueprint).items():
+        metadata[name] = value if isinstance(value, str) else json.dumps(value)
+    write_tensors(path, state, metadata)
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """The text beside the tensors; no tensor is read.
+    """The text beside the tensors of a safetensors file; no tensor is read.
 
     Raises:
         DataError: the file is absent, or not a safetensors file.
     """
-    return _read(path, "metadata")
+    with _opened(path) as file:
+        return file.metadata() or {}
 
 
 def describes_itself(path: Path) -> bool:
-    """Whether a file is a checkpoint of farther, which names its classes, and no state dict."""
+    """True if a file is a checkpoint of farther, which names its classes; not a state dict."""
     if path.suffix != ".safetensors":
         return False
     try:
         return "format" in read_metadata(path)
-    except DataError:  # absent or damaged, which is said when it is opened
+    except DataError:  # absent or damaged, which is reported when the weights are read
         return True
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """All tensors by name, in the types they were written in, on the CPU; errors as in `read_metadata`."""
-    return _read(path, "tensors")
+    """All tensors of a safetensors file by name, in their stored types, on the CPU.
+
+    Raises:
+        DataError: the file is absent, or not a safetensors file.
+    """
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
 
 
 def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
@@ -132,50 +152,64 @@ def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
 
 def refuse_format(path: str | Path, metadata: Mapping[str, str], kind: str) -> None:
     """Refuses a file that `write_checkpoint` did not write in this format."""
-    if metadata.get("format") != kind:
-        problem = f"expected {kind!r}, found {shorten(metadata.get('format'))}: not a checkpoint that farther wrote"
+    stored = metadata.get("format")
+    if stored != kind:
+        problem = f"expected {kind!r}, found {shorten(stored)}: not a checkpoint that farther wrote"
         raise DataError(problem, file=path, field="format")
 
 
-def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
-    """Names of classes, from a checkpoint's field "classes"."""
-    if (
-        not isinstance(found, list | tuple)
-        or not found
-        or not all(isinstance(name, str) for name in found)
-    ):
+def as_names(path: str | Path, value: Any) -> tuple[str, ...]:
+    """Names of classes, from the value of a checkpoint's field "classes".
+
+    Raises:
+        DataError: the value is not a list of different names.
+    """
+    is_list = isinstance(value, list | tuple) and len(value) > 0
+    if not is_list or not all(isinstance(name, str) for name in value):
         raise DataError(
-            f"expected a list of names, found {shorten(found)}", file=path, field="classes"
+            f"expected a list of names, found {shorten(value)}", file=path, field="classes"
         )
-    if len(set(found)) < len(found):
-        raise DataError(f"a class is listed twice in {shorten(found)}", file=path, field="classes")
-    return tuple(found)
+    if len(set(value)) < len(value):
+        raise DataError(f"a class is listed twice in {shorten(value)}", file=path, field="classes")
+    return tuple(value)
 
 
-def as_pixels(path: str | Path, found: Any, field: str) -> int:
-    """A number of pixels, from a checkpoint's field."""
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_PIXELS:
-        problem = f"expected a number of pixels, 1 to {MOST_PIXELS:,}, found {shorten(found)}"
+def as_pixels(path: str | Path, value: Any, field: str) -> int:
+    """A number of pixels, from the value of a checkpoint's field.
+
+    Raises:
+        DataError: the value is not an integer from 1 to `MOST_PIXELS`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_PIXELS:
+        problem = f"expected a number of pixels, 1 to {MOST_PIXELS:,}, found {shorten(value)}"
         raise DataError(problem, file=path, field=field)
-    return found
+    return value
 
 
 def floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors, floating-point ones in float32."""
-    return {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
+    converted = {}
+    for name, tensor in tensors.items():
+        converted[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return converted
 
 
 def _half(tensor: Tensor) -> Tensor:
     """A copy in half precision, unless it holds integers or numbers too large for that."""
     tensor = tensor.detach().cpu()
-    half = tensor.half() if tensor.is_floating_point() else tensor
-    return (half if torch.isfinite(half).all() else tensor).clone(
-        memory_format=torch.contiguous_format
-    )
+    if tensor.is_floating_point():
+        half = tensor.half()
+        if torch.isfinite(half).all():
+            tensor = half
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _with_sorted_metadata(content: bytes) -> bytes:
-    """The bytes of a safetensors file, put in order: the library leaves the order of the metadata to chance."""
+    """The bytes of a safetensors file with sorted metadata, whose order the library leaves random.
+
+    The file begins with the length of its header (8 bytes). The header is JSON, padded to a
+    multiple of 8 bytes.
+    """
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -184,41 +218,55 @@ def _with_sorted_metadata(content: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[start:]
 
 
-def _read(path: str | Path, part: str) -> dict[str, Any]:
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    """An open safetensors file; whatever is raised in the block becomes a DataError."""
     regular_file(path)
     try:
         with safe_open(path, framework="pt") as file:
-            if part == "metadata":
-                return file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            yield file
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise DataError(f"not a readable safetensors file: {error}", file=path) from None
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a safetensors or PyTorch file: the whole of it, or a part with one of the names of `PARTS`.
+    """The state dict of a safetensors or PyTorch file.
+
+    In a PyTorch file it may be the whole content, or stored under one of `STATE_DICT_KEYS`.
 
     Raises:
         DataError: the file is absent or cannot be read, or holds no weights.
     """
     if Path(path).suffix == ".safetensors":
         return read_tensors(path)
-    state = read_torch_file(path)
-    for part in PARTS:
-        if isinstance(state, dict) and isinstance(state.get(part), dict):
-            state = state[part]
-            break
-    items = state.items() if isinstance(state, dict) else [("", state)]
-    tensors = {name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in items}
-    if not isinstance(state, dict) or not all(
-        isinstance(value, Tensor) for value in tensors.values()
-    ):
+    state = _state_dict(read_torch_file(path))
+    if state is None:
         raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
-    return tensors
+    return state
+
+
+def _state_dict(content: Any) -> dict[str, Tensor] | None:
+    """The state dict in the content of a PyTorch file; None where there is none."""
+    if not isinstance(content, dict):
+        return None
+    for key in STATE_DICT_KEYS:
+        if isinstance(content.get(key), dict):
+            content = content[key]
+            break
+
+    state = {}
+    for name, value in content.items():
+        tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        if not isinstance(tensor, Tensor):
+            return None
+        state[name] = tensor
+    return state
 
 
 def read_torch_file(path: str | Path) -> Any:
-    """Content of a file that `torch.save` wrote: containers, text, numbers, tensors and arrays; runs nothing it names.
+    """Content of a file that `torch.save` wrote; runs nothing that it names.
+
+    It may hold containers, text, numbers, tensors and arrays.
 
     Raises:
         DataError: the file is absent or damaged, `torch.save` did not write it, or it names
@@ -236,69 +284,112 @@ def read_torch_file(path: str | Path) -> Any:
 
 
 def _problem(path: str | Path, error: Exception) -> str:
-    """Why a file was not read, in one line; PyTorch's message advises to run the code that the file names."""
-    try:
-        named = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # it reads fewer formats than torch.load
-        named = re.findall(r"GLOBAL (\S+)", str(error))
-    known = {entry[1] for entry in SAFE_GLOBALS if isinstance(entry, tuple)}
-    known |= {f"{entry.__module__}.{entry.__qualname__}" for entry in (Namespace, SimpleNamespace)}
-    strange = [name for name in named if name not in known and not name.startswith("numpy.dtype")]
-    if strange:
-        what = f"it names {', '.join(strange[:5])}, which is not run. Load it where it was written"
-        return f"not a weights-only PyTorch file: {what}, and save the state dict alone with torch.save"
+    """The reason why a file was not read, in one line.
+
+    PyTorch's message advises to run the code that the file names.
+    """
+    unknown = [name for name in _named_globals(path, error) if not _is_safe(name)]
+    if unknown:
+        problem = f"it names {', '.join(unknown[:5])}, which is not run"
+        advice = "Load it where it was written, and save the state dict alone with torch.save"
+        return f"not a weights-only PyTorch file: {problem}. {advice}"
     return "not a weights-only PyTorch file: damaged, or not written by torch.save"
 
 
-def fill(network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], what: str) -> None:
-    """Gives a network exactly its weights; `path` and `what` name file and network in messages.
+def _named_globals(path: str | Path, error: Exception) -> list[str]:
+    """Names of the classes and functions that PyTorch refused to load from a file."""
+    try:
+        return torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception:  # it reads fewer formats than torch.load
+        return re.findall(r"GLOBAL (\S+)", str(error))
+
+
+def _is_safe(name: str) -> bool:
+    """True for the full name of one of `SAFE_GLOBALS`."""
+    if name.startswith("numpy.dtype"):
+        return True
+    for entry in SAFE_GLOBALS:
+        if isinstance(entry, tuple) and entry[1] == name:
+            return True
+    namespaces = (Namespace, SimpleNamespace)
+    return name in [f"{entry.__module__}.{entry.__qualname__}" for entry in namespaces]
+
+
+def fill(
+    network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], description: str
+) -> None:
+    """Loads exactly a network's weights.
+
+    Args:
+        network: The network.
+        path: The file of the weights, for messages.
+        weights: All weights by name.
+        description: Of the network, for messages.
 
     Raises:
         DataError: weights are missing, unexpected, of another shape, not finite or not dense: says
             which.
     """
     for name, tensor in weights.items():
-        if (
-            tensor.layout != torch.strided
-            or tensor.is_meta
-            or tensor.is_quantized
-            or tensor.is_complex()
-        ):
-            problem = f"expected a dense tensor of real numbers, found {tensor.layout}, {tensor.dtype}, {tensor.device}"
-            raise DataError(problem, file=path, field=name)
+        _check_dense(path, name, tensor)
         if not torch.isfinite(tensor).all():
             raise DataError("holds numbers that are not finite", file=path, field=name)
+
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    refuse_misfit(path, what, {"of another shape": other_shapes(shapes, weights)})
+    refuse_misfit(path, description, {"of another shape": other_shapes(shapes, weights)})
+
     # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints
     # while it loads.
     loaded = network.load_state_dict(floats(weights), strict=False)
-    refuse_misfit(
-        path, what, {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys}
-    )
+    problems = {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys}
+    refuse_misfit(path, description, problems)
+
+
+def _check_dense(path: str | Path, name: str, tensor: Tensor) -> None:
+    """Refuses a tensor that is sparse, without memory, quantised or complex."""
+    is_dense = tensor.layout == torch.strided and not tensor.is_meta
+    if is_dense and not tensor.is_quantized and not tensor.is_complex():
+        return
+    kind = f"{tensor.layout}, {tensor.dtype}, {tensor.device}"
+    problem = f"expected a dense tensor of real numbers, found {kind}"
+    raise DataError(problem, file=path, field=name)
 
 
 def other_shapes(
     expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor]
 ) -> list[str]:
     """Names of the weights that have another shape than expected, with both shapes."""
-    found = {name: tuple(weights[name].shape) for name in expected if name in weights}
-    return [
-        f"{name} {found[name]} instead of {shape}"
-        for name, shape in expected.items()
-        if found.get(name, shape) != shape
-    ]
+    differing = []
+    for name, shape in expected.items():
+        if name not in weights:
+            continue
+        stored = tuple(weights[name].shape)
+        if stored != shape:
+            differing.append(f"{name} {stored} instead of {shape}")
+    return differing
 
 
 def refuse_misfit(
-    path: str | Path, what: str, problems: Mapping[str, Sequence[str]], most: int = 8
+    path: str | Path,
+    description: str,
+    problems: Mapping[str, Sequence[str]],
+    limit: int = LISTED_WEIGHTS,
 ) -> None:
-    """Raises a DataError that lists the weights that do not fit, up to `most` per kind of problem, if there are any."""
-    listed = [f"{kind}: {_listed(names, most)}" for kind, names in problems.items() if names]
+    """Raises a DataError that lists the weights that do not fit a network, if there are any.
+
+    Args:
+        path: The file of the weights.
+        description: Of the network.
+        problems: Names of weights by the kind of problem.
+        limit: Largest number of names that are listed per kind.
+    """
+    listed = []
+    for kind, names in problems.items():
+        if not names:
+            continue
+        text = f"{kind}: {', '.join(names[:limit])}"
+        if len(names) > limit:
+            text += f" and {len(names) - limit} more"
+        listed.append(text)
     if listed:
-        raise DataError(f"the weights do not fit {what}. {'; '.join(listed)}", file=path)
-
-
-def _listed(names: Sequence[str], most: int) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+        raise DataError(f"the weights do not fit {description}. {'; '.join(listed)}", file=path)

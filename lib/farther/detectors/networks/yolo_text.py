@@ -1,4 +1,4 @@
-"""YOLO-World and YOLOE with the text embeddings of set classes, as networks with an ordinary detection head."""
+"""YOLO-World and YOLOE with fixed text embeddings, as networks with an ordinary detection head."""
 
 from __future__ import annotations
 
@@ -38,19 +38,31 @@ class AnchorEmbedding(nn.Module):
 
     def __init__(self, conv: nn.Module, contrast: Any):
         super().__init__()
-        self.conv, self.norm = conv, getattr(contrast, "norm", None)
-        self.logit_scale, self.bias = contrast.logit_scale, contrast.bias
+        self.conv = conv
+        self.norm = getattr(contrast, "norm", None)
+        self.logit_scale = contrast.logit_scale
+        self.bias = contrast.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, D + 1, h, w) of activations (B, C, h, w)."""
-        found = self.conv(x)
-        found = normalize(found, dim=1) if self.norm is None else self.norm(found)
-        bias = self.bias.view(1, 1, 1, 1).expand(len(x), 1, *found.shape[2:])
-        return torch.cat([found * self.logit_scale.exp(), bias], dim=1)
+        embedding = self.conv(x)
+        if self.norm is None:
+            embedding = normalize(embedding, dim=1)
+        else:
+            embedding = self.norm(embedding)
+        bias = self.bias.view(1, 1, 1, 1).expand(len(x), 1, *embedding.shape[2:])
+        return torch.cat([embedding * self.logit_scale.exp(), bias], dim=1)
 
 
 class Texts(nn.Module):
-    """Text embeddings, shape (1, K, E), and those that attention to the image made of them in this pass."""
+    """Text embeddings, shape (1, K, E), before and after attention to the current images.
+
+    Args:
+        text: Before attention.
+
+    Attributes:
+        attended: After attention, shape (B, K, E); None before the first batch.
+    """
 
     text: Tensor
 
@@ -60,58 +72,81 @@ class Texts(nn.Module):
         self.attended: Tensor | None = None
 
 
-class Guided(nn.Module):
-    """A layer of the neck that reads the text embeddings; `pools` where it changes them instead of the maps."""
+class TextGuidedLayer(nn.Module):
+    """A layer of the neck that reads the text embeddings.
 
-    def __init__(self, layer: Any, texts: Texts, *, pools: bool, after: bool):
+    Args:
+        layer: Ultralytics' layer.
+        texts: The embeddings, which all such layers share.
+        attends: The layer computes new embeddings by attention to the maps, instead of new maps.
+        reads_attended: The layer reads the embeddings after attention.
+    """
+
+    def __init__(self, layer: Any, texts: Texts, *, attends: bool, reads_attended: bool):
         super().__init__()
-        self.layer, self.texts, self._pools, self._after = layer, texts, pools, after
-        self.i, self.f = layer.i, layer.f
+        self.layer = layer
+        self.texts = texts
+        self._attends = attends
+        self._reads_attended = reads_attended
+        # Ultralytics' number of the layer, and those of the layers that it reads.
+        self.i = layer.i
+        self.f = layer.f
 
     def forward(self, x: Any) -> Any:
-        """Output of the layer."""
+        """Output of the layer; its input if the layer changes the embeddings."""
         maps = x[0] if isinstance(x, list) else x
-        text = self.texts.attended if self._after else self.texts.text
+        text = self.texts.attended if self._reads_attended else self.texts.text
         assert text is not None
-        found = self.layer(x, text.expand(len(maps), -1, -1).type_as(maps))
-        if not self._pools:
-            return found
-        self.texts.attended = found
-        return x
+        output = self.layer(x, text.expand(len(maps), -1, -1).type_as(maps))
+        if self._attends:
+            self.texts.attended = output
+            return x
+        return output
 
 
 def with_classes(network: DetectionModel, text: Tensor) -> DetectionModel:
-    """The network, changed in place: its text embeddings, (1, K, E), are part of its layers and of its last layer."""
-    texts, after = Texts(text), False
+    """Makes text embeddings part of a network's layers, in place.
+
+    Args:
+        network: Its last layer is one of `TEXT_MODELS`.
+        text: Embeddings of the classes, shape (1, K, E).
+
+    Returns:
+        The network, with an ordinary detection head.
+    """
+    texts = Texts(text)
+    reads_attended = False
     for number, layer in enumerate(network.model):
-        pools = isinstance(layer, modules.ImagePoolingAttn)
-        if pools or isinstance(layer, modules.C2fAttn):
-            network.model[number] = Guided(layer, texts, pools=pools, after=after)
-            after = after or pools
+        attends = isinstance(layer, modules.ImagePoolingAttn)
+        if attends or isinstance(layer, modules.C2fAttn):
+            network.model[number] = TextGuidedLayer(
+                layer, texts, attends=attends, reads_attended=reads_attended
+            )
+            reads_attended = reads_attended or attends
     network.model[-1] = _plain_head(network.model[-1], text)
     return network
 
 
 def last_layer(network: DetectionModel) -> Tensor | None:
-    """The weight (K, D) that all pyramid levels share, so that features @ weight.T = logits; None without one."""
+    """The weight (K, D) of the last layer, so that logits = features @ weight.T.
+
+    None in networks whose pyramid levels do not share one.
+    """
     branch = network.model[-1].cv3[0]
-    return branch[-1].weight.flatten(1) if isinstance(branch[-2], AnchorEmbedding) else None
+    if not isinstance(branch[-2], AnchorEmbedding):
+        return None
+    return branch[-1].weight.flatten(1)
 
 
 def _plain_head(head: Any, text: Tensor) -> nn.Module:
     """Ultralytics' ordinary head with the same boxes and logits; masks are left out."""
     rows = normalize(text[0], dim=-1)
     weight = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
-    plain: Any = modules.Detect(
-        len(rows), head.reg_max, ch=[branch[0].conv.in_channels for branch in head.cv2]
-    )
-    plain.cv2, plain.dfl, plain.stride, plain.inplace = (
-        head.cv2,
-        head.dfl,
-        head.stride,
-        head.inplace,
-    )
-    plain.i, plain.f, plain.type = head.i, head.f, head.type
+    channels = [branch[0].conv.in_channels for branch in head.cv2]
+    plain: Any = modules.Detect(len(rows), head.reg_max, ch=channels)
+    for name in ("cv2", "dfl", "stride", "inplace", "i", "f", "type"):
+        setattr(plain, name, getattr(head, name))
+
     branches = []
     for branch, contrast in zip(head.cv3, head.cv4, strict=True):
         compare = nn.Conv2d(weight.shape[1], len(weight), 1, bias=False)
