@@ -232,13 +232,15 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
     required_files = [path / CONFIG, *weight_files(path), processor_file]
     required_files += [path / name for name in _tokenizer_files(path)]
     require(required_files, needed)
+    tokenizer_paths = [path / name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES)]
+    tokenizer_files = [file for file in tokenizer_paths if is_file(file)]
 
     config = read_description(path / CONFIG)
     processor = read_description(processor_file, MOST_PIXELS)
     if is_whole and isinstance(processor, dict):
         processor = processor.get("image_processor")
     contents = {path / CONFIG: config, processor_file: processor}
-    if is_file(path / TOKENIZER_CONFIG):
+    if path / TOKENIZER_CONFIG in tokenizer_files:
         contents[path / TOKENIZER_CONFIG] = read_json(path / TOKENIZER_CONFIG)
     for file, content in contents.items():
         if not isinstance(content, dict):
@@ -255,9 +257,7 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
         problem = f"{shorten(model_type)} is none of {', '.join(CLASSES)}"
         raise DataError(problem, file=path / CONFIG, field="model_type")
 
-    files = [*weight_files(path), path / CONFIG, processor_file]
-    tokenizer_paths = [path / name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES)]
-    files += [file for file in tokenizer_paths if is_file(file)]
+    files = [*weight_files(path), path / CONFIG, processor_file, *tokenizer_files]
     return OpenVocabularyFolder(path, config, processor, tuple(files))
 
 
