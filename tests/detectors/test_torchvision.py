@@ -100,7 +100,7 @@ def create(weights, name="retinanet", **params):
 @pytest.fixture(scope="module")
 def cases(images, tmp_path_factory):
     """By name: an adapter on a file, its regions of the images, and torchvision's detections."""
-    made = {}
+    cases = {}
 
     def case(name):
         if name not in cases:
