@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -128,9 +129,7 @@ def main() -> None:
         )
         for label, found in read_passes("run", PASSES).items():
             prepared = [[found.prepare(detector, one) for one in group] for group in groups]
-            slow = milliseconds(
-                lambda batch, ids, found=found: found.forward(detector, batch, ids), prepared, ids
-            )  # noqa: B023
+            slow = milliseconds(partial(found.forward, detector), prepared, ids)
             print(f"{adapter:12} {label:8} {plain:7.1f} ms {slow:7.1f} ms  × {slow / plain:.2f}")
 
 

@@ -35,7 +35,7 @@ class Task(NamedTuple):
     """Subset and number of a scene."""
 
     subset: str
-    index: int
+    number: int
 
 
 ATTRIBUTION = (
@@ -131,7 +131,7 @@ def _selected(name: str, tasks: Sequence[Task], limit: int) -> list[Task]:
     dataset_format = FORMATS[name]
     task_by_id = {}
     for task in tasks:
-        file = Path(dataset_format.image_file(task.subset, task.index))
+        file = Path(dataset_format.image_file(task.subset, task.number))
         task_by_id[dataset_format.image_id(file)] = task
     return [task_by_id[image_id] for image_id in smallest(task_by_id, limit)]
 
@@ -147,7 +147,7 @@ def _write(
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = list(chain(*tasks_by_subset.values()))
     for task in tasks:
-        file = folder / FORMATS[name].image_file(task.subset, task.index)
+        file = folder / FORMATS[name].image_file(task.subset, task.number)
         file.parent.mkdir(parents=True, exist_ok=True)
 
     writer = FORMATS[name].writer(folder, tuple(tasks_by_subset))
@@ -185,7 +185,7 @@ def _write_planted(path: Path, name: str, records: Iterable[Record], writer: Wri
 
 def _compose(name: str, folder: Path, world: DemoWorld, task: Task) -> Record:
     """Composes a scene, writes its image and returns its annotations."""
-    composed = scene(world, name, task.subset, task.index)
-    file = folder / FORMATS[name].image_file(task.subset, task.index)
+    composed = scene(world, name, task.subset, task.number)
+    file = folder / FORMATS[name].image_file(task.subset, task.number)
     composed.image.save(file, quality=world.jpeg_quality)
-    return record(composed, task.subset, task.index)
+    return record(composed, task.subset, task.number)

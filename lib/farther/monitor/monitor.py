@@ -142,7 +142,7 @@ class Monitor:
         self._pass = bundle.scored_pass()
         self._selection = bundle.selection()
         # Loaded outside of inference mode: a pass may compute gradients.
-        self._network = self._detector.network
+        self._detector.load_network()
         header = self._detector.header()
         classes = bundle.info.detector.classes
         if header_digest(renamed(header, classes)) != bundle.info.digests.header:
