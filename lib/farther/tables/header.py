@@ -32,12 +32,12 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     ('N/A 0', 'person', 'N/A 2')
     """
     count = Counter(names)
-    unique_names = []
+    numbered_names = []
     for number, name in enumerate(names):
         if count[name] > 1:
             name = f"{name} {number}"
-        unique_names.append(name)
-    return tuple(unique_names)
+        numbered_names.append(name)
+    return tuple(numbered_names)
 
 
 @dataclass(frozen=True)
