@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import multiprocessing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -31,7 +30,8 @@ PER_PROCESS = 200
 SCENES_PER_CHUNK = 16
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True)
+class Task:
     """Subset and number of a scene."""
 
     subset: str
