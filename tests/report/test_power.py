@@ -8,9 +8,9 @@ from farther.metrics.ood import auroc
 from farther.report.power import (
     images_to_halve,
     listing,
+    significant_pairs,
     sizes,
     smallest_difference,
-    told_apart,
     undecided,
 )
 from farther.report.results import read_runs
@@ -83,7 +83,7 @@ def test_only_methods_that_differ_by_more_than_chance_are_told_apart():
     rng = np.random.default_rng(0)
     values = {"a": 0.5, "b": 0.51, "c": 0.9}
     replicates = {name: value + rng.normal(0, 0.02, 400) for name, value in values.items()}
-    assert told_apart(values, replicates, "all_pairs") == [("a", "c"), ("b", "c")]
+    assert significant_pairs(values, replicates, "all_pairs") == [("a", "c"), ("b", "c")]
 
 
 def test_four_times_the_images_halve_an_interval():

@@ -92,13 +92,17 @@ def test_styles_and_scripts_fetch_nothing(report):
             assert "XMLHttpRequest" not in text
 
 
+def linear(part: float) -> float:
+    """A channel of sRGB, 0 to 1, as linear intensity."""
+    if part <= 0.04045:
+        return part / 12.92
+    return ((part + 0.055) / 1.055) ** 2.4
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of #rrggbb (WCAG 2)."""
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = (linear(int(colour[k : k + 2], 16) / 255) for k in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_words_can_be_told_from_their_ground_in_light_and_in_dark(report):
@@ -181,37 +185,37 @@ def test_the_navigation_says_where_one_is(read, report, name, current, above):
 def test_each_page_begins_with_what_it_answers_and_leads_to_the_page_that_follows(page):
     (lead,) = [e for e in page.all("div") if e.attributes.get("class") == "lead"]
     assert len(lead.text.split()) > 3
-    links = [
-        e for e in page.all("a") if "nav" not in e.inside and e.attributes.get("class") != "skip"
-    ]
+    outside = [element for element in page.all("a") if "nav" not in element.inside]
+    links = [element for element in outside if element.attributes.get("class") != "skip"]
     assert links[0].attributes.get("rel") == links[-1].attributes.get("rel") == "next"
     assert links[0].attributes["href"] == links[-1].attributes["href"]
 
 
 def test_the_first_link_of_each_page_tells_the_story(read, report):
     """What happens, which method, on which data, how sure, what to deploy."""
-    name, met = "index.html", []
-    while len(met) < 5:
-        met.append(name)
-        name = next(
-            e for e in read(report / name).all("a") if e.attributes.get("rel") == "next"
-        ).attributes["href"]
-    assert met == ["index.html", "methods.html", "splits.html", "across.html", "deploy.html"]
+    name = "index.html"
+    visited = []
+    while len(visited) < 5:
+        visited.append(name)
+        links = read(report / name).all("a")
+        following = next(link for link in links if link.attributes.get("rel") == "next")
+        name = following.attributes["href"]
+    assert visited == ["index.html", "methods.html", "splits.html", "across.html", "deploy.html"]
 
 
 def test_every_page_is_reached_by_following_those_before_it(read, report):
-    reached, waiting = set(), ["index.html"]
-    while waiting:
-        name = waiting.pop()
+    reached = set()
+    queue = ["index.html"]
+    while queue:
+        name = queue.pop()
         reached.add(name)
-        here = (report / name).parent
-        links = [e.attributes["href"] for e in read(report / name).all("a")]
-        found = [
-            (here / unquote(link)).resolve().relative_to(report.resolve())
-            for link in links
-            if link.endswith(".html")
-        ]
-        waiting += {file.as_posix() for file in found} - reached
+        folder = (report / name).parent
+        for link in read(report / name).all("a"):
+            address = unquote(link.attributes["href"])
+            if address.endswith(".html"):
+                linked = (folder / address).resolve().relative_to(report.resolve())
+                if linked.as_posix() not in reached:
+                    queue.append(linked.as_posix())
     assert reached == set(PAGES)
 
 
@@ -221,20 +225,19 @@ def test_names_from_datasets_are_text_and_never_markup(report, read):
     assert [e for e in page.all("text") if e.text == "<b>Kite</b>"]
 
 
+def digests_of(folder: Path) -> dict[Path, str]:
+    """Hash of each file below a folder."""
+    return {file.relative_to(folder): digest(file) for file in folder.rglob("*.*")}
+
+
 def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "farther.report.write.RUNS_FOR_TWO_PROCESSES", 1
     )  # another process writes the gallery
     shutil.copytree(built, tmp_path / "again")
-    before = {
-        p.relative_to(built): digest(p) for p in (built / "artifacts" / "report").rglob("*.*")
-    }
+    before = digests_of(built / "artifacts/report")
     build(params, tmp_path / "again", processes=2)
-    after = {
-        p.relative_to(tmp_path / "again"): digest(p)
-        for p in (tmp_path / "again/artifacts/report").rglob("*.*")
-    }
-    assert before == after
+    assert digests_of(tmp_path / "again/artifacts/report") == before
 
 
 def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
@@ -244,17 +247,17 @@ def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
 
 
 def test_a_file_is_kept_as_long_as_its_key_is_the_same(tmp_path):
-    def text_of(earlier: str | None, key: str, text: str) -> str:
-        kept = None if earlier is None else Keyed(tmp_path / earlier)
-        folder = tmp_path / f"{earlier}+"
-        with Site(folder, earlier=kept) as site:
+    def text_of(folder: str, key: str, text: str, earlier: str = "") -> str:
+        """The text of a file of a site that follows an earlier one."""
+        earlier_site = Keyed(tmp_path / earlier) if earlier else None
+        with Site(tmp_path / folder, earlier=earlier_site) as site:
             site.keep("data/one.js", key, lambda: text)
-        Keyed(folder).record_all(site.keys)
-        return (folder / "data/one.js").read_text()
+        Keyed(tmp_path / folder).record_all(site.keys)
+        return (tmp_path / folder / "data/one.js").read_text()
 
-    assert text_of(None, "a", "first") == "first"
-    assert text_of("None+", "a", "second") == "first"
-    assert text_of("None++", "b", "second") == "second"
+    assert text_of("first", "a", "one") == "one"
+    assert text_of("second", "a", "two", earlier="first") == "one"
+    assert text_of("third", "b", "two", earlier="second") == "two"
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def replicates(
     return frames
 
 
-def told_apart(
+def significant_pairs(
     values: Mapping[str, float],
     replicates_by_method: Mapping[str, np.ndarray],
     comparisons: bootstrap.Comparisons,
@@ -154,7 +154,7 @@ def _size(
             differences.append(smallest_difference(first, second))
     if not differences:
         return None
-    apart = told_apart(values, replicates_by_method, run.evaluation.settings.comparisons)
+    apart = significant_pairs(values, replicates_by_method, run.evaluation.settings.comparisons)
     return {
         "benchmark": run.benchmark,
         "benchmark_title": run.benchmark_title,

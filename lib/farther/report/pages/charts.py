@@ -10,10 +10,11 @@ from farther.report.site import Site
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
+    open_set_metrics = [metric for metric in CHARTED if metric in OPEN_SET]
     site.write(
         "charts.html",
         ood=families(results.values, OOD),
-        open_set=families(results.values, [metric for metric in CHARTED if metric in OPEN_SET]),
+        open_set=families(results.values, open_set_metrics),
         correlations=correlations(results.values),
         benchmarks=list(results.params["benchmarks"]),
         runs={run.name: run.full_title for run in results.evaluated},

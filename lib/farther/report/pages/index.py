@@ -19,7 +19,6 @@ def write(site: Site, results: AllResults) -> None:
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
     without_method = [run for run in results.measured if run.has_no_method]
-    unmeasured = [run for run in results.runs if run not in results.measured]
     return {
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
@@ -30,11 +29,17 @@ def content(results: AllResults) -> dict[str, Any]:
         "tiles": _tiles(results),
         "without_method": [run.full_title for run in without_method],
         "without_reason": not_applicable(without_method),
-        "unmeasured": [run.full_title for run in unmeasured],
+        "unmeasured": _unmeasured(results),
         "doubts": problems.doubts(results.artifacts, results.params, results.measured),
         "about_data": _count_warnings(results),
         "means": means.table(results.evaluated, results.artifacts),
     }
+
+
+def _unmeasured(results: AllResults) -> list[str]:
+    """Titles of the runs that are not evaluated."""
+    measured = {run.name for run in results.measured}
+    return [run.full_title for run in results.runs if run.name not in measured]
 
 
 def _method_labels(results: AllResults) -> list[str]:

@@ -90,12 +90,11 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, limit: int)
         limit: Categories in a chart, and images in a table of doubtful ones.
 
     Returns:
-        Variables of the template `benchmark.html`: `counts` of images and objects (FMIYC, Table 2);
-            `seen`: OOD
-        categories in ID training images; `similarity` to ID (Figure 3) and `similarity_tables`, the
-        same as numbers and the most doubtful images; `fates`, the outcome of each image of the OOD
-        sources; images per kind of rule (`reasons`) and per rule (`rules`); the most frequent
-        `categories` (Figures 8 and 9).
+        Variables of the template `benchmark.html`: `counts` of images and objects (FMIYC, Table
+        2); `seen`, OOD categories in ID training images; `similarity` to ID (Figure 3) and
+        `similarity_tables`, the same as numbers and the most doubtful images; `fates`, the outcome
+        of each image of the OOD sources; images per kind of rule (`reasons`) and per rule
+        (`rules`); the most frequent `categories` (Figures 8 and 9).
     """
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
