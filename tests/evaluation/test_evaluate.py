@@ -36,7 +36,7 @@ FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 8
 
 @pytest.fixture
 def files(tmp_path, objects, regions):
-    """A run on a benchmark with an ID split and one OOD split, method `msp` that applies and `vim` that does not."""
+    """A run with an ID split and an OOD split, where method `msp` applies and `vim` does not."""
     files = run.RunFiles("r", "voc", tmp_path)
     id_objects = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
     id_regions = regions(
@@ -400,17 +400,15 @@ def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_con
     found = far.groups["open_world"]
     assert found.labels == {"task": "T2"}
     assert found.parts == {"a_ose_by_class": {"cat": 1}}
-    assert (
-        found.values
-        == {
-            "unknown_objects": 3,
-            "u_recall": pytest.approx(2 / 3),
-            "a_ose": 1,
-            "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
-            "ap_k_before": 1,
-            "ap_k": 1,
-        }
-    )
+    assert found.values == {
+        "unknown_objects": 3,
+        "u_recall": pytest.approx(2 / 3),
+        "a_ose": 1,
+        # The first fox is less confident than the cat, at whose confidence all cats are found.
+        "wi": 0,
+        "ap_k_before": 1,
+        "ap_k": 1,
+    }
 
 
 def test_parts_of_the_objects_have_intervals_too(files):

@@ -81,7 +81,7 @@ class WildImages:
         self._id_split = inputs.id_split
         self._id_draws = inputs.id_draws
         self._wild_splits = [split for split in inputs.tested if not split.shows_known]
-        self._wild_names = []
+        self._wild_names: list[str] = []
         for split in self._wild_splits:
             self._wild_names.extend(f"{split.name}/{name}" for name in sorted(split.images))
         self._has_boxes = any(split.has_boxes for split in self._wild_splits)
