@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.evaluation.test_evaluate import write_json, write_scores, write_split
+from tests.evaluation.evaluated_runs import write_json, write_scores, write_split
 from torchvision.ops import nms
 
 from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
