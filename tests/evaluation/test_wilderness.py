@@ -22,7 +22,7 @@ from farther.metrics import weighting
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.statistics import bootstrap
-from farther.tables import Regions
+from farther.tables import Objects, Regions
 
 
 def test_wilderness_has_intervals_where_they_are_asked_for(files):
@@ -50,78 +50,90 @@ def test_the_protocol_of_the_evaluation_is_that_of_wilderness(files, objects, re
     assert impact == {"paper": 0, "published-code": pytest.approx((2 / 3) / (1 / 2) - 1)}
 
 
-def test_errors_and_background_have_intervals(files, objects, regions):
-    def with_background(*rows):
-        found = regions(*rows)
-        logits = np.column_stack([found.logits, np.log(0.25 * np.exp(found.logits).sum(axis=1))])
-        header = {"classes": (*found.classes, "nothing"), "background_index": 2}
-        same = {
-            name: getattr(found, name)
-            for name in ("image_id", "region_id", "box", "score", "label")
-        }
-        return Regions(**same, logits=logits, **header)
-
-    for split in ("val", "test"):
-        write_split(
-            files, split, objects(("a", FIRST, "cat")), with_background(("a", FIRST, 0.9, "cat"))
-        )
-    wild = objects(("o1", FIRST, "fox"), ("o2", FIRST, "elk"))
-    write_split(
-        files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog"))
+def with_background(table: Regions) -> Regions:
+    """The regions with a background column, whose probability is 0.2."""
+    odds = 0.25 * np.exp(table.logits).sum(axis=1)
+    return Regions(
+        image_id=table.image_id,
+        region_id=table.region_id,
+        box=table.box,
+        score=table.score,
+        label=table.label,
+        logits=np.column_stack([table.logits, np.log(odds)]),
+        classes=(*table.classes, "nothing"),
+        background_index=2,
     )
-    write_scores(files, "msp", "test", regions(("a", FIRST, 0.9)), [0.9])
-    write_scores(files, "msp", "far", regions(("o1", FIRST, 0.95), ("o2", SECOND, 0.1)), [0.9, 0.1])
-    found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
-    background = found.background
+
+
+def test_errors_and_background_have_intervals(files, objects, regions):
+    known = objects(("a", FIRST, "cat"))
+    id_regions = regions(("a", FIRST, 0.9, "cat"))
+    for split in ("val", "test"):
+        write_split(files, split, known, with_background(id_regions))
+    unknown = objects(("o1", FIRST, "fox"), ("o2", FIRST, "elk"))
+    ood_regions = regions(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog"))
+    write_split(files, "far", unknown, with_background(ood_regions))
+    write_scores(files, "msp", "test", id_regions, [0.9])
+    write_scores(files, "msp", "far", ood_regions, [0.9, 0.1])
+
+    results = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
+    background = results.background
     # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on
     # nothing.
-    assert (background.values["rejected_known"], background.values["rejected_unknown"]) == (0, 0)
+    assert background.values["rejected_known"] == 0
+    assert background.values["rejected_unknown"] == 0
     assert background.known.classes["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
     assert background.unknown.classes["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
     assert background.unknown.classes["dog"]["detections"] == 1
     assert background.intervals["rejected_known"] == (0, 0)
-    for name, each in found.errors.intervals.items():
-        for value, interval in zip(found.errors.shares[name], each, strict=True):
-            assert interval[0] <= value <= interval[1]
+    for cause, intervals in results.errors.intervals.items():
+        for share, (low, high) in zip(results.errors.shares[cause], intervals, strict=True):
+            assert low <= share <= high
+
+
+def with_prefix(table, prefix: str):
+    """A table whose images have a prefix to their names."""
+    return table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id])
 
 
 def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
-    def renamed(tables, prefix):
-        return [
-            table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id])
-            for table in tables
-        ]
-
-    closed, wild = renamed(world(0, images=12), "i"), world(1, images=12)
-    fox = wild[0].with_columns(category=["fox"] * len(wild[0]))
-    for split, tables in {"val": closed, "test": closed, "far": (fox, wild[1])}.items():
-        write_split(files, split, *tables)
+    objects, regions = world(0, images=12)
+    objects = with_prefix(objects, "i")
+    regions = with_prefix(regions, "i")
+    wild_objects, wild_regions = world(1, images=12)
+    foxes = wild_objects.with_columns(category=["fox"] * len(wild_objects))
+    for split in ("val", "test"):
+        write_split(files, split, objects, regions)
+    write_split(files, "far", foxes, wild_regions)
     inputs = RunInputs(files, run.Roles(("far",)), EvaluationSettings(replicates=5))
-    found = WildImages(inputs).errors()
+    results = WildImages(inputs).errors()
 
-    named = renamed((fox, wild[1]), "far/")
-    objects, regions = (
-        type(one).concatenate([one, other]) for one, other in zip(closed, named, strict=True)
-    )
-    settings = error_diagnosis.Diagnosis(wild_images=set(named[1].image_id))
-    cause = error_diagnosis.diagnose(
-        objects, regions, dict.fromkeys(regions.classes, -np.inf), settings
-    )
-    known = ClosedSet.of(objects, regions, max_detections=len(regions))
-    number = np.array([error_diagnosis.CAUSES.index(name) for name in cause])[known.detections.row]
-    names = settings.wild_images, set(closed[1].image_id)  # in the order of the images of `known`
-    weights = np.concatenate(
-        [bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1
-    )
-    matched, recalls = known.match([0.5]), found.recalls
-    counts, classes = error_diagnosis.counts_at_recalls(matched, number, recalls)
-    drawn, _ = error_diagnosis.counts_at_recalls(matched, number, recalls, weights)
-    assert found.classes == classes[:, 0].tolist()
-    assert found.detections == counts[:, :, 0].sum(axis=0).tolist()
+    named_regions = with_prefix(wild_regions, "far/")
+    all_objects = Objects.concatenate([objects, with_prefix(foxes, "far/")])
+    all_regions = Regions.concatenate([regions, named_regions])
+    wild_images = set(named_regions.image_id)
+    settings = error_diagnosis.Diagnosis(wild_images=wild_images)
+    any_confidence = dict.fromkeys(all_regions.classes, -np.inf)
+    causes = error_diagnosis.diagnose(all_objects, all_regions, any_confidence, settings)
+    numbers = np.array([error_diagnosis.CAUSES.index(cause) for cause in causes])
+
+    known = ClosedSet.of(all_objects, all_regions, max_detections=len(all_regions))
+    matched = known.match([0.5])
+    cause = numbers[known.detections.row]
+    recalls = results.recalls
+    counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
+    assert results.classes == classes[:, 0].tolist()
+    assert results.detections == counts[:, :, 0].sum(axis=0).tolist()
     for name, shares in error_diagnosis.shares(counts).items():
-        assert found.shares[name] == [weighting.value(share) for share in shares[:, 0]]
-    for name, shares in error_diagnosis.shares(drawn).items():
-        assert found.intervals[name] == [bootstrap.interval(at) for at in shares]
+        assert results.shares[name] == [weighting.value(share) for share in shares[:, 0]]
+
+    # In the order of the images of `known`: those of far come first.
+    wild_draws = bootstrap.ImageDraws(wild_images, 5, 1)
+    id_draws = bootstrap.ImageDraws(set(regions.image_id), 5, 0)
+    weights = np.concatenate([wild_draws.weights, id_draws.weights], axis=1)
+    drawn_counts, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, weights)
+    for name, shares in error_diagnosis.shares(drawn_counts).items():
+        assert results.intervals[name] == [bootstrap.interval(share) for share in shares]
 
 
 def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions):
