@@ -1,7 +1,14 @@
-"""The small tables of the metrics' tests: fixtures `objects`, `regions` and `world`."""
+"""Fixtures of the tests of evaluation.
+
+`objects`, `regions` and `world` are the small tables of the metrics' tests.
+"""
 
 import importlib.util
 from pathlib import Path
+
+from tests.evaluation.evaluated_runs import files as files
+from tests.evaluation.self_aware_runs import shifted_run as shifted_run
+from tests.evaluation.self_aware_runs import small_run as small_run
 
 _SPEC = importlib.util.spec_from_file_location(
     "metrics_conftest", Path(__file__).parents[1] / "metrics/conftest.py"
@@ -9,4 +16,6 @@ _SPEC = importlib.util.spec_from_file_location(
 _tables = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_tables)
 
-objects, regions, world = _tables.objects, _tables.regions, _tables.world
+objects = _tables.objects
+regions = _tables.regions
+world = _tables.world

@@ -1,4 +1,7 @@
-"""A run in miniature, whose choices can be worked out by hand: one object and at most one detection per image."""
+"""A run in miniature, whose choices can be worked out by hand.
+
+Each image has one object and at most one detection.
+"""
 
 import json
 from pathlib import Path
@@ -49,7 +52,7 @@ PARAMS = {
 
 
 def lay(root: Path, splits=None, test=("far",), operating: float = 0.5) -> Path:
-    """Writes params.yaml and the artifacts of a run that was evaluated; returns the artifacts folder."""
+    """Writes params.yaml and the artifacts of an evaluated run; returns the artifacts folder."""
     (root / "params.yaml").write_text(yaml.safe_dump(PARAMS))
     artifacts = root / "artifacts"
     for split, rows in {**SPLITS, **(splits or {})}.items():

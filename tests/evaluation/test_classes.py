@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
-from tests.evaluation.test_evaluate import write_json, write_scores, write_split
+from tests.evaluation.evaluated_runs import write_json, write_scores, write_split
 
 from farther.evaluation import classes
 from farther.evaluation.files import Roles, RunFiles

@@ -505,7 +505,7 @@ def everything(images, **options):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_chosen_threshold_meets_the_budget_where_it_was_chosen_and_a_looser_one_never_costs_more(
+def test_the_chosen_threshold_meets_its_budget_and_a_looser_one_never_costs_more(
     seed,
 ):
     steps, part = draw(np.random.default_rng(seed), 80), everything(80)

@@ -4,99 +4,29 @@ import csv
 import itertools
 import json
 import shutil
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.support.fitting import list_methods, write_fitted
+from tests.evaluation.evaluated_runs import (
+    FIRST,
+    NOWHERE,
+    SECOND,
+    evaluate,
+    evaluated,
+    write_json,
+    write_scores,
+    write_split,
+)
 
-from farther.errors import DataError, ParameterError
-from farther.evaluation import evaluate as evaluation
-from farther.evaluation import files as run
-from farther.evaluation import methods, paired
-from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import FittedMethod, FromBest
-from farther.evaluation.settings import EvaluationSettings, ProposalSettings, SelfAwarenessSettings
+from farther.errors import DataError
+from farther.evaluation.results import FromBest
+from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
-from farther.evaluation.wilderness import WildImages
-from farther.metrics import open_set, weighting
+from farther.metrics import open_set
 from farther.metrics.catalogue import COMPARED, METRICS
-from farther.metrics.closed_set import ClosedSet
-from farther.metrics.errors import error_diagnosis
 from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
-from farther.metrics.statistics import bootstrap
-from farther.registry import build
-from farther.scoring.inputs import TauSettings
-from farther.tables import Header, Images, Objects, Regions, Scores
-
-FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
-
-
-@pytest.fixture
-def files(tmp_path, objects, regions):
-    """A run on a benchmark with an ID split and one OOD split, method `msp` that applies and `vim` that does not."""
-    files = run.RunFiles("r", "voc", tmp_path)
-    id_objects = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
-    id_regions = regions(
-        ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog")
-    )
-    ood_objects = objects(("o1", FIRST, "fox"), ("o1", SECOND, "fox"), ("o2", FIRST, "bear"))
-    ood_regions = regions(
-        ("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3)
-    )
-    for split, table, found in (("val", id_objects, id_regions), ("test", id_objects, id_regions)):
-        write_split(files, split, table, found)
-    write_split(files, "far", ood_objects, ood_regions, extra="o3")
-    write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
-    write_fitted(
-        files.all_fitted,
-        {"msp": {"fixed_threshold": 0.65}, "vim": {"not_applicable": "there are no features"}},
-    )
-    write_scores(files, "msp", "test", id_regions, [0.9, 0.7, 0.1])
-    # Shuffled rows: the join is by image and region, not by place.
-    write_scores(files, "msp", "far", ood_regions[[3, 1, 0, 2]], [0.3, 0.6, 0.8, 0.2])
-    return files
-
-
-def write_split(files, split, objects, regions, extra=None):
-    names = sorted({*objects.image_id, *([extra] if extra else [])})
-    count = len(names)
-    Images(
-        image_id=names,
-        dataset=["d"] * count,
-        file=names,
-        width=np.full(count, 900),
-        height=np.full(count, 900),
-        digest=["0"] * count,
-    ).write(files.images(split))
-    objects.write(files.objects(split))
-    regions.write(files.regions(split))
-
-
-def write_json(path, value):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
-def write_scores(files, method, split, regions, scores):
-    table = Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores)
-    table.write(files.scores(method, split))
-
-
-def evaluated(files, methods, splits, settings):
-    list_methods(files.all_fitted, methods)
-    return evaluated_inputs(RunInputs(files, run.Roles(splits), settings))
-
-
-def evaluated_inputs(inputs):
-    results, _ = evaluation.evaluate_run(inputs, TauSettings(), evaluation.EvaluationCode(""))
-    return results
-
-
-def evaluate(files, methods=("msp", "vim")):
-    return evaluated(files, methods, ["far"], EvaluationSettings(replicates=20))
+from farther.tables import Objects, Regions, Scores
 
 
 def test_metrics_of_a_case_worked_by_hand(files):
@@ -240,67 +170,6 @@ def test_a_threshold_that_is_no_number_is_refused(files):
         evaluate(files)
 
 
-@pytest.mark.parametrize(
-    ("field", "wrong", "right"),
-    [
-        ("iou", [0, 1.1], [0.01, 1]),
-        ("replicates", [-1], [0]),
-        ("drawn_images", [0], [1]),
-        ("memory", [0], [0.5]),
-    ],
-)
-def test_settings_have_a_range(field, wrong, right):
-    for value in wrong:
-        with pytest.raises(ParameterError, match=f"parameter '{field}': Input should be"):
-            build(EvaluationSettings, "section 'evaluate'", {field: value})
-    for value in right:
-        assert (
-            getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
-        )
-
-
-@pytest.mark.parametrize(
-    ("settings", "field", "wrong", "right"),
-    [
-        (SelfAwarenessSettings, "iou", [0, 1], [0.01, 0.99]),
-        (ProposalSettings, "alarms", [0], [0.01]),
-        (ThresholdSettings, "tolerance", [-0.1, 1.1], [0.1, 1]),
-        (ProposalSettings, "rates", [(), (-0.1,), (np.inf,)], [(0.0, 2.0)]),
-    ],
-)
-def test_settings_of_sections_have_a_range(settings, field, wrong, right):
-    for value in wrong:
-        with pytest.raises(ParameterError, match=f"parameter '{field}.*': .* should"):
-            build(settings, "section", {field: value})
-    for value in right:
-        assert getattr(build(settings, "section", {field: value}), field) == value
-
-
-@pytest.mark.parametrize(
-    ("proposals", "message"),
-    [
-        (
-            {"learn_from": None},
-            "`learn_from` was removed, .*: delete `learn_from` from `evaluate.prop",
-        ),
-        ({"methods": ["knn"], "alarms": 0.1}, "`methods` was removed, .*: delete `methods` from"),
-        (
-            {"methods": [], "learn_from": "pasted_far"},
-            "`methods` and `learn_from` were removed, .*: delete `methods` and `learn_from` from",
-        ),
-    ],
-)
-def test_keys_of_removed_rules_of_proposals_are_to_be_deleted(proposals, message):
-    with pytest.raises(ParameterError, match=f"^params.yaml: evaluate: .* {message}"):
-        build(EvaluationSettings, "params.yaml: evaluate", {"proposals": proposals})
-
-
-def test_200_replicates_of_all_images_are_drawn_by_default():
-    drawn = EvaluationSettings().draws(["a", "b", "c"]).weights
-    assert drawn.shape == (200, 3)
-    assert EvaluationSettings(replicates=0).draws(["a"]) is None
-
-
 def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
     choose_threshold(files, ThresholdSettings(rule="best_f1"))
     chosen = json.loads(files.threshold.read_text())
@@ -400,17 +269,15 @@ def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_con
     found = far.groups["open_world"]
     assert found.labels == {"task": "T2"}
     assert found.parts == {"a_ose_by_class": {"cat": 1}}
-    assert (
-        found.values
-        == {
-            "unknown_objects": 3,
-            "u_recall": pytest.approx(2 / 3),
-            "a_ose": 1,
-            "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
-            "ap_k_before": 1,
-            "ap_k": 1,
-        }
-    )
+    assert found.values == {
+        "unknown_objects": 3,
+        "u_recall": pytest.approx(2 / 3),
+        "a_ose": 1,
+        # The first fox is less confident than the cat, at whose confidence all cats are found.
+        "wi": 0,
+        "ap_k_before": 1,
+        "ap_k": 1,
+    }
 
 
 def test_parts_of_the_objects_have_intervals_too(files):
@@ -518,123 +385,6 @@ def test_metrics_over_ious_and_by_supercategory(files):
     assert "known" not in far.groups
 
 
-def test_wilderness_has_intervals_where_they_are_asked_for(files):
-    settings = EvaluationSettings(replicates=0, recomputed_replicates=8)
-    found = evaluated(files, ["msp"], ["far"], settings).wilderness
-    low, high = found.intervals["map_closed"]
-    assert low <= found.map_closed <= high
-    assert evaluate(files).wilderness.intervals == {}
-
-
-def test_the_protocol_of_the_evaluation_is_that_of_wilderness(files, objects, regions):
-    found = regions(
-        ("i1", NOWHERE, 0.9), ("i1", FIRST, 0.8), ("i1", SECOND, 0.7), classes=("cat", "dog")
-    )
-    write_split(files, "test", objects(("i1", FIRST, "cat"), ("i1", SECOND, "cat")), found)
-    write_split(files, "far", objects(("o1", FIRST, "fox")), regions(("o1", FIRST, 0.75)))
-    impact = {}
-    for protocol in ("paper", "published-code"):
-        settings = EvaluationSettings(replicates=0, recomputed_replicates=4, protocol=protocol)
-        wild = WildImages(RunInputs(files, run.Roles(["far"]), settings)).metrics()
-        impact[protocol] = wild.at_recall["0.5"].impact_by_precision[-1]
-        low, high = wild.intervals["average_impact_by_precision@0.5"]
-        assert low <= wild.at_recall["0.5"].average_impact_by_precision <= high
-    # Precision 1/2 at the recall, and 2/3 further on; with the wild one 1/2 and 2/4.
-    assert impact == {"paper": 0, "published-code": pytest.approx((2 / 3) / (1 / 2) - 1)}
-
-
-def test_errors_and_background_have_intervals(files, objects, regions):
-    def with_background(*rows):
-        found = regions(*rows)
-        logits = np.column_stack([found.logits, np.log(0.25 * np.exp(found.logits).sum(axis=1))])
-        header = {"classes": (*found.classes, "nothing"), "background_index": 2}
-        same = {
-            name: getattr(found, name)
-            for name in ("image_id", "region_id", "box", "score", "label")
-        }
-        return Regions(**same, logits=logits, **header)
-
-    for split in ("val", "test"):
-        write_split(
-            files, split, objects(("a", FIRST, "cat")), with_background(("a", FIRST, 0.9, "cat"))
-        )
-    wild = objects(("o1", FIRST, "fox"), ("o2", FIRST, "elk"))
-    write_split(
-        files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog"))
-    )
-    write_scores(files, "msp", "test", regions(("a", FIRST, 0.9)), [0.9])
-    write_scores(files, "msp", "far", regions(("o1", FIRST, 0.95), ("o2", SECOND, 0.1)), [0.9, 0.1])
-    found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
-    background = found.background
-    # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on
-    # nothing.
-    assert (background.values["rejected_known"], background.values["rejected_unknown"]) == (0, 0)
-    assert background.known.classes["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
-    assert background.unknown.classes["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
-    assert background.unknown.classes["dog"]["detections"] == 1
-    assert background.intervals["rejected_known"] == (0, 0)
-    for name, each in found.errors.intervals.items():
-        for value, interval in zip(found.errors.shares[name], each, strict=True):
-            assert interval[0] <= value <= interval[1]
-
-
-def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
-    def renamed(tables, prefix):
-        return [
-            table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id])
-            for table in tables
-        ]
-
-    closed, wild = renamed(world(0, images=12), "i"), world(1, images=12)
-    fox = wild[0].with_columns(category=["fox"] * len(wild[0]))
-    for split, tables in {"val": closed, "test": closed, "far": (fox, wild[1])}.items():
-        write_split(files, split, *tables)
-    inputs = RunInputs(files, run.Roles(("far",)), EvaluationSettings(replicates=5))
-    found = WildImages(inputs).errors()
-
-    named = renamed((fox, wild[1]), "far/")
-    objects, regions = (
-        type(one).concatenate([one, other]) for one, other in zip(closed, named, strict=True)
-    )
-    settings = error_diagnosis.Diagnosis(wild_images=set(named[1].image_id))
-    cause = error_diagnosis.diagnose(
-        objects, regions, dict.fromkeys(regions.classes, -np.inf), settings
-    )
-    known = ClosedSet.of(objects, regions, max_detections=len(regions))
-    number = np.array([error_diagnosis.CAUSES.index(name) for name in cause])[known.detections.row]
-    names = settings.wild_images, set(closed[1].image_id)  # in the order of the images of `known`
-    weights = np.concatenate(
-        [bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1
-    )
-    matched, recalls = known.match([0.5]), found.recalls
-    counts, classes = error_diagnosis.counts_at_recalls(matched, number, recalls)
-    drawn, _ = error_diagnosis.counts_at_recalls(matched, number, recalls, weights)
-    assert found.classes == classes[:, 0].tolist()
-    assert found.detections == counts[:, :, 0].sum(axis=0).tolist()
-    for name, shares in error_diagnosis.shares(counts).items():
-        assert found.shares[name] == [weighting.value(share) for share in shares[:, 0]]
-    for name, shares in error_diagnosis.shares(drawn).items():
-        assert found.intervals[name] == [bootstrap.interval(at) for at in shares]
-
-
-def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files):
-    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
-    far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
-    found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
-    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
-        paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
-    for name in ("nose", "r_u", "auroc"):
-        assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])
-    more = replace(found, metrics={name: of + 0.25 for name, of in found.metrics.items()})
-    low, high = paired.compare(found, more)["r_u"]["interval"]
-    assert (low, high) == pytest.approx((0.25, 0.25))  # paired: images make no difference
-    other = replace(found, draws={**found.draws, "seed": 1, "number of replicates": 20})
-    with pytest.raises(
-        DataError, match="differ in number of replicates and seed, so they are not paired"
-    ):
-        paired.compare(found, other)
-
-
 def test_without_replicates_there_are_no_intervals(files):
     settings = EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluated(files, ["msp"], ["far"], settings)
@@ -642,26 +392,6 @@ def test_without_replicates_there_are_no_intervals(files):
     assert report.closed_set.intervals == {}
     assert (files.plots / "tau.csv").read_text().count("\n") == 1
     assert (files.plots / "confidence.csv").read_text().count("\n") == 1
-
-
-def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions):
-    # A second split shows an image of the same name.
-    write_split(files, "near", objects(("o1", FIRST, "wolf")), regions(("o1", FIRST, 0.95, "dog")))
-    write_scores(files, "msp", "near", regions(("o1", FIRST, 0.95, "dog")), [0.95])
-    report = evaluated(files, ["msp"], ["far", "near"], EvaluationSettings(replicates=0))
-    # Three images and one, to two of the ID split.
-    assert report.wilderness.ratio == 2
-    # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.
-    errors = report.wilderness.errors
-    at = errors.recalls.index(0.3)
-    assert (errors.ratio, errors.classes[at]) == (1, 2)  # as many wild images as closed ones
-    assert errors.shares["correct"][at] * errors.detections[at] == pytest.approx(2)
-    assert report.wilderness.operating_points.ratios[-1] == 2
-    assert report.wilderness.background is None  # the detector has no such column
-    assert report.wilderness.confusion["wolf"] == {"dog": 1}
-    assert report.wilderness.at_recall["0.3"].impact[-1] == 1 / 2
-    with (files.plots / "wilderness.csv").open() as file:
-        assert {row["recall"] for row in csv.DictReader(file)} == {"0.1", "0.3", "0.5"}
 
 
 def test_metrics_over_both_thresholds_are_plotted(files):
@@ -705,64 +435,6 @@ def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
         far.of_group("ood_per_image")["id_images"],
         far.of_group("ood_per_image")["ood_images"],
     ) == (2, 1)
-
-
-def test_negative_prompts_that_name_a_test_category_are_remarked_on():
-    classes = ["cat", "Fire hydrant", "cloud", "Traffic light"]
-    state = {"fitted_on_": {"classes": classes, "unknown_columns": [1, 2]}}
-    fitted = FittedMethod(name="neg_label", state=state)
-    split = SimpleNamespace(
-        objects=SimpleNamespace(category=np.array(["fire_hydrant", "traffic light", "cup"]))
-    )
-    folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
-    inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
-    expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
-    assert methods._leaks(fitted, inputs) == [expected]
-    assert methods._leaks(FittedMethod(name="knn", state=state), inputs) == []
-
-
-@pytest.mark.parametrize("count", [10, 11])
-def test_a_remark_names_ten_categories_and_says_that_there_are_more(count):
-    names = [f"c{number:02}" for number in range(count)]
-    header = Header(classes=("cat", *names), unknown_columns=tuple(range(1, count + 1)))
-    split = SimpleNamespace(objects=SimpleNamespace(category=np.array(names)))
-    inputs = SimpleNamespace(
-        id_split=SimpleNamespace(folder=SimpleNamespace(header=header)), tested=[split]
-    )
-    (remark,) = methods._leaks(FittedMethod(name="knn"), inputs)
-    assert remark.endswith(": " + ", ".join(names[:10]) + " and more" * (count > 10))
-
-
-def test_images_are_compared_with_those_that_they_were_made_from(files):
-    list_methods(files.all_fitted, ["msp"])
-
-    def pairs():
-        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])", "by": "file"}})
-        report = evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=20)))
-        split = report.methods["msp"].splits["far"]
-        return split.groups["pairs"]
-
-    val = Regions.concatenate(
-        list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches())
-    )
-    write_scores(files, "msp", "val", val, [0.9, 0.7, 0.1])
-    found = pairs()
-    assert (found.values["images"], found.values["scenes"]) == (2, 2)
-    assert found.values["without_partner"] == 1  # o3
-    # One fox is misclassified and one found; at both first places something is detected without
-    # them, too.
-    assert found.parts["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
-    assert found.parts["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}
-    assert (found.values["found"], found.values["misclassified"]) == (1 / 3, -1 / 3)
-    assert found.intervals["found"] == (0, 0.5)
-    write_scores(files, "msp", "val", val, [0.1, 0.7, 0.1])  # flagged in the image without the fox
-    assert pairs().parts["without"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
-    with pytest.raises(
-        DataError,
-        match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'",
-    ):
-        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)", "by": "image_id"}})
-        evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=0)))
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

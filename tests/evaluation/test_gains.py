@@ -13,7 +13,7 @@ TAU = StoredTau(threshold=0.5, rule="fixed", keep=None, regions=0)
 
 
 def evaluated(method, auroc, ap_u, drawn=None):
-    """A method with these values in the splits near and far, and replicates of its AUROC in either."""
+    """A method with these values in the splits near and far, and replicates of its AUROC."""
     splits = {
         name: SplitResults(
             groups={

@@ -1,4 +1,4 @@
-"""Results that are kept: only what changed is computed again, and what is stored is what a new evaluation gives."""
+"""Stored results: only what changed is computed again, and the rest equals a new evaluation."""
 
 import json
 import shutil
@@ -104,7 +104,7 @@ def content(folder: Path):
 
 
 def results(files):
-    """Contents of all files that an evaluation writes, by path, without the records of what was kept."""
+    """Contents of all files that an evaluation writes, by path, without the records of keys."""
     by_path = {}
     for folder in (files.results, files.outcomes, files.metrics, files.plots):
         for path, data in content(folder).items():
@@ -121,7 +121,7 @@ def refresh(files, **settings):
     return results(files)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------
 # what is computed
 
 
@@ -193,7 +193,7 @@ def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(files)
     assert set(report["methods"]) == {"msp"}
 
 
-# -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------
 # names and logits
 
 
@@ -282,7 +282,7 @@ def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
     assert file.read_bytes() == before
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------
 # τ
 
 
@@ -326,7 +326,7 @@ def test_tau_is_of_the_detections_of_known_classes(files):
     assert tau.regions == int(((regions.score >= 0.4) & (regions.label == 0)).sum())
 
 
-# ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------
 # user-defined metrics
 
 
@@ -355,7 +355,7 @@ def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files,
     assert results(files) == before
 
 
-# -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------
 # with proposals
 
 

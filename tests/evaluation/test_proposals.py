@@ -1,11 +1,11 @@
-"""What a run's proposals find: results of stored tables, of a second detector and of imported boxes."""
+"""Recovered objects: by stored proposals, by a second detector, and by imported boxes."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.evaluation.test_evaluate import write_json, write_scores, write_split
+from tests.evaluation.evaluated_runs import write_json, write_scores, write_split
 from torchvision.ops import nms
 
 from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
@@ -13,10 +13,10 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.proposals import (
+    class_agnostic_nms,
     evaluate_proposals,
     read_proposals,
     read_recovered,
-    suppressed,
 )
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
@@ -33,9 +33,14 @@ def regions(*rows):
     images, boxes, scores = zip(*rows, strict=True)
     label, logits = np.zeros(len(rows), int), np.zeros((len(rows), 1))
     return Regions(
-        image_id=list(images), region_id=np.arange(len(rows)), box=list(boxes), score=list(scores), label=label,
-        logits=logits, classes=("fox",),
-    )  # fmt: skip
+        image_id=list(images),
+        region_id=np.arange(len(rows)),
+        box=list(boxes),
+        score=list(scores),
+        label=label,
+        logits=logits,
+        classes=("fox",),
+    )
 
 
 def objects(*rows):
@@ -48,7 +53,7 @@ def objects(*rows):
 
 @pytest.fixture
 def files(tmp_path):
-    """A run with a near split: two yaks, of which one is misclassified and the other missed, and a missed emu."""
+    """A run with a near split: a misclassified yak, a missed yak, and a missed emu."""
     made = RunFiles("run", "b", tmp_path)
     known = objects(*((image, FOX, "fox") for image in "abcd"))
     for split in ("val", "test"):
@@ -206,7 +211,7 @@ def test_suppression_of_stored_boxes_is_torchvisions():
     box = np.hstack([corner, corner + random.uniform(2, 60, (300, 2))]).astype(np.float32)
     scores = random.permutation(300) / 300
     table = regions(*zip(np.repeat(["a", "b", "c"], 100), box, scores, strict=True))
-    found = suppressed(table, SecondDetector(run="x", most=15, iou=0.4, smallest=6))
+    found = class_agnostic_nms(table, SecondDetector(run="x", most=15, iou=0.4, smallest=6))
     for image in "abc":
         rows = np.flatnonzero(
             (table.image_id == image) & ((box[:, 2:] - box[:, :2]).min(axis=1) >= 6)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from tests.evaluation.test_evaluate import write_json, write_split
+from tests.evaluation.evaluated_runs import write_json, write_split
 
 from farther.curation.decisions import Decision, DecisionsFile
 from farther.detectors.proposals import read_sources

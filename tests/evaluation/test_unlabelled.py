@@ -1,8 +1,11 @@
-"""Images that nobody annotated: never a missed object nor a false unknown, and all that needs no boxes is as before."""
+"""Images without annotations: never a missed object nor a false unknown.
+
+All metrics that need no boxes stay the same.
+"""
 
 import numpy as np
 import pytest
-from tests.evaluation.test_evaluate import evaluated, write_json, write_scores, write_split
+from tests.evaluation.evaluated_runs import evaluated, write_json, write_scores, write_split
 from tests.support.fitting import write_fitted
 
 from farther.evaluation import files as run

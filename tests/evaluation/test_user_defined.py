@@ -37,7 +37,7 @@ def wanted():
 
 @pytest.fixture
 def files(tmp_path, objects, regions):
-    """Method `msp` on a split where two foxes are detected as cats, at 0.8 and 0.6, and one is flagged at 0.9."""
+    """Method `msp` on a split: two foxes are detected as cats, at 0.8 and 0.6; one is flagged."""
     files = RunFiles("r", "voc", tmp_path)
     id_objects, id_regions = objects(("i", FIRST, "cat")), regions(("i", FIRST, 0.9, "cat"))
     foxes = objects(("o", FIRST, "fox"), ("o", SECOND, "fox"), ("p", FIRST, "fox"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from tests.evaluation.test_evaluate import write_split
+from tests.evaluation.evaluated_runs import write_split
 from tests.hostile.texts import TEXTS
 from tests.monitor.predict.test_drift import clustered, feed, rates
 from tests.report.conftest import PARAMS, SUBSETS, Project

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.evaluation.test_evaluate import write_json, write_split
+from tests.evaluation.evaluated_runs import write_json, write_split
 
 from farther.detectors.proposals import read_sources
 from farther.errors import ParameterError

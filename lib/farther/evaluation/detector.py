@@ -5,7 +5,7 @@ They are those of known classes, of wilderness, and of self-awareness.
 
 from __future__ import annotations
 
-from farther.evaluation import across, error_budget, intervals
+from farther.evaluation import error_budget, intervals, summaries
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import ClosedSetResults, DetectorResults
 from farther.evaluation.self_awareness import evaluate_self_awareness
@@ -37,7 +37,7 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
     return DetectorResults(
         closed_set=closed_set_results,
         error_budget=budget,
-        classifier=across.classifier(inputs),
+        classifier=summaries.classifier_results(inputs),
         wilderness=WildImages(inputs).metrics(),
         self_awareness=evaluate_self_awareness(inputs),
         splits=counts_by_split,

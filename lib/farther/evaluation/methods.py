@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.evaluation import across, intervals, plots, sweeps
+from farther.evaluation import intervals, plots, summaries, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs, TestSplit
@@ -164,9 +164,11 @@ def evaluate_method(
         id_regions=len(id_scores),
         id_regions_kept=id_regions_kept,
         splits=results_by_split,
-        means=across.means(results_by_split, replicates_by_split, inputs.roles.distance),
-        misclassification=across.errors(inputs, id_scores),
-        costs=across.costs(inputs, id_scores, tau.threshold),
+        means=summaries.means_by_distance(
+            results_by_split, replicates_by_split, inputs.roles.distance
+        ),
+        misclassification=summaries.misclassification_results(inputs, id_scores),
+        costs=summaries.flagging_costs(inputs, id_scores, tau.threshold),
     )
     frames = {kind: plots.frame(kind, rows) for kind, rows in rows_by_plot.items()}
     return EvaluatedMethod(results, frames, tau, replicates_by_split, outcome_by_split)

@@ -313,10 +313,10 @@ def read_proposals(
     if isinstance(source, NetworkSource):
         return _read(files.proposals(name, split))
     if not isinstance(source, SecondDetector):
-        return suppressed(_read(files.proposals(name, split)), source)
+        return class_agnostic_nms(_read(files.proposals(name, split)), source)
     if others is None:
         raise DataError(f"the files of run {source.run!r} are needed")
-    return suppressed(_read(others(source.run).regions(split)), source)
+    return class_agnostic_nms(_read(others(source.run).regions(split)), source)
 
 
 def _read(path: Path) -> Regions:
@@ -331,7 +331,7 @@ def _read(path: Path) -> Regions:
     return Regions.concatenate(batches)
 
 
-def suppressed(regions: Regions, source: Source) -> Regions:
+def class_agnostic_nms(regions: Regions, source: Source) -> Regions:
     """Detections as proposals: the best of each image after NMS across classes.
 
     Args:

@@ -1,4 +1,4 @@
-"""Metrics over all of a benchmark: means over splits, full-spectrum separation, open-set recognition, errors."""
+"""Summaries over a benchmark: means over splits, full spectrum, open-set recognition, errors."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from tests.support.fitting import write_fitted
 
 from farther.command import main
-from farther.evaluation import across
+from farther.evaluation import summaries
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
@@ -33,7 +33,7 @@ EVIDENCE = {"val": 3.0, "test": 3.0, "c1": 1.5, "fox": 1.2, "wolf": 1.0, "car": 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    """A run of a classifier of 3 classes on 60 images per split, with a method that scores by the largest logit."""
+    """A classifier of 3 classes on 60 images per split; a method scores by the largest logit."""
     files = RunFiles("net", "pets", tmp_path_factory.mktemp("project") / "artifacts")
     random = np.random.default_rng(0)
     header = Header(classes=CLASSES, activation="softmax", whole_images=True)
@@ -44,9 +44,13 @@ def classifier(tmp_path_factory):
         logits[np.arange(60), true] += evidence
         shared = {"image_id": names, "box": np.tile(BOX, (60, 1))}
         regions = Regions(
-            region_id=range(60), score=softmax(logits, axis=1).max(axis=1), label=logits.argmax(axis=1), logits=logits,
-            header=header, **shared,
-        )  # fmt: skip
+            region_id=range(60),
+            score=softmax(logits, axis=1).max(axis=1),
+            label=logits.argmax(axis=1),
+            logits=logits,
+            header=header,
+            **shared,
+        )
         unknown = [f"{split}{number % 2}" for number in range(60)]
         category = unknown if split in ROLES.test else [CLASSES[c] for c in true]
         Objects(object_id=range(60), category=category, **shared).write(files.objects(split))
@@ -158,7 +162,7 @@ def test_errors_on_id_images_have_intervals(classifier):
 
 
 def explained(files: RunFiles, monkeypatch, capsys, *arguments: str) -> dict:
-    """What `farther explain number` prints about a value of the run, which must fit its text, too."""
+    """The output of `farther explain number` for a value of the run, which must fit its text."""
     monkeypatch.chdir(files.root.parent)
     (files.root.parent / "params.yaml").write_text("detectors: {net: {benchmark: pets}}")
     assert main(["explain", "number", "net", *arguments]) == 0
@@ -241,7 +245,7 @@ def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier)
 
 def test_there_is_no_mean_of_splits_without_results():
     distance = {"gone": "far", "coco_near": "near"}
-    found = across.means(
+    found = summaries.means_by_distance(
         {"coco_near": SplitResults(groups={"ood": GroupResults()})}, {"coco_near": {}}, distance
     )
     assert {name: of.splits for name, of in found.items()} == {"near": ["coco_near"]}
@@ -259,7 +263,7 @@ def test_means_are_of_the_metrics_that_every_split_of_the_distance_has():
         "far": split(open_set={"nose": 0.2, "aose": 5}),
     }
     distance = {"coco_near": "near", "oi_near": "near", "far": "far"}
-    found = across.means(results, {name: {} for name in results}, distance)
+    found = summaries.means_by_distance(results, {name: {} for name in results}, distance)
     assert found["near"].values["auroc"] == pytest.approx(0.8)
     assert "nose" not in found["near"].values
     assert found["far"].values == {

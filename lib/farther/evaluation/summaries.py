@@ -1,4 +1,4 @@
-"""Metrics over all of a benchmark: means over splits, errors on ID images, classifiers."""
+"""Summaries over a benchmark: means over splits, errors on ID images, costs, classifiers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farther.metrics.ood import classification, misclassification
 from farther.metrics.weighting import plain, ratio
 
 
-def means(
+def means_by_distance(
     results: Mapping[str, SplitResults],
     replicates: Mapping[str, Mapping[str, np.ndarray]],
     distance: Mapping[str, str],
@@ -35,11 +35,11 @@ def means(
         if split in results and distance[split] not in distances:
             distances.append(distance[split])
 
-    means_by_distance = {}
+    mean_by_distance = {}
     for name in distances:
         splits = [split for split in results if distance.get(split) == name]
-        means_by_distance[name] = _mean_over(splits, results, replicates)
-    return means_by_distance
+        mean_by_distance[name] = _mean_over(splits, results, replicates)
+    return mean_by_distance
 
 
 def _mean_over(
@@ -72,7 +72,7 @@ def _all_have(metric: Metric, splits: Sequence[str], results: Mapping[str, Split
     return all(metric.group in results[split].groups for split in splits)
 
 
-def errors(inputs: RunInputs, id_scores: np.ndarray) -> MetricValues:
+def misclassification_results(inputs: RunInputs, id_scores: np.ndarray) -> MetricValues:
     """Misclassification detection by a method on the ID split, with intervals.
 
     Args:
@@ -90,7 +90,7 @@ def errors(inputs: RunInputs, id_scores: np.ndarray) -> MetricValues:
     return MetricValues(values=values, intervals=intervals.within(replicates))
 
 
-def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
+def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
     """Detections on the ID split that a method flags as unknown, with intervals.
 
     Args:
@@ -126,7 +126,7 @@ def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
     )
 
 
-def classifier(inputs: RunInputs) -> ClassifierResults | None:
+def classifier_results(inputs: RunInputs) -> ClassifierResults | None:
     """Accuracy and calibration of a classifier; None for a detector of objects.
 
     They are measured on the ID split, with intervals, and on each shifted split.

@@ -1,0 +1,32 @@
+"""Comparisons of methods by stored replicates."""
+
+from dataclasses import replace
+
+import pytest
+from tests.evaluation.evaluated_runs import (
+    evaluated,
+)
+
+from farther.errors import DataError
+from farther.evaluation import paired
+from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.catalogue import METRICS
+from farther.metrics.statistics import bootstrap
+
+
+def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files):
+    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
+    far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
+    found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
+    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
+        paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
+    for name in ("nose", "r_u", "auroc"):
+        assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])
+    more = replace(found, metrics={name: of + 0.25 for name, of in found.metrics.items()})
+    low, high = paired.compare(found, more)["r_u"]["interval"]
+    assert (low, high) == pytest.approx((0.25, 0.25))  # paired: images make no difference
+    other = replace(found, draws={**found.draws, "seed": 1, "number of replicates": 20})
+    with pytest.raises(
+        DataError, match="differ in number of replicates and seed, so they are not paired"
+    ):
+        paired.compare(found, other)

@@ -1,0 +1,70 @@
+"""Settings of the evaluation: ranges, defaults and removed keys."""
+
+import numpy as np
+import pytest
+
+from farther.errors import ParameterError
+from farther.evaluation.settings import EvaluationSettings, ProposalSettings, SelfAwarenessSettings
+from farther.evaluation.threshold import ThresholdSettings
+from farther.registry import build
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "right"),
+    [
+        ("iou", [0, 1.1], [0.01, 1]),
+        ("replicates", [-1], [0]),
+        ("drawn_images", [0], [1]),
+        ("memory", [0], [0.5]),
+    ],
+)
+def test_settings_have_a_range(field, wrong, right):
+    for value in wrong:
+        with pytest.raises(ParameterError, match=f"parameter '{field}': Input should be"):
+            build(EvaluationSettings, "section 'evaluate'", {field: value})
+    for value in right:
+        assert (
+            getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "wrong", "right"),
+    [
+        (SelfAwarenessSettings, "iou", [0, 1], [0.01, 0.99]),
+        (ProposalSettings, "alarms", [0], [0.01]),
+        (ThresholdSettings, "tolerance", [-0.1, 1.1], [0.1, 1]),
+        (ProposalSettings, "rates", [(), (-0.1,), (np.inf,)], [(0.0, 2.0)]),
+    ],
+)
+def test_settings_of_sections_have_a_range(settings, field, wrong, right):
+    for value in wrong:
+        with pytest.raises(ParameterError, match=f"parameter '{field}.*': .* should"):
+            build(settings, "section", {field: value})
+    for value in right:
+        assert getattr(build(settings, "section", {field: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("proposals", "message"),
+    [
+        (
+            {"learn_from": None},
+            "`learn_from` was removed, .*: delete `learn_from` from `evaluate.prop",
+        ),
+        ({"methods": ["knn"], "alarms": 0.1}, "`methods` was removed, .*: delete `methods` from"),
+        (
+            {"methods": [], "learn_from": "pasted_far"},
+            "`methods` and `learn_from` were removed, .*: delete `methods` and `learn_from` from",
+        ),
+    ],
+)
+def test_keys_of_removed_rules_of_proposals_are_to_be_deleted(proposals, message):
+    with pytest.raises(ParameterError, match=f"^params.yaml: evaluate: .* {message}"):
+        build(EvaluationSettings, "params.yaml: evaluate", {"proposals": proposals})
+
+
+def test_200_replicates_of_all_images_are_drawn_by_default():
+    drawn = EvaluationSettings().draws(["a", "b", "c"]).weights
+    assert drawn.shape == (200, 3)
+    assert EvaluationSettings(replicates=0).draws(["a"]) is None
