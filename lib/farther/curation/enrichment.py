@@ -21,16 +21,17 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.candidates import CANDIDATES as COLUMNS
 from farther.curation.decisions import IMAGE, DecisionsFile, ReviewDecisions
-from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
+from farther.curation.parameters import Benchmark, OodSplit, RuledImages
 from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import RuledSource, by_rules, id_split
+from farther.distances import OodDistance
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
 from farther.tables.files import digest
 
 #: Kinds of rules (None: no rule) of the categories that make an image a candidate for a distance.
-KINDS: Mapping[Distance, tuple[str | None, ...]] = {
+KINDS: Mapping[OodDistance, tuple[str | None, ...]] = {
     "near": ("near",),
     "far": (None,),
     "farther": ("near", None),
@@ -57,7 +58,7 @@ class Enrichment:
     """
 
     pools: Annotated[list[RuledImages], Field(min_length=1)]
-    distances: tuple[Distance, ...] = ()
+    distances: tuple[OodDistance, ...] = ()
     categories: tuple[str, ...] = ()
     per_class: PositiveInt = 50
     most: PositiveInt = 500
@@ -442,7 +443,7 @@ def _digest(image: _Image) -> str:
     return digest(*image.key.values())
 
 
-def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[Distance, ...]:
+def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[OodDistance, ...]:
     """The distances to find candidates for; ParameterError if they cannot be combined."""
     distances = params.distances
     if not distances:
@@ -456,9 +457,9 @@ def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[Distance, ...]
 
 def _images_by_category(
     benchmark: Benchmark, splits: Mapping[str, LabelledImages]
-) -> Counter[tuple[str, Distance]]:
+) -> Counter[tuple[str, OodDistance]]:
     """Number of images of the benchmark's splits by category (in lower case) and distance."""
-    counts = Counter[tuple[str, Distance]]()
+    counts = Counter[tuple[str, OodDistance]]()
     for name, split in benchmark.splits.items():
         # Pasted objects do not count as images of their categories.
         if name in splits and split.known == "remove":
@@ -467,7 +468,9 @@ def _images_by_category(
     return counts
 
 
-def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
+def _as_splits(
+    params: Enrichment, benchmark: Benchmark, distance: OodDistance
+) -> dict[str, OodSplit]:
     """The pools as splits to apply rules to; ParameterError if a split already draws from one."""
     split_by_origin = {}
     for name, split in benchmark.splits.items():
@@ -491,7 +494,7 @@ def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> 
 
 def _search_categories(
     params: Enrichment,
-    distances: Sequence[Distance],
+    distances: Sequence[OodDistance],
     pools: Mapping[str, OodSplit],
     tables: TablesFolder,
     rules: Rules,

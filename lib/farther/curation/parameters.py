@@ -13,10 +13,9 @@ from pydantic import Discriminator, Field, PositiveInt, Tag
 from pydantic.dataclasses import dataclass
 
 from farther.curation.division import Division
+from farther.distances import OodDistance
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
-
-Distance = Literal["near", "far", "farther"]
 
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
 #: anomaly detection.
@@ -115,7 +114,7 @@ class OodSplit(RuledImages):
             subsets are made so.
     """
 
-    distance: Distance
+    distance: OodDistance
     use: Literal["test", "validation"] = "test"
     known: Literal["remove", "keep", "with unknown"] = "remove"
     candidates: Path | None = None
@@ -489,7 +488,7 @@ def _pair_problems(checked: Benchmark, name: str) -> Iterator[str]:
         )
 
 
-def _distances(split: OodSplit) -> tuple[Distance, ...]:
+def _distances(split: OodSplit) -> tuple[OodDistance, ...]:
     """The distances of the images that an OOD split takes from its subset."""
     if split.distance == "farther" or split.assigned == "as published":
         return "near", "far"

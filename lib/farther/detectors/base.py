@@ -19,6 +19,7 @@ from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.read import as_pixels
+from farther.protocols import Protocol
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import digest, regular_file
@@ -36,7 +37,6 @@ register = registry.register
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
-Protocol = Literal["paper", "published-code"]
 #: An image: pixels, a file, or a PIL image.
 Picture = np.ndarray | str | Path | Image
 StoredType = Literal["float32", "float16"]

@@ -16,7 +16,6 @@ import numpy as np
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import self_awareness
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import (
     ConfidenceThreshold,
@@ -27,6 +26,7 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
+from farther.protocols import Protocol
 
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and
 #: 5).

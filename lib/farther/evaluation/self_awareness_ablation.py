@@ -16,7 +16,6 @@ from farther.evaluation.results import Ablation
 from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.metrics import ood, self_awareness
 from farther.metrics.matching.boxes import image_numbers
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.self_awareness.detector import (
     ConfidenceThreshold,
@@ -26,6 +25,7 @@ from farther.metrics.self_awareness.detector import (
 from farther.metrics.self_awareness.images import ANY_OVERLAP
 from farther.metrics.self_awareness.matches import ClassMatches
 from farther.metrics.weighting import plain
+from farther.protocols import Protocol
 from farther.tables import Regions
 
 #: Values of τ that the sensitivity to it is measured at (Figure A.13).

@@ -13,12 +13,12 @@ from pydantic_core import ArgsKwargs, PydanticCustomError
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.open_set.proposals import RATES
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.metrics.statistics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
+from farther.protocols import Protocol
 from farther.registry import STRICT, build
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.

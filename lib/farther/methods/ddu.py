@@ -10,8 +10,8 @@ from pydantic import NonNegativeFloat
 from farther.methods.arrays import Array, cast, log_sum_exp, lower_solved, squared_norms
 from farther.methods.base import Annotation, FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, is_singular
-from farther.methods.logits import Protocol
 from farther.methods.rows import Rows
+from farther.protocols import Protocol
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from farther.methods.arrays import Array, softmax
 from farther.methods.base import Method, register
-from farther.methods.logits import Protocol
 from farther.methods.rows import Rows
+from farther.protocols import Protocol
 from farther.tables.regions import DENOMINATOR, NUMERATOR
 
 

@@ -11,8 +11,8 @@ from pydantic import Field, NonNegativeInt
 
 from farther.methods.arrays import Array, at_least, cast
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.logits import Protocol
 from farther.methods.rows import Rows
+from farther.protocols import Protocol
 from farther.tables import Regions
 from farther.tables.regions import GRAM
 

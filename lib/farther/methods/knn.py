@@ -24,6 +24,7 @@ from farther.methods.neighbours import (
     sort_into_cells,
 )
 from farther.methods.rows import RegionRows, Rows
+from farther.protocols import Protocol
 
 #: Stored vectors that the recall of an approximate index is measured on: more would take as long as
 #: the index.
@@ -92,7 +93,7 @@ class KNN(Method):
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
     seed: NonNegativeInt = 0
-    protocol: Literal["paper", "published-code"] = "paper"
+    protocol: Protocol = "paper"
     layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:

@@ -16,10 +16,10 @@ from farther.methods.base import Method, RegionsLike, parameters, register
 from farther.methods.ddu import DDU
 from farther.methods.knn import KNN
 from farther.methods.linear_algebra import principal_components
-from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis
 from farther.methods.neighbours import parts_of
 from farther.methods.rows import Rows
+from farther.protocols import Protocol
 from farther.tables import Regions
 
 

@@ -20,8 +20,6 @@ softmax is taken of these, but with `activation="detector"` of the logits before
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from farther.methods.arrays import (
@@ -35,6 +33,7 @@ from farther.methods.arrays import (
 )
 from farther.methods.base import Method, RegionsLike, parameters
 from farther.methods.rows import Activation, Background, Rows, class_columns, last_layer_of
+from farther.protocols import Protocol
 from farther.tables import Regions
 
 __all__ = [
@@ -54,8 +53,6 @@ __all__ = [
     "softmax",
     "softplus",
 ]
-
-Protocol = Literal["paper", "published-code"]
 
 
 @parameters

@@ -17,9 +17,9 @@ from farther.methods.base import (
     count_rows,
     register,
 )
-from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis, squared_distances
 from farther.methods.rows import Rows
+from farther.protocols import Protocol
 
 
 class LayerState(NamedTuple):

@@ -325,6 +325,5 @@ def _open(entry: dict[str, Any], content: str = "", assumed: str = "") -> Recogn
     """The detector of an entry; a damaged file is refused."""
     detector = detectors.of_entry(entry)
     if isinstance(detector, Detector):
-        # Builds the network and fills it with its weights.
-        detector.network  # noqa: B018
+        detector.load_network()
     return RecognisedDetector(entry, detector.header(), content, assumed or detector.assumed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from farther.curation.rules import read_rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
+from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError, choose
 from farther.publication.datasheet import Words
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside
 from farther.tables.stored import similarities
-
-#: Distance of a split from the ID dataset; "ID" for a split of the ID dataset itself.
-Distance = Literal["ID", "near", "far", "farther"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class PublishedSplit:
     """
 
     name: str
-    distance: Distance
+    distance: SplitDistance
     dataset: str
     subset: str
     folder: Path
@@ -231,7 +229,7 @@ class SplitSource:
 
     dataset: str
     subset: str
-    distance: Distance
+    distance: SplitDistance
 
 
 def _source(name: str, benchmark: Benchmark, split: str) -> SplitSource:

@@ -15,11 +15,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from farther.detectors.base import Detector, Fraction, Protocol
+from farther.detectors.base import Detector, Fraction
 from farther.detectors.networks.replay import Replay, RowOutputs
 from farther.detectors.passes.base import Pass, check_replay, register_pass
 from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
+from farther.protocols import Protocol
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import digest
