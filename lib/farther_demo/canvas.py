@@ -109,7 +109,7 @@ def transformed(sprite: Image.Image, look: Look) -> Image.Image:
     return colours.crop(extent)
 
 
-def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+def with_camera_effects(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Effects of a camera: exposure, some blur, some noise."""
     if rng.random() < 0.3:
         picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.9))))

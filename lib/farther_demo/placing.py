@@ -11,7 +11,7 @@ from PIL import Image
 
 from farther_demo.canvas import Box, Canvas, Look, outline, run_lengths, transformed
 from farther_demo.drawings import Drawing, opaque_extent, sprite
-from farther_demo.recipes import Wanted
+from farther_demo.recipes import PlannedObject
 
 Rng = np.random.Generator
 Chooser = Callable[[Rng, str], Drawing]
@@ -79,7 +79,7 @@ class _Spot(NamedTuple):
 class _Placed:
     """An object on the canvas."""
 
-    wanted: Wanted
+    wanted: PlannedObject
     numbers: list[int] = field(default_factory=list)
     """Numbers of its sprites."""
     drawings: list[str] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Placer:
         self._render = min(size, _LARGEST_RENDER)
         self._placed: list[_Placed | None] = []
 
-    def place(self, wanted: Wanted) -> None:
+    def place(self, wanted: PlannedObject) -> None:
         """Places an object anywhere or on its support, or leaves it out when there is no room."""
         support = None
         if wanted.support is not None:
@@ -129,7 +129,9 @@ class Placer:
                 self._paste(placed, drawing, spot)
         self._placed.append(placed if placed.numbers else None)
 
-    def stand(self, wanted: Wanted, drawing: Drawing, look: Look, left: int, bottom: int) -> bool:
+    def stand(
+        self, wanted: PlannedObject, drawing: Drawing, look: Look, left: int, bottom: int
+    ) -> bool:
         """Places an object with its lower edge on a row, unless it would hide too much.
 
         Returns:
@@ -201,7 +203,7 @@ class Placer:
 
     def _spot(
         self,
-        wanted: Wanted,
+        wanted: PlannedObject,
         drawing: Drawing,
         support: _Placed | None,
         centre: tuple[float, float] | None,

@@ -96,7 +96,7 @@ class DemoWorld:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedObject:
     """An object, or a crowd, to place in a scene."""
 
     category: str
@@ -127,7 +127,7 @@ def shown_by() -> Mapping[str, frozenset[str]]:
     return {concept: frozenset(names) for concept, names in sorted(names_by_concept.items())}
 
 
-def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
+def id_scene(rng: Rng, dataset: str) -> list[PlannedObject]:
     """Objects of a scene of an ID dataset; all classes are equally frequent."""
     if rng.random() < EMPTY:
         return []
@@ -141,7 +141,7 @@ def crop_class(subset: str, index: int) -> str:
     return names[index % len(names)]
 
 
-def crop_object(rng: Rng, subset: str, index: int) -> Wanted:
+def crop_object(rng: Rng, subset: str, index: int) -> PlannedObject:
     """The object that nearly fills an image of `drawings`."""
     name = crop_class(subset, index)
     return _any(rng, {name: _crop_classes(subset)[name]}, _FILLING)
@@ -156,7 +156,7 @@ def _crop_classes(subset: str) -> Concepts:
     return known
 
 
-def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
+def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[PlannedObject]:
     """Objects of a scene of an OOD source.
 
     Objects are unknown; some scenes have objects of ID classes or overlaps, too.
@@ -175,7 +175,7 @@ def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
     return objects
 
 
-def _scene_of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
+def _scene_of_kind(rng: Rng, source: str, kind: str) -> list[PlannedObject]:
     """Objects of a scene of one of the kinds of `MIXTURE`."""
     table = categories()[source]
     if kind == "empty":
@@ -204,28 +204,30 @@ def _scene_of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
 
 def _unknown(
     rng: Rng, table: Mapping[str, Concepts], distance: str, max_count: int
-) -> list[Wanted]:
+) -> list[PlannedObject]:
     """One to `max_count` unknown objects of a distance, "near" or "far"."""
     return _several(rng, table[distance], int(rng.integers(1, max_count + 1)))
 
 
-def _several(rng: Rng, concepts: Concepts, count: int) -> list[Wanted]:
+def _several(rng: Rng, concepts: Concepts, count: int) -> list[PlannedObject]:
     """Random objects of some categories, smaller ones where there are three or more."""
     scale = _ROOMY if count < 3 else _SMALL
     return [_any(rng, concepts, scale) for _ in range(count)]
 
 
-def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[Wanted]:
+def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[PlannedObject]:
     """A dining table, mostly unlabelled, and labelled dishes on it."""
-    table = Wanted(_TABLE_LABEL[source], "diningtable", _LARGE, labelled=bool(rng.random() < 0.25))
+    table = PlannedObject(
+        _TABLE_LABEL[source], "diningtable", _LARGE, labelled=bool(rng.random() < 0.25)
+    )
     count = int(rng.integers(2, 5))
     dishes_on_table = [replace(_any(rng, dishes, _ON_TABLE), support=0) for _ in range(count)]
     return [table, *dishes_on_table]
 
 
-def _any(rng: Rng, concepts: Concepts, scale: tuple[float, float]) -> Wanted:
+def _any(rng: Rng, concepts: Concepts, scale: tuple[float, float]) -> PlannedObject:
     """A random object: any of the categories, and any of its concepts."""
     names = list(concepts)
     name = names[int(rng.integers(len(names)))]
     choices = concepts[name]
-    return Wanted(name, choices[int(rng.integers(len(choices)))], scale)
+    return PlannedObject(name, choices[int(rng.integers(len(choices)))], scale)

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from farther_demo import backgrounds
-from farther_demo.canvas import Canvas, Look, finished
+from farther_demo.canvas import Canvas, Look, with_camera_effects
 from farther_demo.drawings import Drawing, catalogue
 from farther_demo.placing import TRIES, Chooser, Placer, SceneObject
 from farther_demo.recipes import (
@@ -22,7 +22,7 @@ from farther_demo.recipes import (
     ID_DATASETS,
     UNKNOWN,
     DemoWorld,
-    Wanted,
+    PlannedObject,
     crop_object,
     id_scene,
     ood_scene,
@@ -102,7 +102,9 @@ def _chooser(world: DemoWorld, dataset: str, subset: str) -> Chooser:
     return choose
 
 
-def _varied_scene(rng: Rng, world: DemoWorld, objects: list[Wanted], choose: Chooser) -> Scene:
+def _varied_scene(
+    rng: Rng, world: DemoWorld, objects: list[PlannedObject], choose: Chooser
+) -> Scene:
     """A scene in front of any background."""
     short = round(world.size * rng.uniform(0.72, 1.0))
     size = (world.size, short) if rng.random() < 0.7 else (short, world.size)
@@ -114,10 +116,10 @@ def _varied_scene(rng: Rng, world: DemoWorld, objects: list[Wanted], choose: Cho
         placer.place(wanted)
     if rng.random() < 0.3:
         _obstruct(rng, canvas, world.size * 0.2)
-    return Scene(finished(canvas.image, rng), placer.objects(), canvas.owner)
+    return Scene(with_camera_effects(canvas.image, rng), placer.objects(), canvas.owner)
 
 
-def _crop(rng: Rng, world: DemoWorld, wanted: Wanted, choose: Chooser) -> Scene:
+def _crop(rng: Rng, world: DemoWorld, wanted: PlannedObject, choose: Chooser) -> Scene:
     """A square image that one object nearly fills."""
     canvas = Canvas(backgrounds.varied(rng, (world.crop_size, world.crop_size)))
     placer = Placer(rng, world.crop_size, canvas, choose)
@@ -126,7 +128,7 @@ def _crop(rng: Rng, world: DemoWorld, wanted: Wanted, choose: Chooser) -> Scene:
     placer.place(wanted)
     if rng.random() < 0.2:
         _obstruct(rng, canvas, world.crop_size * 0.25)
-    return Scene(finished(canvas.image, rng), placer.objects(), canvas.owner)
+    return Scene(with_camera_effects(canvas.image, rng), placer.objects(), canvas.owner)
 
 
 def _obstruct(rng: Rng, canvas: Canvas, size: float) -> None:
@@ -157,7 +159,7 @@ def _street_scene(rng: Rng, world: DemoWorld, choose: Chooser) -> Scene:
             left = int(rng.uniform(-0.1, 0.95) * width)
             if placer.stand(wanted, drawing, look, left, round(standpoint.bottom)):
                 break
-    picture = backgrounds.weather(rng, finished(canvas.image, rng), weather)
+    picture = backgrounds.weather(rng, with_camera_effects(canvas.image, rng), weather)
     attributes = {"weather": weather, "scene": "city street", "timeofday": light}
     return Scene(picture, placer.objects(), canvas.owner, attributes)
 

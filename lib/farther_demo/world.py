@@ -14,7 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from farther.cores import count_cores
-from farther.curation.sources import smallest
+from farther.curation.sources import smallest_by_digest
 from farther.errors import FartherError, ParameterError
 from farther.tables.writing import write_aside
 from farther_demo.recipes import CROPS, ID_DATASETS, OOD_SOURCES, UNKNOWN, DemoWorld
@@ -133,7 +133,7 @@ def _selected(name: str, tasks: Sequence[Task], limit: int) -> list[Task]:
     for task in tasks:
         file = Path(dataset_format.image_file(task.subset, task.number))
         task_by_id[dataset_format.image_id(file)] = task
-    return [task_by_id[image_id] for image_id in smallest(task_by_id, limit)]
+    return [task_by_id[image_id] for image_id in smallest_by_digest(task_by_id, limit)]
 
 
 def _write(

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from farther.detectors.networks.weights import floats, read_tensors, write_tensors
+from farther.detectors.networks.weights import as_float32, read_tensors, write_tensors
 from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.documents import write_json
@@ -386,7 +386,7 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
         weights = aside / "open_clip_model.safetensors"
         write_tensors(weights, network.state_dict(), {"name": name})
         write_json(aside / "open_clip_config.json", job.architecture.config())
-        network.load_state_dict(floats(read_tensors(weights)))
+        network.load_state_dict(as_float32(read_tensors(weights)))
         tokenize = tokenizer(job.architecture)
         held_out = zero_shot(network, tokenize, compose_held_out(count, size, seed + 1))
         metrics = {"val": zero_shot(network, tokenize, validation), "held_out": held_out}

@@ -17,10 +17,10 @@ from PIL import Image
 from tqdm import tqdm
 
 from farther_demo import DemoWorld, backgrounds
-from farther_demo.canvas import Canvas, finished
+from farther_demo.canvas import Canvas, with_camera_effects
 from farther_demo.drawings import Drawing, catalogue, demo_table
 from farther_demo.placing import Chooser, Placer, SceneObject
-from farther_demo.recipes import ID_DATASETS, OOD_SOURCES, Wanted, categories, ood_scene
+from farther_demo.recipes import ID_DATASETS, OOD_SOURCES, PlannedObject, categories, ood_scene
 from farther_demo.scene import scene
 
 Rng = np.random.Generator
@@ -224,24 +224,26 @@ def _held_out(seed: int, index: int) -> Picture:
     return _arranged(rng, [_any(rng, concepts, ALONE)], _held_out_drawing)
 
 
-def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None) -> Picture:
+def _arranged(rng: Rng, wanted: Sequence[PlannedObject], choose: Chooser | None = None) -> Picture:
     canvas = Canvas(backgrounds.varied(rng, (SCENE, SCENE)))
     placer = Placer(rng, SCENE, canvas, choose or _drawing)
     for one in wanted:
         placer.place(
-            Wanted(one.category, one.concept, one.scale, copies=one.copies, support=one.support)
+            PlannedObject(
+                one.category, one.concept, one.scale, copies=one.copies, support=one.support
+            )
         )
     objects = placer.objects()
     on_table = (
         bool(dishes() & {one.concept for one in objects}) and rng.random() < SAID_TO_BE_ON_TABLE
     )
-    return finished(canvas.image, rng), objects, ON_TABLE if on_table else ""
+    return with_camera_effects(canvas.image, rng), objects, ON_TABLE if on_table else ""
 
 
-def _laid_table(rng: Rng) -> list[Wanted]:
+def _laid_table(rng: Rng) -> list[PlannedObject]:
     """A dining table with one to three dishes."""
     on_it = [_any(rng, sorted(dishes()), DISH, support=0) for _ in range(int(rng.integers(1, 4)))]
-    return [Wanted("diningtable", "diningtable", TABLE), *on_it]
+    return [PlannedObject("diningtable", "diningtable", TABLE), *on_it]
 
 
 @lru_cache(maxsize=1)
@@ -254,9 +256,9 @@ def dishes() -> frozenset[str]:
 
 def _any(
     rng: Rng, concepts: Sequence[str], scale: tuple[float, float], support: int | None = None
-) -> Wanted:
+) -> PlannedObject:
     concept = concepts[int(rng.integers(len(concepts)))]
-    return Wanted(concept, concept, scale, support=support)
+    return PlannedObject(concept, concept, scale, support=support)
 
 
 def _drawing(rng: Rng, concept: str) -> Drawing:

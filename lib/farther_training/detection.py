@@ -12,7 +12,7 @@ from torchvision.models.detection import FasterRCNN, RetinaNet
 from torchvision.models.detection.image_list import ImageList
 
 from farther.detectors.networks.detection import as_floats
-from farther.detectors.networks.weights import floats, read_weights
+from farther.detectors.networks.weights import as_float32, read_weights
 from farther.errors import DataError, ParameterError
 from farther_training.multi_scale import ScaleRandomly
 from farther_training.recipe import DetectorRecipe
@@ -94,7 +94,7 @@ def fitting_weights(
                 f"training {architecture!r}: parameter 'initial_weights': {problem}"
             )
         return None
-    weights = floats(read_weights(path))
+    weights = as_float32(read_weights(path))
     if not any(name.startswith("backbone.") for name in weights):
         weights = {BODY + name: tensor for name, tensor in weights.items()}
     own = network.state_dict()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.image_folder import ENDINGS
+from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.errors import DataError
 from farther.images.read import load
 from farther.registry import STRICT
@@ -33,10 +33,12 @@ class PictureFolder:
         Raises:
             DataError: there is none.
         """
-        pictures = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
+        pictures = [
+            path for path in listed(self.folder, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES
+        ]
         if not pictures:
             raise DataError(
-                f"no images here; known extensions: {', '.join(ENDINGS)}", file=self.folder
+                f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}", file=self.folder
             )
         return pictures
 

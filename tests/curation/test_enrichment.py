@@ -17,11 +17,11 @@ from farther.curation.candidates import CANDIDATES, write_candidates
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import (
     SearchResult,
+    benchmark_images,
     describe,
     enrichment,
-    find,
+    find_candidates,
     images_by_subset,
-    present,
     subsets_searched,
 )
 from farther.errors import ParameterError
@@ -88,8 +88,8 @@ def search(
     """Candidates from the subset `pool`."""
     pools = [{"dataset": "photos", "subset": "pool"}]
     bench = bench_of(folder, **(splits or {}))
-    known_images = present(bench, tables)
-    return find(
+    known_images = benchmark_images(bench, tables)
+    return find_candidates(
         enrichment("b", {"pools": pools, **params}), bench, tables, known_images, duplicates
     )
 
@@ -320,7 +320,7 @@ def test_a_benchmark_without_near_and_far_takes_both_kinds_as_farther(folder):
     )
     tables = InMemory(val={"v": ["Lynx"]}, pool={"a": ["Lynx"], "b": ["Kite"], "c": ["Cat"]})
     params = enrichment("b", {"pools": [{"dataset": "photos", "subset": "pool"}]})
-    result = find(params, bench, tables, present(bench, tables))
+    result = find_candidates(params, bench, tables, benchmark_images(bench, tables))
     assert candidate_rows(result) == [("b", "farther", "Kite"), ("a", "farther", "Lynx")]
 
 
@@ -335,7 +335,9 @@ def test_pasted_objects_make_no_category_less_rare(folder):
 
 def test_images_are_named_by_the_subset_that_they_come_from(folder):
     bench, tables = bench_of(folder), InMemory(val={"v": ["Lynx"], "w": ["Kite"], "x": ["Cat"]})
-    assert images_by_subset(bench, present(bench, tables)) == {("photos", "val"): {"v", "w"}}
+    assert images_by_subset(bench, benchmark_images(bench, tables)) == {
+        ("photos", "val"): {"v", "w"}
+    }
 
 
 # ------------------------------------------------------------------------------------------

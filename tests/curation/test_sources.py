@@ -4,7 +4,7 @@ import pytest
 from tests.support.labelled import labelled
 
 from farther.curation import LabelledImages
-from farther.curation.sources import smallest
+from farther.curation.sources import smallest_by_digest
 from farther.errors import DataError, ParameterError
 from farther.tables.documents import write_json
 
@@ -22,7 +22,7 @@ def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_
 
 def test_the_same_images_are_selected_in_every_version():
     names = [f"{n:06d}" for n in range(100)]
-    assert smallest(names, 4) == [
+    assert smallest_by_digest(names, 4) == [
         "000030",
         "000046",
         "000065",

@@ -14,7 +14,7 @@ from farther.curation import (
     curate,
     splits,
 )
-from farther.curation.sources import smallest
+from farther.curation.sources import smallest_by_digest
 from farther.errors import DataError
 from farther.tables.documents import read_json
 from farther.tables.files import digest
@@ -452,7 +452,7 @@ def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
     whole = curate_photos(rules, photos)
     limited = curate_photos(rules, photos, most={"photos_far": 2})
     far = limited.splits["photos_far"].images.image_id.tolist()
-    assert far == smallest([f"Kite{number}" for number in range(5)], 2)
+    assert far == smallest_by_digest([f"Kite{number}" for number in range(5)], 2)
     assert (
         limited.splits["photos_near"].images.image_id.tolist()
         == whole.splits["photos_near"].images.image_id.tolist()

@@ -3,7 +3,7 @@
 import pytest
 from tests.datasets.conftest import ACCENT, DECOMPOSED, coco_reader, tables
 
-from farther.datasets.file_names import RESPELLED, comparable
+from farther.datasets.file_names import RESPELLED, canonical_name
 from farther.datasets.ingest import ingest
 from farther.datasets.presence import check_subset
 from farther.errors import DataError
@@ -50,5 +50,5 @@ def test_no_spelling_leads_out_of_the_folder(lay, tmp_path, name):
 
 
 def test_names_that_differ_in_more_than_spelling_differ():
-    assert comparable("a_b.jpg") != comparable("a b.jpg")
-    assert comparable("a.jpg") != comparable("a.jpeg")
+    assert canonical_name("a_b.jpg") != canonical_name("a b.jpg")
+    assert canonical_name("a.jpg") != canonical_name("a.jpeg")

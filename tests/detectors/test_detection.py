@@ -8,7 +8,7 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from farther.detectors.networks.detection import (
     ImageDetections,
     as_floats,
-    columns_of,
+    detection_columns,
     network_input,
     pyramid_latent,
 )
@@ -56,7 +56,7 @@ def test_rows_of_all_images_are_numbered_through_and_have_their_images_name():
         rows = torch.arange(count)
         detections.append(ImageDetections(torch.zeros(count, 4), rows / 10, rows + 1, rows))
     boxes = [torch.full((len(image.rows), 4), 5.0) for image in detections]
-    columns = columns_of(detections, boxes, ["a", "b", "c"])
+    columns = detection_columns(detections, boxes, ["a", "b", "c"])
     assert columns["image_id"].tolist() == ["a", "a", "c"]
     assert columns["region_id"].tolist() == [0, 1, 2]
     assert columns["label"].tolist() == [1, 2, 1]

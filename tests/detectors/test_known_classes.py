@@ -2,7 +2,7 @@
 
 import pytest
 
-from farther.detectors.known_classes import check_classes, renamed
+from farther.detectors.known_classes import check_classes, with_class_names
 from farther.errors import ParameterError
 from farther.tables import Header
 
@@ -10,10 +10,10 @@ DETECTOR = Header(classes=("background", "airplane", "tv", "dog"), background_in
 
 
 def test_renamed_classes_keep_their_columns_and_the_background():
-    header = renamed(DETECTOR, {"tv": "tvmonitor"})
+    header = with_class_names(DETECTOR, {"tv": "tvmonitor"})
     assert header.classes == ("background", "airplane", "tvmonitor", "dog")
     assert header.background_index == 0
-    assert renamed(DETECTOR, None) is DETECTOR
+    assert with_class_names(DETECTOR, None) is DETECTOR
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ def test_renamed_classes_keep_their_columns_and_the_background():
 )
 def test_a_mapping_that_cannot_be_is_refused(names, message):
     with pytest.raises(ParameterError, match=message):
-        renamed(DETECTOR, names)
+        with_class_names(DETECTOR, names)
 
 
 def test_a_class_mapped_to_null_means_unknown_objects_and_is_not_a_known_class():
-    header = renamed(DETECTOR, {"tv": None, "dog": "hound"})
+    header = with_class_names(DETECTOR, {"tv": None, "dog": "hound"})
     assert header.classes == ("background", "airplane", "tv", "hound")
     assert (header.unknown_columns, header.known_classes) == ((2,), ("airplane", "hound"))
     assert check_classes(DETECTOR, {"tv": None}, ["airplane", "dog"]) == []

@@ -18,7 +18,7 @@ from farther.detectors.networks.architectures import (
     build_network,
     save_checkpoint,
 )
-from farther.detectors.networks.faster_rcnn import propose
+from farther.detectors.networks.faster_rcnn import run_rpn
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells
 from farther.detectors.settings import Layers, Pooling
 from farther.detectors.whole_images import ClassifierNetwork
@@ -109,7 +109,7 @@ def activations_of(detector, image):
             return [yolo.run(detector.network, batch)[2][0]], 32
         network = detector.network
         images = ImageList(batch, [tuple(batch.shape[2:])])
-        return [level[0] for level in propose(network, images, network.backbone(batch)).shared], 8
+        return [level[0] for level in run_rpn(network, images, network.backbone(batch)).shared], 8
 
 
 @pytest.mark.parametrize("adapter", ["yolo", "faster_rcnn"])

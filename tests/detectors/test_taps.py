@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from farther.detectors.networks.taps import Taps, find_module, kept_calls, replaced_outputs
+from farther.detectors.networks.taps import Taps, find_module, recorded_calls, replaced_outputs
 from farther.detectors.settings import Layers, Pooling
 from farther.errors import ParameterError
 
@@ -73,7 +73,7 @@ def test_an_output_of_another_shape_is_refused():
 
 def test_calls_have_the_first_input_and_the_output_of_the_last_call():
     network = Network()
-    with kept_calls([network.first, network.unused]) as calls:
+    with recorded_calls([network.first, network.unused]) as calls:
         network(IMAGES.clone())
         network.first(torch.ones(1))
     assert calls.keys() == {network.first}

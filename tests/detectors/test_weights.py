@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 from farther.detectors.networks.weights import (
-    floats,
+    as_float32,
     json_field,
     read_metadata,
     read_tensors,
@@ -56,8 +56,8 @@ def test_numbers_are_halved_where_they_fit_and_counts_never(tmp_path):
     for name, t in tensors.items():
         assert torch.equal(stored[name].double(), t.double())
     assert (
-        floats(stored)["fits"].dtype == torch.float32
-        and floats(stored)["count"].dtype == torch.int64
+        as_float32(stored)["fits"].dtype == torch.float32
+        and as_float32(stored)["count"].dtype == torch.int64
     )
 
 
@@ -66,7 +66,7 @@ def test_tied_weights_and_views_are_written_as_they_are_read(value, tmp_path):
     tied = torch.full((2, 3), value)
     tied[0, 1] = 5
     write_tensors(tmp_path / "weights", {"one": tied, "other": tied, "turned": tied.T}, {})
-    stored = floats(read_tensors(tmp_path / "weights"))
+    stored = as_float32(read_tensors(tmp_path / "weights"))
     assert torch.equal(stored["one"], tied) and torch.equal(stored["other"], tied)
     assert torch.equal(stored["turned"], tied.T)
 

@@ -10,7 +10,7 @@ from ultralytics import YOLOE, YOLOWorld
 from ultralytics.nn.tasks import WorldModel, YOLOEModel, YOLOESegModel
 
 from farther import detectors
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import with_class_names
 from farther.detectors.networks.replay import Dropout
 from farther.errors import DataError
 
@@ -142,7 +142,7 @@ def test_rows_can_be_computed_again(files, images):
 
 
 def test_a_class_that_means_unknown_objects_is_mapped_to_null(files):
-    header = renamed(create(files("worldv2")).header(), {"thing": None})
+    header = with_class_names(create(files("worldv2")).header(), {"thing": None})
     assert (header.unknown_columns, header.known_classes) == ((3,), ("cat", "red dog", "owl"))
     assert len(header.weight) == 4
 

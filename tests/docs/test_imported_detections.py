@@ -13,7 +13,7 @@ from tests.docs.pages import Page
 
 from farther import detectors
 from farther.detectors.imported import import_splits
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import with_class_names
 from farther.tables import Images, Regions
 
 PAGE = Page("imported-detections.md")
@@ -147,5 +147,5 @@ def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkey
         for k, b, s in zip(regions.label, regions.box.tolist(), regions.score.tolist(), strict=True)
     )
     assert read == sorted(FOUND)
-    header = renamed(regions.header, {"unknown": None})
+    header = with_class_names(regions.header, {"unknown": None})
     assert set(header.known_classes) == set(VOC)

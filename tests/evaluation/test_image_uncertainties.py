@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from tests.evaluation.self_aware_runs import FIRST, evaluate_shifted, write_split
 
 from farther.evaluation.files import Roles
-from farther.evaluation.image_uncertainties import of_detections
+from farther.evaluation.image_uncertainties import detection_uncertainties
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
@@ -146,7 +146,7 @@ def stored_split(regions, folder):
 def uncertainties_of(split, held_out=None):
     """{name: uncertainty of each detection} of one split."""
     uncertainties = {}
-    for title, arrays in of_detections([split], lambda: held_out or split):
+    for title, arrays in detection_uncertainties([split], lambda: held_out or split):
         (uncertainties[title],) = arrays
     return uncertainties
 

@@ -33,7 +33,7 @@ from farther.printable import printable, printable_line
 from farther.publication import Words
 from farther.publication.card import card
 from farther.report.charts.figures import as_files, figure, numbers
-from farther.report.charts.vega import chart, layer, named, number
+from farther.report.charts.vega import chart, layer, nominal, quantitative
 from farther.report.citations import bibtex
 from farther.report.site import as_script
 from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_text
@@ -99,9 +99,9 @@ def test_decisions_are_read_as_they_were_written(tmp_path):
 
 def test_figures_and_their_numbers():
     rows = pl.DataFrame({"name": list(TEXTS.values()), "share": [0.5] * len(TEXTS)})
-    drawn = layer("bar", x=number("share", title=None))
+    drawn = layer("bar", x=quantitative("share", title=None))
     title = "; ".join(text for text in TEXTS.values() if len(text) < 999)
-    made = chart(title, "bars", rows, drawn, step=20, y=named("name", title=None))
+    made = chart(title, "bars", rows, drawn, step=20, y=nominal("name", title=None))
     files = as_files(figure(made.spec, 6.9))
     elements = list(ElementTree.fromstring(files["svg"]).iter())
     tags = {element.tag.partition("}")[2] for element in elements}

@@ -41,7 +41,7 @@ def outcomes(with_object, without, *, flagged=(), base_flagged=()):
     objects = car_sign_and_dog()
     rules = MatchingRules(known_classes=("car", "sign"))
     with_regions = regions(with_object)
-    copies, row = image_pairs.of_partners(regions(without), PAIRS)
+    copies, row = image_pairs.partner_regions(regions(without), PAIRS)
     is_flagged = np.isin(np.arange(len(with_regions)), flagged)
     return (
         OpenSetSplit.of(objects, with_regions, rules).match(is_flagged),

@@ -11,8 +11,8 @@ from farther.metrics.self_awareness.image_uncertainty import (
     NO_DETECTION,
     aggregate,
     best_threshold,
-    keeping,
     of_confidence,
+    threshold_accepting,
 )
 
 #: Aggregate → the function of an image's uncertainties, or the number of the most certain
@@ -105,9 +105,9 @@ def test_no_threshold_has_a_larger_balanced_accuracy(known, unknown):
 
 def test_the_threshold_that_keeps_a_share_is_the_smallest_that_accepts_it():
     known = np.arange(20.0)
-    assert keeping(known, 0.95) == 18
+    assert threshold_accepting(known, 0.95) == 18
     assert np.mean(known <= 18) == 0.95
-    assert keeping(np.zeros(0)) is None
+    assert threshold_accepting(np.zeros(0)) is None
 
 
 def test_one_side_without_images_has_no_best_threshold():

@@ -15,7 +15,13 @@ from farther.errors import DataError
 from farther.evaluation.settings import ProposalSettings
 from farther.metrics.matching.boxes import overlaps
 from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, average_recall, beside, finders, thresholds
+from farther.metrics.open_set.proposals import (
+    Recovery,
+    apart_from_detections,
+    average_recall,
+    finders,
+    thresholds,
+)
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.tables import Objects, Regions
 
@@ -267,7 +273,7 @@ def test_a_proposal_on_a_detection_or_inside_of_one_says_nothing_new():
         ([1, 1, 3, 3], False),
         ([0, 4, 10, 14], False),
     ):
-        assert beside(Regions(box=[box], **shared), detection).item() is stays
+        assert apart_from_detections(Regions(box=[box], **shared), detection).item() is stays
 
 
 def test_an_object_at_the_limit_of_two_sizes_is_of_both_as_in_coco():

@@ -7,7 +7,7 @@ from tests.metrics.test_proposals import ground_truth, table
 from farther.metrics import open_set
 from farther.metrics.open_set.open_world import MAX_DETECTIONS, MixedImages
 from farther.metrics.open_set.outcomes import FOUND, MISSED, MatchingRules
-from farther.metrics.open_set.proposals import Recovery, beside, finders
+from farther.metrics.open_set.proposals import Recovery, apart_from_detections, finders
 from farther.metrics.open_set.with_proposals import WithProposals, u_recall
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.tables import Objects, Regions
@@ -21,7 +21,12 @@ def split(request):
     objects = ground_truth()
     detections = table(8, 40, objects)
     proposals = table(8, 60, objects)
-    return objects, detections, proposals[beside(proposals, detections)], RANDOM.random(40)
+    return (
+        objects,
+        detections,
+        proposals[apart_from_detections(proposals, detections)],
+        RANDOM.random(40),
+    )
 
 
 def test_they_are_detections_called_unknown_of_less_confidence_than_all_others(split):

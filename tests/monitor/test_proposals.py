@@ -15,7 +15,7 @@ from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, beside
+from farther.metrics.open_set.proposals import Recovery, apart_from_detections
 from farther.monitor import Bundle, Monitor
 from farther.monitor.drawing import PROPOSED, draw
 from farther.monitor.predict import PredictSettings, predict
@@ -45,7 +45,7 @@ def test_proposals_of_the_monitor_are_those_of_the_pipeline(deployed):
     monitor = deployed.monitor("energy")
     stored = Regions.read(deployed.files.proposals("boxes", "val"))
     detections = deployed.stored("energy")[0]
-    wanted = stored[beside(stored, detections) & (stored.score > THRESHOLD)]
+    wanted = stored[apart_from_detections(stored, detections) & (stored.score > THRESHOLD)]
     assert len(wanted) > 5
     for ids, files in deployed.batches():
         for name, found in zip(ids, monitor(files, ids, batch_size=len(ids)), strict=True):
@@ -96,7 +96,7 @@ def measured(deployed):
     files = deployed.files
     proposals = Regions.read(files.proposals("boxes", "near"))
     detections = Regions.read(files.regions("near")).above(deployed.operating)
-    yaks = proposals[beside(proposals, detections)][::2]
+    yaks = proposals[apart_from_detections(proposals, detections)][::2]
     objects = Objects(
         image_id=yaks.image_id,
         object_id=np.arange(len(yaks)),

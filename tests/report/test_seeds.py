@@ -8,14 +8,14 @@ import pytest
 from farther.errors import ParameterError
 from farther.report import build
 from farther.report.charts.ranking import ranks
-from farther.report.seeds import merged, on_one_benchmark, statistics
+from farther.report.seeds import merge_seeds, on_one_benchmark, statistics
 from farther.report.tables import benchmark_tables
 
 
 def test_seeds_are_one_row_of_mean_and_sample_standard_deviation_in_the_place_of_the_first(
     seed_runs,
 ):
-    merged_runs = merged(seed_runs, {"net": ["net-1", "net-2"]})
+    merged_runs = merge_seeds(seed_runs, {"net": ["net-1", "net-2"]})
     assert [run.name for run in merged_runs] == ["net", "other"]
     cell = merged_runs[0].values.filter(method="msp", metric="auroc").row(0, named=True)
     deviation = 100 * np.std([0.8, 0.9], ddof=1)
@@ -24,7 +24,7 @@ def test_seeds_are_one_row_of_mean_and_sample_standard_deviation_in_the_place_of
 
 
 def test_a_value_that_one_seed_lacks_has_no_mean(seed_runs):
-    net = merged(seed_runs, {"net": ["net-1", "net-2"]})[0]
+    net = merge_seeds(seed_runs, {"net": ["net-1", "net-2"]})[0]
     assert net.values.filter(method="knn", metric="fpr95")["text"].to_list() == ["—"]
     means = statistics(seed_runs, {"net": ["net-1", "net-2"]})["net"]
     assert means["seeds"] == 2
@@ -36,7 +36,7 @@ def test_a_value_that_one_seed_lacks_has_no_mean(seed_runs):
 
 
 def test_the_best_of_the_means_is_bold(seed_runs):
-    net = merged(seed_runs, {"net": ["net-1", "net-2"]})[0]
+    net = merge_seeds(seed_runs, {"net": ["net-1", "net-2"]})[0]
     best = net.values.filter(metric="auroc")
     assert dict(zip(best["method"], best["is_best"], strict=True)) == {"msp": True, "knn": False}
 
@@ -46,18 +46,18 @@ def test_seeds_of_different_benchmarks_are_refused(seed_runs):
     with pytest.raises(
         ParameterError, match=r"report.seeds.net: net-1, net-2 are on different benchmarks"
     ):
-        merged(seed_runs, {"net": ["net-1", "net-2"]})
+        merge_seeds(seed_runs, {"net": ["net-1", "net-2"]})
 
 
 def test_divisions_of_one_dataset_have_a_mean_though_each_is_a_benchmark(seed_runs):
     runs = [replace(seed_runs[0], benchmark="pets-1"), replace(seed_runs[1], benchmark="pets-2")]
-    net = merged(runs, {"net": ["net-1", "net-2"]}, divisions=["pets-1", "pets-2"])[0]
+    net = merge_seeds(runs, {"net": ["net-1", "net-2"]}, divisions=["pets-1", "pets-2"])[0]
     assert net.values.filter(method="msp", metric="auroc")["value"].item() == pytest.approx(0.85)
     assert net.full_title == "net (2 divisions)"
 
 
 def test_a_name_with_one_run_there_has_its_values_and_intervals(seed_runs):
-    (net,) = merged(seed_runs[:1], {"net": ["net-1", "net-2"]})
+    (net,) = merge_seeds(seed_runs[:1], {"net": ["net-1", "net-2"]})
     assert (net.name, net.title) == ("net", "net")
     assert set(net.values["run"]) == {"net"}
     assert net.values.filter(method="msp", metric="auroc")["text"].item() == "80.0"

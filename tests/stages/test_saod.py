@@ -12,7 +12,7 @@ from tests.stages.in_process import run
 from farther.command.profile import placed
 from farther.curation import Fates, Rules
 from farther.curation.sources import Categories
-from farther.detectors.known_classes import check_classes, renamed
+from farther.detectors.known_classes import check_classes, with_class_names
 from farther.params import parse
 from farther.report.papers.published import Published
 from farther.report.papers.table import PRINTED
@@ -311,7 +311,7 @@ def test_the_91_outputs_of_deformable_detr_are_the_80_classes_and_numbers_withou
     header = Header(classes=tuple(outputs), activation="sigmoid")
     rules = Rules(ROOT / "data/benchmarks/saod-gen.yaml")
     assert check_classes(header, names, rules.id_classes) == []
-    assert renamed(header, names).known_classes == rules.id_classes
+    assert with_class_names(header, names).known_classes == rules.id_classes
 
 
 def test_the_detectors_of_the_profile_run_here_but_two_and_have_printed_counterparts():

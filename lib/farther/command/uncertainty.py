@@ -107,9 +107,9 @@ def _uncertainties(
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Name, and uncertainty of each stored detection of each split."""
     from farther.evaluation.files import RunSplit, aligned_scores
-    from farther.evaluation.image_uncertainties import of_detections
+    from farther.evaluation.image_uncertainties import detection_uncertainties
 
-    yield from of_detections(splits, lambda: RunSplit(files, held_out))
+    yield from detection_uncertainties(splits, lambda: RunSplit(files, held_out))
     for name in methods:
         paths = [files.scores(name, split.name) for split in splits]
         if all(path.is_file() for path in paths):

@@ -13,7 +13,7 @@ from farther.curation.decisions import (
     time_after,
 )
 from farther.curation.division import Division
-from farther.curation.fates import Fates, explain, why
+from farther.curation.fates import Fates, explain, reason_of
 from farther.curation.parameters import (
     Benchmark,
     IdSplit,
@@ -25,7 +25,7 @@ from farther.curation.parameters import (
 from farther.curation.review_votes import joint_decisions, votes
 from farther.curation.rules import PRECEDENCE, CategoryRule, Rules, read_rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
-from farther.curation.splits import Curation, RuledSource, by_rules, curate, of_id_classes
+from farther.curation.splits import Curation, RuledSource, curate, fates_by_rules, select_id_classes
 
 __all__ = [
     "CHOICES",
@@ -49,14 +49,14 @@ __all__ = [
     "TablesFolder",
     "benchmark",
     "benchmark_kind",
-    "by_rules",
     "curate",
     "explain",
+    "fates_by_rules",
     "joint_decisions",
-    "of_id_classes",
     "read_rules",
+    "reason_of",
+    "select_id_classes",
     "subsets_used",
     "time_after",
     "votes",
-    "why",
 ]

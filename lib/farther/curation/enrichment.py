@@ -24,7 +24,7 @@ from farther.curation.decisions import IMAGE, DecisionsFile, ReviewDecisions
 from farther.curation.parameters import Benchmark, OodSplit, RuledImages
 from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
-from farther.curation.splits import RuledSource, by_rules, id_split
+from farther.curation.splits import RuledSource, fates_by_rules, id_split
 from farther.distances import OodDistance
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
@@ -92,7 +92,7 @@ class SearchResult:
     Args:
         candidates: Frame of `farther.curation.candidates.CANDIDATES`: the candidates in the order
             of choice, then, sorted, other images that reviewers decided on.
-        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `present`: qualified
+        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `benchmark_images`: qualified
             images that the search left out because the benchmark has them; `copies`: those left out
             as duplicates or near-duplicates of an image there or of an earlier candidate;
             `decided`: on by reviewers; `accepted`: by reviewers; `candidates`: open or accepted.
@@ -113,7 +113,7 @@ def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
     return build(Enrichment, f"enrich {name!r}", dict(params))
 
 
-def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledImages]:
+def benchmark_images(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledImages]:
     """The images of each split of a benchmark, except those from a file of candidates.
 
     Raises:
@@ -125,14 +125,14 @@ def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledIma
     decisions = _decisions(benchmark)
     rules = read_rules(benchmark)
     images_by_split = {name: id_split(unlimited, name, tables, rules) for name in benchmark.subsets}
-    for ruled in by_rules(unlimited, tables, rules).values():
+    for ruled in fates_by_rules(unlimited, tables, rules).values():
         fates, _ = ruled.decided(decisions)
         for name, split in ruled.splits.items():
             images_by_split[name] = ruled.source.select(fates.fate == split.distance)
     return images_by_split
 
 
-def find(
+def find_candidates(
     params: Enrichment,
     benchmark: Benchmark,
     tables: TablesFolder,
@@ -153,7 +153,7 @@ def find(
         params: What to search, and for what.
         benchmark: The benchmark.
         tables: The ingested tables of its datasets and of the pools.
-        splits: Its images, as `present` gives them.
+        splits: Its images, as `benchmark_images` gives them.
         duplicates: Embeddings to find near-duplicates by; None to find equal files only.
 
     Raises:
@@ -170,7 +170,7 @@ def find(
     images_by_category = _images_by_category(benchmark, splits)
 
     searched = []
-    for ruled in by_rules(replace(benchmark, splits=pools), tables, rules).values():
+    for ruled in fates_by_rules(replace(benchmark, splits=pools), tables, rules).values():
         pool = _Pool.of(ruled, decisions, search_categories)
         searched.append(pool)
         known.take(pool.refused)

@@ -213,7 +213,7 @@ def explain(fates: Fates, image_id: str) -> str:
     return "\n".join(images.select(sentence).to_series())
 
 
-def why(fates: Fates, row: int) -> str:
+def reason_of(fates: Fates, row: int) -> str:
     """The rule that decided on an image, and on which object or by whom.
 
     Args:

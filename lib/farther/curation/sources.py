@@ -102,11 +102,11 @@ class LabelledImages:
         """
         if count is None or count >= len(self.images):
             return self
-        image_ids = smallest(self.images.image_id, count)
+        image_ids = smallest_by_digest(self.images.image_id, count)
         return self.select(self.images.frame["image_id"].is_in(image_ids).to_numpy())
 
 
-def smallest(image_ids: Iterable[str], count: int) -> list[str]:
+def smallest_by_digest(image_ids: Iterable[str], count: int) -> list[str]:
     """At most `count` names, those with the smallest digests, in their order.
 
     Any subset of the names that contains them gives the same selection.

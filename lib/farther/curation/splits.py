@@ -175,7 +175,7 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
             left_out[name] = _left_out(benchmark, name, tables, rules)
     _refuse_empty_id_split(benchmark, splits)
 
-    sources = by_rules(benchmark, tables, rules)
+    sources = fates_by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
     fates_by_source: list[Fates] = []
     for ruled in sources.values():
@@ -279,7 +279,7 @@ def _derived_split(
     if isinstance(split, PseudoOod) or split.classes == "as labelled":
         return source
     rule_by_category = rules.by_category(split.names, tables.categories(split.dataset))
-    return of_id_classes(source, rule_by_category, overlapping="keep")
+    return select_id_classes(source, rule_by_category, overlapping="keep")
 
 
 def _sorted_classes(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> SortedClasses:
@@ -340,7 +340,7 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
     source = tables.source(*benchmark.id_sources[name])
     if isinstance(split, IdSplit):
         rule_by_category = rules.by_category(split.names, tables.categories(split.dataset))
-        source = of_id_classes(source, rule_by_category, split.empty, others=split.others)
+        source = select_id_classes(source, rule_by_category, split.empty, others=split.others)
     else:
         source = without_unknown(_part(benchmark, name, source), rules)
     images = source.at_most(benchmark.most.get(name))
@@ -397,7 +397,7 @@ def _positions(images: Images, together: str | None) -> np.ndarray:
     return np.array([int(digest(group)[:13], 16) / 16**13 for group in groups])
 
 
-def of_id_classes(
+def select_id_classes(
     source: LabelledImages,
     deciding: Mapping[str, CategoryRule],
     empty: Literal["keep", "remove"] = "remove",
@@ -439,7 +439,7 @@ def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
     return objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
 
 
-def by_rules(
+def fates_by_rules(
     benchmark: Benchmark, tables: TablesFolder, rules: Rules
 ) -> dict[tuple[str, str], RuledSource]:
     """Fates by the rules for each OOD source (dataset, subset), without reviewers' decisions.

@@ -22,7 +22,7 @@ from farther.tables.folders import entries
 RESPELLED = "image files that are spelt otherwise in the annotations"
 
 
-def comparable(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Canonical form of a file name, equal for names that differ in spelling only; see the module.
 
     >>> comparable("images\\\\A%20cafe\\u0301.JPG") == comparable("images/a caf\\u00e9.jpg")
@@ -53,7 +53,7 @@ class Spellings:
         if is_present(self.root / name):
             return name
         path = ""
-        for part in comparable(name).split("/"):
+        for part in canonical_name(name).split("/"):
             if part in ("", "."):
                 continue
             names = self._names_in(path).get(part, [])
@@ -63,7 +63,7 @@ class Spellings:
         return path or None
 
     def _names_in(self, folder: str) -> dict[str, list[str]]:
-        """The names in a folder by their `comparable` form."""
+        """The names in a folder by their `canonical_name` form."""
         if folder not in self._names_by_folder:
             names = [entry.name for entry in entries(self.root / folder)]
             self._names_by_folder[folder] = names_by_form(filter(is_unicode, names))
@@ -109,8 +109,8 @@ def with_found_files(annotations: Annotations) -> Annotations:
 
 
 def names_by_form(names: Iterable[str]) -> dict[str, list[str]]:
-    """Names by their `comparable` form."""
+    """Names by their `canonical_name` form."""
     by_form = defaultdict[str, list[str]](list)
     for name in names:
-        by_form[comparable(name)].append(name)
+        by_form[canonical_name(name)].append(name)
     return by_form

@@ -24,7 +24,7 @@ from farther.tables.files import is_file, is_folder
 from farther.tables.folders import files_below, in_unicode, listed
 
 #: Endings of the files that are images, in any case; those of torchvision.
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 @register("image_folder")
@@ -87,7 +87,7 @@ class ImageFolder(Reader):
             images = _images_below(below(folder, class_folder))
             if not images:
                 raise DataError(
-                    f"no images here; known extensions: {', '.join(ENDINGS)}",
+                    f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}",
                     file=folder / class_folder,
                 )
             for path in images:
@@ -112,7 +112,9 @@ class ImageFolder(Reader):
 
         location = Location(folder)
         images = [
-            path for path in listed(folder, "*") if is_file(path) and path.suffix.lower() in ENDINGS
+            path
+            for path in listed(folder, "*")
+            if is_file(path) and path.suffix.lower() in IMAGE_SUFFIXES
         ]
         if images:
             example = f"{len(images)} images"
@@ -166,7 +168,7 @@ def _folder_names(folder: Path) -> list[str]:
 
 def _images_below(folder: Path) -> list[Path]:
     """The images at any depth below a folder, in torchvision's order."""
-    paths = [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
+    paths = [path for path in files_below(folder) if path.name.lower().endswith(IMAGE_SUFFIXES)]
     return sorted((in_unicode(path) for path in paths), key=_folder_and_name)
 
 

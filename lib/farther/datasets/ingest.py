@@ -18,7 +18,7 @@ from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
 from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
-from farther.datasets.tidying import absence_warnings, tidied
+from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
 from farther.images.read import read_header
@@ -266,7 +266,7 @@ def to_tables(
         DataError: see `ingest`.
     """
     refuse_fractions(annotations)
-    annotations = tidied(annotations)
+    annotations = corrected(annotations)
 
     headers = _read_headers(annotations)
     if reader.missing_images == "error":

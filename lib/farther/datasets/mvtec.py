@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, register
-from farther.datasets.image_folder import ENDINGS
+from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
@@ -67,11 +67,11 @@ class MVTec(Reader):
         for index, category in enumerate(categories):
             folder = inside(self.root, f"{subset_folder}/{category}")
             files = sorted(in_unicode(path) for path in files_below(folder))
-            images = [path for path in files if path.name.lower().endswith(ENDINGS)]
+            images = [path for path in files if path.name.lower().endswith(IMAGE_SUFFIXES)]
             ignored_count += len(files) - len(images)
             if not images:
                 raise DataError(
-                    f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder
+                    f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}", file=folder
                 )
             for path in images:
                 name = path.relative_to(self.root).as_posix()

@@ -14,7 +14,7 @@ import numpy as np
 
 from farther.datasets.base import Annotations, DataWarning, Expected, Reader, below, create
 from farther.datasets.orientation import TurnedImages, refuse_undecided
-from farther.datasets.tidying import tidied
+from farther.datasets.tidying import corrected
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.orientation import UPRIGHT
 from farther.images.read import problem_of, read_header
@@ -118,7 +118,7 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     try:
         if _is_large(_expected_paths(reader, subset)):
             return Checked()
-        annotations = tidied(reader.read(subset))
+        annotations = corrected(reader.read(subset))
         refuse_fractions(annotations)
         refuse_many(annotations, annotations.warnings, reader.max_warnings)
     except DataError as error:

@@ -22,7 +22,7 @@ SIMILAR_CATEGORIES = "categories with nearly the same name"
 SEVERAL_IDS = "image file with several ids"
 
 
-def tidied(annotations: Annotations) -> Annotations:
+def corrected(annotations: Annotations) -> Annotations:
     """Annotations with the names of the image files, one id per file, and no repeated objects.
 
     Each correction is a warning. Images that the annotations contain (`embedded`) keep the names

@@ -17,7 +17,7 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.image_folder import ENDINGS
+from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
@@ -112,7 +112,9 @@ class TinyImageNet(Reader):
         """The training images."""
         for category in categories:
             folder: Path = inside(self.root, f"train/{category}/images")
-            images = [path for path in listed(folder, "*") if path.name.lower().endswith(ENDINGS)]
+            images = [
+                path for path in listed(folder, "*") if path.name.lower().endswith(IMAGE_SUFFIXES)
+            ]
             if not images:
                 raise DataError(f"no images of this class of {CLASSES}", file=folder)
             for path in images:

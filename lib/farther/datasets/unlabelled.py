@@ -14,16 +14,16 @@ from pydantic.dataclasses import dataclass
 
 from farther.datasets.annotation_files import is_annotation_by_name
 from farther.datasets.base import Annotations, Collector, Expected, Reader, below, create, register
-from farther.datasets.image_folder import ENDINGS
+from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.datasets.records import Location
-from farther.datasets.tidying import tidied
+from farther.datasets.tidying import corrected
 from farther.errors import DataError, shorten
 from farther.extras import missing
 from farther.registry import STRICT
 from farther.tables.folders import files_below, in_unicode
 
 #: Endings of video files, in any case.
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 #: Frames per second of a video whose file does not contain the rate.
 USUAL_FPS = 25.0
 #: JPEG quality of frames.
@@ -79,15 +79,15 @@ class UnlabelledImages(Reader):
                 file=folder,
             )
         files = sorted(in_unicode(path) for path in files_below(folder))
-        images = [path for path in files if path.name.lower().endswith(ENDINGS)]
-        videos = [path for path in files if path.name.lower().endswith(VIDEOS)]
+        images = [path for path in files if path.name.lower().endswith(IMAGE_SUFFIXES)]
+        videos = [path for path in files if path.name.lower().endswith(VIDEO_SUFFIXES)]
         path_by_id = {path.relative_to(folder).as_posix(): path for path in images}
         for video in videos:
             video_name = video.relative_to(folder).as_posix()
             for frame in _selected_frames(video, self.every):
                 path_by_id[f"{video_name}/{frame:08d}.jpg"] = video
         if not path_by_id:
-            known = ", ".join((*ENDINGS, *VIDEOS))
+            known = ", ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
             raise DataError(f"no images here; known extensions: {known}", file=folder)
 
         collector = Collector(self.root)
@@ -130,7 +130,7 @@ class UnlabelledImages(Reader):
             Rows of the images that the file names, and its categories.
         """
         reader = create("coco", root=self.root, layout={"boxes": (boxes, folder)})
-        annotations = tidied(reader.read("boxes"))
+        annotations = corrected(reader.read("boxes"))
         collector.warnings += annotations.warnings
 
         prefix = "" if folder == "." else f"{folder}/"
@@ -176,7 +176,7 @@ def _warn_of_other_files(collector: Collector, folder: Path, files: Sequence[Pat
     annotation_files: list[Path] = []
     unknown_files: list[Path] = []
     for path in files:
-        if path.name.lower().endswith((*ENDINGS, *VIDEOS)):
+        if path.name.lower().endswith((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)):
             continue
         if is_annotation_by_name(folder, path):
             annotation_files.append(path)

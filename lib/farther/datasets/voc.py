@@ -25,7 +25,7 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.file_names import comparable, names_by_form
+from farther.datasets.file_names import canonical_name, names_by_form
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
@@ -291,12 +291,12 @@ class VOC(Reader):
         for other_xml_folder, other_image_folder in self.layout.values():
             if other_image_folder == image_folder:
                 xml_files = listed(below(self.root, other_xml_folder), "*.xml")
-                xml_stems.update(comparable(xml.stem) for xml in xml_files)
+                xml_stems.update(canonical_name(xml.stem) for xml in xml_files)
 
         annotated_names = {Path(file).name for file in collector.files}
         without_xml: list[str] = []
         for name in _image_names_in(folder):
-            forms = {comparable(name), comparable(Path(name).stem)}
+            forms = {canonical_name(name), canonical_name(Path(name).stem)}
             if name not in annotated_names and not forms & xml_stems:
                 without_xml.append(name)
         if without_xml:
@@ -332,7 +332,7 @@ class _ImageNames:
         for name in names:
             stem = Path(name).stem
             self._by_stem.setdefault(stem, []).append(name)
-            self._by_form_of_stem.setdefault(comparable(stem), []).append(name)
+            self._by_form_of_stem.setdefault(canonical_name(stem), []).append(name)
 
     def find(self, xml: Path, content: Record) -> str | None:
         """The name of the image that an XML file annotates; None where there is none.
@@ -341,7 +341,7 @@ class _ImageNames:
             DataError: several images have the name of the XML file, and `filename` is none of them.
         """
         filename = PureWindowsPath(str(content.values.get("filename") or "")).name
-        form = comparable(xml.stem)
+        form = canonical_name(xml.stem)
         candidates = (
             self._by_stem.get(xml.stem)
             or self._by_form.get(form)

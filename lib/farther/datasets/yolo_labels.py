@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farther.datasets.base import Collector
-from farther.datasets.file_names import comparable
+from farther.datasets.file_names import canonical_name
 from farther.datasets.records import Location
 from farther.errors import shorten
 from farther.tables.files import is_file, is_folder, open_binary
@@ -168,12 +168,12 @@ def _match_other_names(images: Sequence[str], label_files: set[str]) -> dict[str
     """
     images_by_form = defaultdict[str, list[str]](list)
     for image in images:
-        images_by_form[comparable(label_file_of(image))].append(image)
-        images_by_form[comparable(f"{labels_of(image)}.txt")].append(image)
+        images_by_form[canonical_name(label_file_of(image))].append(image)
+        images_by_form[canonical_name(f"{labels_of(image)}.txt")].append(image)
 
     candidates_by_image = defaultdict[str, list[str]](list)
     for label_file in sorted(label_files):
-        same_form = images_by_form.get(comparable(label_file), [])
+        same_form = images_by_form.get(canonical_name(label_file), [])
         if len(same_form) == 1:
             candidates_by_image[same_form[0]].append(label_file)
 
@@ -193,7 +193,7 @@ def _labels_with_image(root: Path, label_files: Iterable[str]) -> set[str]:
         folder = image.parent.as_posix()
         if folder not in forms_by_folder:
             forms_by_folder[folder] = _label_stems(root / folder)
-        if comparable(image.stem) in forms_by_folder[folder]:
+        if canonical_name(image.stem) in forms_by_folder[folder]:
             with_image.add(label_file)
     return with_image
 
@@ -204,8 +204,8 @@ def _label_stems(folder: Path) -> set[str]:
     for entry in entries(folder):
         name = Path(entry.name)
         if name.suffix.lower() in SUFFIXES:
-            stems.add(comparable(name.stem))
-            stems.add(comparable(name.name))
+            stems.add(canonical_name(name.stem))
+            stems.add(canonical_name(name.name))
     return stems
 
 

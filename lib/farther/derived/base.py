@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked
 
-from farther.curation import LabelledImages, Rules, TablesFolder, of_id_classes
+from farther.curation import LabelledImages, Rules, TablesFolder, select_id_classes
 from farther.datasets.coco_writer import write_coco
 from farther.errors import DataError, shorten
 from farther.images.read import load
@@ -64,7 +64,7 @@ class SceneSelection:
             return images.at_most(self.most), categories.names
         rules = Rules(self.rules)
         rule_by_category = rules.by_category(self.vocabulary or self.dataset, categories)
-        images = of_id_classes(images, rule_by_category)
+        images = select_id_classes(images, rule_by_category)
         return images.at_most(self.most), rules.id_classes
 
 

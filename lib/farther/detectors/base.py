@@ -27,7 +27,7 @@ from farther.tables.files import digest, regular_file
 if TYPE_CHECKING:
     import torch
 
-    from farther.detectors.networks.replay import Proposing, Replay
+    from farther.detectors.networks.replay import ProposalSource, Replay
 
     Network = TypeVar("Network", bound=torch.nn.Module)
 
@@ -38,7 +38,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 #: An image: pixels, a file, or a PIL image.
-Picture = np.ndarray | str | Path | Image
+ImageInput = np.ndarray | str | Path | Image
 StoredType = Literal["float32", "float16"]
 
 
@@ -206,7 +206,7 @@ class Detector(Adapter):
 
     def detect(
         self,
-        images: Picture | Sequence[Picture],
+        images: ImageInput | Sequence[ImageInput],
         image_ids: Sequence[str] | None = None,
         batch_size: int = 8,
     ) -> Regions:
@@ -336,7 +336,7 @@ class ReplayDetector(Detector):
             replay = self.detection(prepared)
             proposals_by_selection = []
             for selection in selections.values():
-                candidates = cast("Proposing", replay).proposals(selection)
+                candidates = cast("ProposalSource", replay).proposals(selection)
                 header = self.proposals_header(selection)
                 proposals_by_selection.append(
                     as_regions(header, candidates, image_ids, self.features_dtype)
@@ -434,7 +434,7 @@ class LatentDetector(LayeredDetector, BoxDetector):
         return StoredColumns(pooling, self.features_dtype, log_scores, self.layers(), self.computed)
 
 
-def _as_sequence(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
+def _as_sequence(images: ImageInput | Sequence[ImageInput]) -> Sequence[ImageInput]:
     """The images of an argument that is one image or a sequence of them."""
     if isinstance(images, (str, Path, Image)):
         return [images]
@@ -443,7 +443,7 @@ def _as_sequence(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
     return images
 
 
-def _default_names(images: Sequence[Picture]) -> list[str]:
+def _default_names(images: Sequence[ImageInput]) -> list[str]:
     """Names of images: the path of a file, else the image's number."""
     names = []
     for number, image in enumerate(images):

@@ -11,7 +11,7 @@ from typing import Any
 from farther import detectors
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported, Scopes, check_import
-from farther.detectors.known_classes import check_classes, renamed
+from farther.detectors.known_classes import check_classes, with_class_names
 from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources, selections
@@ -132,7 +132,7 @@ def check_passes(
         subject = f"{run}, pass {name}"
         try:
             if isinstance(extra_pass, Crops):
-                prompts = extra_pass.header_of(renamed(header, entry.get("classes")))
+                prompts = extra_pass.header_of(with_class_names(header, entry.get("classes")))
                 count = len(prompts.unknown_columns)
                 text = f"{len(prompts.known_classes)} prompts of classes, {count} negative ones"
             else:

@@ -24,8 +24,8 @@ from farther.detectors.networks.classifier_heads import Similarity, from_openood
 from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.weights import (
     as_names,
-    fill,
     json_field,
+    load_weights,
     read_metadata,
     read_weights,
     write_checkpoint,
@@ -35,7 +35,7 @@ from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.images.bounds import network_errors
 from farther.registry import STRICT, build
-from farther.tables.header import numbered
+from farther.tables.header import unique_names
 
 FORMAT = "farther.classifier"
 
@@ -407,7 +407,7 @@ def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
         "std": tuple(transform.std),
         "interpolation": transform.interpolation.value,
     }
-    return {"preprocessing": preprocessing, "classes": numbered(weights.meta["categories"])}
+    return {"preprocessing": preprocessing, "classes": unique_names(weights.meta["categories"])}
 
 
 def resize_and_crop(image: np.ndarray, preprocessing: Mapping[str, Any]) -> Scaled:
@@ -452,7 +452,7 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
     replace_head(network, weights, count, blueprint.similarity, path)
     if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(count))
-    fill(network, path, weights, f"{blueprint.architecture} with {count} classes")
+    load_weights(network, path, weights, f"{blueprint.architecture} with {count} classes")
     return network.eval()
 
 

@@ -27,12 +27,17 @@ from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.networks.detection import (
     ImageDetections,
     autocast,
-    columns_of,
+    detection_columns,
     network_input,
     pyramid_latent,
 )
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
-from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
+from farther.detectors.networks.proposals import (
+    ImageProposals,
+    as_regions,
+    select_proposals,
+    top_candidates,
+)
 from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.torchvision_builders import (
@@ -43,7 +48,7 @@ from farther.detectors.networks.torchvision_builders import (
     closest_builders,
     epsilon_of,
 )
-from farther.detectors.networks.weights import describes_itself, fill, read_weights
+from farther.detectors.networks.weights import describes_itself, load_weights, read_weights
 from farther.detectors.settings import (
     BoxSelection,
     MapSelection,
@@ -247,7 +252,7 @@ class AnchorDetector(LatentDetector):
             optional_columns["latent"] = pyramid_latent(
                 maps, stride, boxes, original_boxes, widths, stored.pooling
             )
-        columns = columns_of(detections, original_boxes, image_ids)
+        columns = detection_columns(detections, original_boxes, image_ids)
         columns |= stored.arrays(optional_columns)
         return Regions(header=self.header(), **columns, logits=to_numpy(torch.cat(logits)))
 
@@ -268,13 +273,13 @@ class AnchorDetector(LatentDetector):
             anchors = nearest(salient_boxes, anchor_boxes)
             boxes = clip_boxes_to_image(salient_boxes, output.size)
         else:
-            anchors = best(output.scores.amax(dim=1), selection)
+            anchors = top_candidates(output.scores.amax(dim=1), selection)
             boxes = decode(
                 self.network, output.deltas[anchors], output.anchors[anchors], output.size
             )
         boxes = resize_boxes(boxes, output.size, output.original)
         scores = output.scores[anchors]
-        rows, objectness = propose(boxes, scores, contrast, output.original, selection)
+        rows, objectness = select_proposals(boxes, scores, contrast, output.original, selection)
         return ImageProposals(boxes[rows], objectness, output.logits[anchors[rows]])
 
 
@@ -342,7 +347,7 @@ class DenseDetector(AnchorDetector):
         network: Any = builder.build(columns)
         network.transform.min_size = (self.min_size or MIN_SIZE,)
         network.transform.max_size = self.max_size or MAX_SIZE
-        fill(network, self.weights, weights, f"{self.builder} with {columns} columns")
+        load_weights(network, self.weights, weights, f"{self.builder} with {columns} columns")
         epsilon = self.norm_epsilon
         if epsilon is None:
             epsilon = epsilon_of(self.weights, self.fits)

@@ -26,7 +26,7 @@ from farther.images.bounds import MOST, check_description, network_errors
 from farther.registry import STRICT
 from farther.tables.documents import read_json
 from farther.tables.files import inside, is_file, is_present, regular_file
-from farther.tables.header import numbered
+from farther.tables.header import unique_names
 
 CONFIG = "config.json"
 PROCESSOR = "preprocessor_config.json"
@@ -148,7 +148,7 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silenced_transformers() -> Iterator[None]:
     """Keeps transformers from writing to the terminal in a block."""
     log = transformers.logging
     level = log.get_verbosity()
@@ -163,7 +163,7 @@ def quiet() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def fetched(
+def fetch_model(
     weights: Path,
     revision: str | None = None,
     *,
@@ -196,13 +196,13 @@ def fetched(
     return Path(folder)
 
 
-def folder_of(detector: HubDetector, more: Sequence[str] = ()) -> Path:
-    """The folder of a detector's files; a model on the hub is fetched, see `fetched`.
+def model_folder(detector: HubDetector, more: Sequence[str] = ()) -> Path:
+    """The folder of a detector's files; a model on the hub is fetched, see `fetch_model`.
 
     Raises:
         DataError: it is not a folder, or cannot be fetched.
     """
-    folder = fetched(
+    folder = fetch_model(
         detector.weights,
         detector.revision,
         local_files_only=detector.local_files_only,
@@ -230,7 +230,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(inside(folder, name) for name in sorted(set(names)))
 
 
-def require(files: Sequence[Path], needed: str) -> None:
+def require_files(files: Sequence[Path], needed: str) -> None:
     """Refuses a folder that lacks one of its files; `needed` lists them, for the message."""
     for file in files:
         regular_file(file, f"the file does not exist: {needed}")
@@ -257,7 +257,7 @@ def class_names(path: Path, config: Any) -> list[str]:
         problem = "expected names for the numbers 0, 1, …; give them with the parameter 'classes'"
         raise DataError(problem, file=path, field="id2label")
     names = [str(name_by_number[number]) for number in numbers]
-    return list(numbered(names))
+    return list(unique_names(names))
 
 
 def load_pretrained(
@@ -286,7 +286,7 @@ def load_pretrained(
             shape.
     """
     try:
-        with quiet():
+        with silenced_transformers():
             network, info = network_class.from_pretrained(
                 folder,
                 dtype=torch.float32,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farther.detectors.known_classes import Names, renamed
+from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
 from farther.images.plan import StreamParams
@@ -262,10 +262,10 @@ class ProposalFolders:
             with self._keyed.make(item.name, item.key) as folder:
                 shutil.copytree(self._keyed.path(source.name), folder)
 
-    def rename_classes(self, detector: Detector, classes: Names | None) -> None:
+    def rename_classes(self, detector: Detector, classes: ClassNames | None) -> None:
         """Stores them with other names of classes; see `RegionsFolder.renamed`."""
         for item in self._items:
-            header = renamed(detector.proposals_header(item.selection), classes)
+            header = with_class_names(detector.proposals_header(item.selection), classes)
             rename_classes(self._keyed, [item.name], header)
 
     def _in_split(self, split: str) -> list[_ProposalItem]:
@@ -292,7 +292,7 @@ def infer_splits(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    classes: Names | None = None,
+    classes: ClassNames | None = None,
     proposals: tuple[str | Path, Mapping[str, ProposalSelection | None]] | None = None,
     progress: bool = True,
     log: Callable[[str], None] = say,
@@ -309,7 +309,7 @@ def infer_splits(
             name.
         params: How to stream the images.
         classes: Other names of the detector's classes, see
-            `farther.detectors.known_classes.renamed`.
+            `farther.detectors.known_classes.with_class_names`.
         proposals: Folder of the proposals, and their selections by name; see `ProposalFolders`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
@@ -323,7 +323,7 @@ def infer_splits(
     params = params or InferenceParams()
     images_by_split = read_splits(splits)
     model = DetectorModel(detector, detector.header())
-    header = renamed(model.header, classes)
+    header = with_class_names(model.header, classes)
     keys = {}
     for split, images in images_by_split.items():
         keys[split] = cache_key(model, images, params)

@@ -11,12 +11,12 @@ from farther.tables import Header
 
 #: Names of a detector's classes in the benchmark: {class of the detector: ID class, or None for a
 #: class of unknown objects}.
-Names = Mapping[str, str | None]
+ClassNames = Mapping[str, str | None]
 #: Largest number of similar names in a message.
 EXAMPLES = 5
 
 
-def renamed(header: Header, names: Names | None) -> Header:
+def with_class_names(header: Header, names: ClassNames | None) -> Header:
     """A header whose classes have the benchmark's names.
 
     Args:
@@ -49,7 +49,7 @@ def renamed(header: Header, names: Names | None) -> Header:
 
 def check_classes(
     header: Header,
-    names: Names | None,
+    names: ClassNames | None,
     id_classes: Sequence[str],
     unknown_classes: Collection[str] = (),
 ) -> list[str]:
@@ -57,7 +57,7 @@ def check_classes(
 
     Args:
         header: The detector's.
-        names: See `renamed`.
+        names: See `with_class_names`.
         id_classes: The ID classes of the benchmark.
         unknown_classes: Classes of the ID dataset that are unknown by the benchmark's division.
 
@@ -67,7 +67,7 @@ def check_classes(
     Raises:
         ParameterError: a class of the detector is not an ID class; lists both, and what to write.
     """
-    known = renamed(header, names).known_classes
+    known = with_class_names(header, names).known_classes
     trained_unknown = [name for name in known if name in unknown_classes]
     if trained_unknown:
         raise ParameterError(

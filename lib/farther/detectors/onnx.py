@@ -22,7 +22,7 @@ from torchvision.ops import batched_nms
 
 from farther.cores import count_cores
 from farther.detectors.base import Count, Detector, Fraction, register
-from farther.detectors.networks.onnx_graph import GraphDescription, Port, external_files, shown
+from farther.detectors.networks.onnx_graph import GraphDescription, Port, external_files, shape_text
 from farther.detectors.networks.onnx_input import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -594,7 +594,7 @@ class Onnx(Detector):
         try:
             values = network.run(None, inputs)
         except Exception as error:  # ONNX Runtime's own types
-            sides = shown(image.pixels.shape)
+            sides = shape_text(image.pixels.shape)
             advice = ""
             if self.graph.fixed_size is None:
                 advice = (
@@ -633,7 +633,9 @@ class Onnx(Detector):
         except DataError as error:
             raise error.within(self.weights) from None
         except (IndexError, RuntimeError) as error:
-            shapes = ", ".join(f"{name} {shown(value.shape)}" for name, value in outputs.items())
+            shapes = ", ".join(
+                f"{name} {shape_text(value.shape)}" for name, value in outputs.items()
+            )
             raise DataError(
                 f"the outputs {shapes} are not those of layout {self._layout.name!r} "
                 f"({first_line(error)})",
@@ -697,7 +699,7 @@ class Onnx(Detector):
             boxes = boxes[0]
         candidates = boxes.shape[1] if self._layout.name == "yolo" else boxes.shape[0]
         if candidates not in vectors.shape:
-            problem = f"{shown(vectors.shape)} has no side of the {candidates} candidates"
+            problem = f"{shape_text(vectors.shape)} has no side of the {candidates} candidates"
             raise DataError(problem, file=self.weights, field=str(self.features))
         if vectors.shape[0] == candidates:
             return vectors[rows]

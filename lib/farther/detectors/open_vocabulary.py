@@ -19,12 +19,12 @@ from farther.detectors.hub import (
     CONFIG,
     PROCESSOR,
     HubDetector,
-    folder_of,
     load_pretrained,
     make_processor,
-    quiet,
+    model_folder,
     read_description,
-    require,
+    require_files,
+    silenced_transformers,
     weight_files,
 )
 from farther.detectors.networks.open_vocabulary import (
@@ -132,7 +132,9 @@ class OpenVocabulary(HubDetector):
     @cached_property
     def folder(self) -> OpenVocabularyFolder:
         """The folder of the network's files; no weights are read. Errors as in `read_folder`."""
-        return read_folder(folder_of(self, (WHOLE_PROCESSOR, *TOKENIZER_FILES, *TOKENIZER_NOTES)))
+        return read_folder(
+            model_folder(self, (WHOLE_PROCESSOR, *TOKENIZER_FILES, *TOKENIZER_NOTES))
+        )
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -231,7 +233,7 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
     )
     required_files = [path / CONFIG, *weight_files(path), processor_file]
     required_files += [path / name for name in _tokenizer_files(path)]
-    require(required_files, needed)
+    require_files(required_files, needed)
     tokenizer_paths = [path / name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES)]
     tokenizer_files = [file for file in tokenizer_paths if is_file(file)]
 
@@ -280,7 +282,7 @@ def load_tokenizer(folder: OpenVocabularyFolder) -> PreTrainedTokenizerBase:
     tokenizer_class = getattr(transformers, CLASSES[folder.model_type][1])
     file = next(file for file in folder.files if file.name in TOKENIZER_FILES)
     try:
-        with quiet():
+        with silenced_transformers():
             return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
     except Exception as error:  # each tokenizer raises different errors
         raise DataError(
@@ -297,9 +299,9 @@ def load_network(folder: OpenVocabularyFolder) -> PreTrainedModel:
     file = folder.path / CONFIG
     weights = weight_files(folder.path)
     network_class: Any = getattr(transformers, CLASSES[folder.model_type][0])
-    with network_errors(file, "built"), quiet():
+    with network_errors(file, "built"), silenced_transformers():
         config = AutoConfig.for_model(folder.model_type, **_local_config(folder))
-    with quiet():
+    with silenced_transformers():
         refuse_larger(file, weights, lambda: network_class(config))
     return load_pretrained(network_class, folder.path, weights[0], config=config)
 

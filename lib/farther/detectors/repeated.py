@@ -17,7 +17,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from torchvision.ops import box_iou
 
 from farther.detectors.base import Count, Detector, Fraction, register, registry
-from farther.detectors.networks.replay import Dropout, FreeReplay
+from farther.detectors.networks.replay import CandidateReplay, Dropout
 from farther.detectors.passes.moments import Moments
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
@@ -290,7 +290,9 @@ def _rank_within(cluster_of_row: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return rank
 
 
-def merge_candidates(header: Header, replay: FreeReplay, passes: Sequence[Dropout]) -> list[Merged]:
+def merge_candidates(
+    header: Header, replay: CandidateReplay, passes: Sequence[Dropout]
+) -> list[Merged]:
     """Averages the candidates of each image over passes with dropout, and then detects.
 
     Candidates are all proposals, anchors or queries.
@@ -315,7 +317,7 @@ def merge_candidates(header: Header, replay: FreeReplay, passes: Sequence[Dropou
 
 
 def detections_of_passes(
-    header: Header, replay: FreeReplay, passes: Sequence[Dropout]
+    header: Header, replay: CandidateReplay, passes: Sequence[Dropout]
 ) -> list[list[ImageDetections]]:
     """The detections of each pass with dropout: for each image, a list with one item per pass."""
     moments = Moments(header)

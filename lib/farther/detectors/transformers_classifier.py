@@ -16,11 +16,11 @@ from farther.detectors.hub import (
     PROCESSOR,
     HubDetector,
     class_names,
-    folder_of,
     load_pretrained,
-    quiet,
+    model_folder,
     read_description,
-    require,
+    require_files,
+    silenced_transformers,
     weight_files,
 )
 from farther.detectors.scaling import Scaled
@@ -61,9 +61,9 @@ class TransformersClassifier(HubDetector, ImageClassifier):
         Raises:
             DataError: it does not exist, or lacks a file.
         """
-        folder = folder_of(self)
+        folder = model_folder(self)
         needed = f"a model needs {CONFIG}, {PROCESSOR} and safetensors"
-        require([*weight_files(folder), folder / CONFIG, folder / PROCESSOR], needed)
+        require_files([*weight_files(folder), folder / CONFIG, folder / PROCESSOR], needed)
         return folder
 
     def content(self) -> tuple[Path, ...]:
@@ -110,7 +110,7 @@ class TransformersClassifier(HubDetector, ImageClassifier):
         """See `HubDetector.processor`."""
         read_description(self.folder / PROCESSOR, MOST_PIXELS)
         try:
-            with quiet():
+            with silenced_transformers():
                 return AutoImageProcessor.from_pretrained(
                     self.folder, trust_remote_code=False, local_files_only=True
                 )

@@ -23,7 +23,7 @@ from farther.detectors.networks.classifier_heads import head_columns
 from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.replay import Dropout, RowOutputs
-from farther.detectors.networks.taps import Taps, kept_calls
+from farther.detectors.networks.taps import Taps, recorded_calls
 from farther.detectors.scaling import Scaled
 from farther.detectors.settings import NO_LAYERS, Layers, to_numpy
 from farther.errors import DataError, ParameterError
@@ -183,7 +183,7 @@ class ClassifierNetwork:
         head_taps = Taps(self.network, head_layers)
         last_layers = [] if self._last is None else [self._last]
         with (
-            kept_calls(last_layers) as calls,
+            recorded_calls(last_layers) as calls,
             latent_tap,
             layer_taps,
             head_taps,
@@ -218,7 +218,7 @@ class ClassifierNetwork:
     def _find_last_layer(self, images: Tensor) -> tuple[nn.Linear | None, int]:
         """The linear layer whose output is the network's, if there is one, and K."""
         layers = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
-        with kept_calls(layers) as calls:
+        with recorded_calls(layers) as calls:
             logits = _logits(self.network(images))
         for layer in layers:
             if layer in calls and calls[layer][1] is logits:

@@ -17,9 +17,9 @@ from torch.nn.functional import linear, logsigmoid
 from farther.detectors.base import Count, Fraction, LatentDetector, ReplayDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, pyramid_latent
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
-from farther.detectors.networks.proposals import ImageProposals, best, propose
+from farther.detectors.networks.proposals import ImageProposals, select_proposals, top_candidates
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
-from farther.detectors.networks.taps import Taps, kept_calls
+from farther.detectors.networks.taps import Taps, recorded_calls
 from farther.detectors.networks.yolo import (
     DetectionModel,
     YoloCheckpoint,
@@ -289,11 +289,13 @@ class YoloGroup:
                 batch_boxes, contrast = salient_pixels(finest_map, batch_size, selection)
                 anchors = nearest(batch_boxes, xywh2xyxy(boxes_of_anchors.T))
             else:
-                anchors = best(scores_of_anchors.amax(dim=0), selection)
+                anchors = top_candidates(scores_of_anchors.amax(dim=0), selection)
                 batch_boxes = xywh2xyxy(boxes_of_anchors[:, anchors].T)
             boxes = scale_boxes(batch_size, batch_boxes.clone(), size)
             scores = scores_of_anchors[:, anchors].T
-            rows, objectness = propose(boxes, scores, contrast, size, selection, batch_boxes)
+            rows, objectness = select_proposals(
+                boxes, scores, contrast, size, selection, batch_boxes
+            )
             logits = self._stored_logits(output.logits[number].T[anchors[rows]])
             image_features = None
             if features is not None:
@@ -519,7 +521,7 @@ def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) ->
         # Anchors are computed anew: a graph needs those of any shape, and gradients need those of
         # ordinary mode.
         head.shape = None
-    with kept_calls(convolutions) as calls:
+    with recorded_calls(convolutions) as calls:
         if isinstance(head, Segment):
             decoded, raw = Detect.forward(head, levels)
         else:

@@ -65,7 +65,7 @@ class PairedSplit:
         self._is_paired = np.isin(regions.image_id, paired_images)
         self._base_above_threshold = base.regions().score >= threshold
         base_regions = base.regions(threshold)
-        copies, self._copied_row = image_pairs.of_partners(base_regions, self._base_of)
+        copies, self._copied_row = image_pairs.partner_regions(base_regions, self._base_of)
 
         rules = replace(matching, protocol="paper")
         self._with_objects = OpenSetSplit.of(objects, regions[self._is_paired], rules)

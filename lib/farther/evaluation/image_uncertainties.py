@@ -76,7 +76,7 @@ class ValueRange:
         return (values - self.low) / self.size
 
 
-def of_detections(
+def detection_uncertainties(
     splits: Sequence[RunSplit], held_out: Callable[[], RunSplit]
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Uncertainties of each stored detection of each split.
@@ -162,7 +162,7 @@ def uncertainties(run: SelfAwareRun, inputs: RunInputs) -> dict[str, MetricValue
         return RunSplit(inputs.files, run.settings.calibration_split)
 
     results = {}
-    for title, uncertainties_by_split in of_detections(splits, held_out):
+    for title, uncertainties_by_split in detection_uncertainties(splits, held_out):
         aggregates = [AGGREGATE]
         if title in (CONFIDENCE, DETERMINANT):
             aggregates = list(image_uncertainty.AGGREGATES)

@@ -33,8 +33,8 @@ from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import (
     Recovery,
+    apart_from_detections,
     average_recall,
-    beside,
     best_of_each_image,
     thresholds,
 )
@@ -175,7 +175,7 @@ class SourceOnSplit:
     @cached_property
     def alarms(self) -> Regions:
         """The proposals that lie on no detection, in the images that count."""
-        alarms = self.proposals[beside(self.proposals, self.detections, self.iou)]
+        alarms = self.proposals[apart_from_detections(self.proposals, self.detections, self.iou)]
         if not self.left_out:
             return alarms
         return alarms[~is_among(alarms.image_id, self.left_out)]

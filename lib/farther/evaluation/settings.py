@@ -17,7 +17,7 @@ from farther.metrics.open_set.proposals import RATES
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
-from farther.metrics.statistics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
+from farther.metrics.statistics.bootstrap import MAX_IMAGES, Comparisons, ImageDraws
 from farther.protocols import Protocol
 from farther.registry import STRICT, build
 
@@ -129,7 +129,7 @@ class EvaluationSettings:
     separation: tuple[SeparatedSide, ...] = get_args(SeparatedSide)
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
-    drawn_images: int = Field(default=MOST_IMAGES, ge=1)
+    drawn_images: int = Field(default=MAX_IMAGES, ge=1)
     seed: int = 0
     comparisons: Comparisons = "all_pairs"
     kept: tuple[float, ...] = KEPT

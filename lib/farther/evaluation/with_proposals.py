@@ -20,7 +20,7 @@ from farther.metrics import open_set
 from farther.metrics.errors import error_budget
 from farther.metrics.open_set.open_world import MAX_DETECTIONS
 from farther.metrics.open_set.outcomes import MatchingRules, Outcome
-from farther.metrics.open_set.proposals import beside, finders
+from farther.metrics.open_set.proposals import apart_from_detections, finders
 from farther.metrics.open_set.with_proposals import WithProposals, any_class, u_recall
 from farther.metrics.weighting import plain
 from farther.tables import Regions
@@ -91,7 +91,7 @@ class UnknownProposals:
         matched_object = np.full(len(proposals), -1)
         matched_object[finder[is_found]] = np.flatnonzero(is_found)
 
-        is_unknown = beside(proposals, detections, iou) & (proposals.score > tau)
+        is_unknown = apart_from_detections(proposals, detections, iou) & (proposals.score > tau)
         return cls(proposals[is_unknown], matched_object[is_unknown])
 
     @classmethod

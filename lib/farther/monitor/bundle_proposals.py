@@ -14,7 +14,7 @@ from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError, choose
 from farther.evaluation.files import RunFiles
 from farther.evaluation.proposals import read_recovered
-from farther.metrics.open_set.proposals import beside
+from farther.metrics.open_set.proposals import apart_from_detections
 from farther.scoring.entries import MethodEntry
 from farther.tables import Regions
 from farther.tables.schema import Schema
@@ -86,7 +86,7 @@ class BundledProposals(Schema):
         above = proposals
         if self.threshold is not None:
             above = proposals[proposals.score > self.threshold]
-        on_no_detection = beside(above, detections, self.iou)
+        on_no_detection = apart_from_detections(above, detections, self.iou)
         return above[on_no_detection]
 
 

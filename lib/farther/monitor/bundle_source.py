@@ -13,7 +13,7 @@ import numpy as np
 
 from farther import __version__, detectors
 from farther.detectors import Detector
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import with_class_names
 from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources
@@ -121,7 +121,7 @@ class BundleSource:
     @cached_property
     def header(self) -> Header:
         """Header of the run's regions."""
-        return renamed(self.adapter.header(), self.detector.get("classes"))
+        return with_class_names(self.adapter.header(), self.detector.get("classes"))
 
     @cached_property
     def thresholds(self) -> tuple[float, float]:

@@ -157,15 +157,17 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
         {"tenth": tenth, "share": round(share, 4)}
         for tenth, share in zip(tenths, shares, strict=True)
     ]
-    values = vl.said("{share:.0%}", rows)
+    values = vl.describe_rows("{share:.0%}", rows)
     yield vl.chart(
         "Objectness of all proposals",
         f"Share of the proposals in each tenth of validation's, from the lowest: {values}.",
         pl.DataFrame(rows),
         vl.layer(
             {"type": "bar", "color": PROPOSED},
-            x=vl.named("tenth", title="tenth of validation's", sort=tenths, axis={"labelAngle": 0}),
-            y=vl.number("share", title=None, axis=vl.PERCENT),
+            x=vl.nominal(
+                "tenth", title="tenth of validation's", sort=tenths, axis={"labelAngle": 0}
+            ),
+            y=vl.quantitative("share", title=None, axis=vl.PERCENT),
             tooltip=vl.tooltip("tenth", "share:.1%"),
         ),
         vl.layer(
@@ -182,7 +184,7 @@ def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -
     from farther.report.charts.vega import Key
 
     inside, band = colours
-    x = vl.number("last", title="images", axis={"format": "~s", "tickCount": 5})
+    x = vl.quantitative("last", title="images", axis={"format": "~s", "tickCount": 5})
     legend = (Key("inside", inside, "●"), Key("outside", OUTSIDE, "●"))
     for name, title in titles.items():
         rows = _window_rows(drift, name)
@@ -202,20 +204,20 @@ def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -
             vl.layer(
                 {"type": "area", "color": band, "opacity": 0.35},
                 x=x,
-                y=vl.number("low", **axis),
+                y=vl.quantitative("low", **axis),
                 y2={"field": "high"},
             ),
             vl.layer(
                 {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]},
                 y={"datum": drift.validation.share(name)},
             ),
-            vl.layer({"type": "line", "color": inside}, x=x, y=vl.number("share", **axis)),
+            vl.layer({"type": "line", "color": inside}, x=x, y=vl.quantitative("share", **axis)),
             vl.layer(
-                vl.points(45),
+                vl.point_mark(45),
                 x=x,
-                y=vl.number("share", **axis),
+                y=vl.quantitative("share", **axis),
                 tooltip=vl.tooltip("last:, up to image", *values),
-                **vl.by("where", legend),
+                **vl.legend_channels("where", legend),
             ),
             height=220,
         )

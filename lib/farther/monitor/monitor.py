@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from PIL.Image import Image
 
-from farther.detectors.base import Picture
-from farther.detectors.known_classes import renamed
+from farther.detectors.base import ImageInput
+from farther.detectors.known_classes import with_class_names
 from farther.errors import DataError, ParameterError
 from farther.images.device import float32_products, inference_mode
 from farther.images.read import as_pixels, load
@@ -145,14 +145,14 @@ class Monitor:
         self._detector.load_network()
         header = self._detector.header()
         classes = bundle.info.detector.classes
-        if header_digest(renamed(header, classes)) != bundle.info.digests.header:
+        if header_digest(with_class_names(header, classes)) != bundle.info.digests.header:
             problem = (
                 "the checkpoint's classes or last layer are not those that the method was fitted on"
             )
             raise DataError(problem, file=self._detector.weights)
         if self._pass is not None:
             header = self._pass.header(self._detector)
-        self._header: Header | None = renamed(header, classes) if classes else None
+        self._header: Header | None = with_class_names(header, classes) if classes else None
         self._score_module = score_module(
             bundle.method, self._header or header, self._detector.torch_device()
         )
@@ -164,7 +164,7 @@ class Monitor:
 
     def __call__(
         self,
-        images: Picture | Iterable[Picture],
+        images: ImageInput | Iterable[ImageInput],
         image_ids: Iterable[str] | None = None,
         batch_size: int = 8,
     ) -> Monitored | list[Monitored]:
@@ -194,7 +194,7 @@ class Monitor:
 
     def stream(
         self,
-        images: Iterable[Picture | tuple[str, Picture]],
+        images: Iterable[ImageInput | tuple[str, ImageInput]],
         batch_size: int = 8,
         failed: Callable[[str, DataError], None] | None = None,
     ) -> Iterator[Monitored]:
@@ -233,14 +233,14 @@ class Monitor:
                     failed(name, error)
             yield from self._detect(prepared, ids, failed)
 
-    def _prepare(self, image: Picture, name: str) -> Any:
+    def _prepare(self, image: ImageInput, name: str) -> Any:
         """The image as the network takes it."""
         pixels = self._pixels(image, name)
         if self._pass is None:
             return self._detector.prepare(pixels)
         return self._pass.prepare(self._detector, pixels)
 
-    def _pixels(self, image: Picture, name: str) -> np.ndarray:
+    def _pixels(self, image: ImageInput, name: str) -> np.ndarray:
         """The image as an array of shape (H, W, 3), uint8."""
         if isinstance(image, (str, Path)):
             return load(image, self.bundle.info.reading.max_pixels)
@@ -343,7 +343,9 @@ class Monitor:
                     regions, proposals = self._detector.forward_proposals(
                         prepared, ids, {"": self._selection}
                     )
-                    proposals.header = renamed(proposals.header, self.bundle.info.detector.classes)
+                    proposals.header = with_class_names(
+                        proposals.header, self.bundle.info.detector.classes
+                    )
         else:
             with float32_products() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
@@ -373,8 +375,8 @@ def has_float64(device: torch.device) -> bool:
 
 
 def _paired(
-    images: Iterable[Picture], image_ids: Iterable[str] | None
-) -> Iterable[Picture] | Iterator[tuple[str, Picture]]:
+    images: Iterable[ImageInput], image_ids: Iterable[str] | None
+) -> Iterable[ImageInput] | Iterator[tuple[str, ImageInput]]:
     """Images with the names that are given."""
     if image_ids is None:
         return images
@@ -384,7 +386,9 @@ def _paired(
     return zip(names, pictures, strict=True)
 
 
-def _named(images: Iterable[Picture | tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
+def _named(
+    images: Iterable[ImageInput | tuple[str, ImageInput]],
+) -> Iterator[tuple[str, ImageInput]]:
     """Each image with its name: the one that it is given with, its path, or its number."""
     for number, image in enumerate(images):
         if isinstance(image, tuple):

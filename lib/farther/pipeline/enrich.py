@@ -6,7 +6,13 @@ from pathlib import Path
 
 from farther.curation import TablesFolder, benchmark
 from farther.curation.candidates import FROM_POOLS, write_candidates
-from farther.curation.enrichment import describe, enrichment, find, images_by_subset, present
+from farther.curation.enrichment import (
+    benchmark_images,
+    describe,
+    enrichment,
+    find_candidates,
+    images_by_subset,
+)
 from farther.params import section
 from farther.similarity import Lookalikes, not_embedded
 from farther.stage import run_stage
@@ -28,7 +34,7 @@ def main(name: str) -> None:
     settings = enrichment(name, section("enrich", name))
     tables = TablesFolder(ARTIFACTS / "tables")
     embeddings = ARTIFACTS / "embeddings"
-    splits = present(made, tables)
+    splits = benchmark_images(made, tables)
     images = images_by_subset(made, splits)
     id_subsets = list(made.id_sources.values())
     pools = [(pool.dataset, pool.subset) for pool in settings.pools]
@@ -42,7 +48,7 @@ def main(name: str) -> None:
     else:
         duplicates = Lookalikes(embeddings, id_subsets, images, settings.duplicate)
 
-    result = find(settings, made, tables, splits, duplicates)
+    result = find_candidates(settings, made, tables, splits, duplicates)
     write_candidates(OUTPUT.format(name), result.candidates)
     say(describe(result))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farther import detectors
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import with_class_names
 from farther.errors import ParameterError
 from farther.projects.class_matching import ClassMatch, Lookup, match_classes
 from farther.projects.recognise import Dataset
@@ -111,7 +111,7 @@ class ProjectDetector:
     @property
     def id_classes(self) -> tuple[str, ...]:
         """Its classes by the project's names."""
-        return renamed(self.recognised.header, self.classes).known_classes
+        return with_class_names(self.recognised.header, self.classes).known_classes
 
     def entry(self, benchmark: str) -> dict[str, Any]:
         """Its entry in section `detectors`."""

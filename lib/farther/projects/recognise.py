@@ -17,13 +17,13 @@ from farther.datasets.annotation_files import (
     refuse_damaged,
 )
 from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
-from farther.datasets.file_names import Spellings, comparable
+from farther.datasets.file_names import Spellings, canonical_name
 from farther.datasets.huggingface_files import METADATA
-from farther.datasets.image_folder import ENDINGS
+from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.datasets.orientation import TurnedImages
 from farther.datasets.presence import turned_images
-from farther.datasets.tidying import absence_warnings, tidied
-from farther.datasets.unlabelled import VIDEOS
+from farther.datasets.tidying import absence_warnings, corrected
+from farther.datasets.unlabelled import VIDEO_SUFFIXES
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
 from farther.projects.recognise_exports import first_keys, recognise_export
@@ -145,7 +145,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
     turned_by_subset: list[TurnedImages] = []
     questions: list[str] = []
     for subset in reader.subsets():
-        annotations = tidied(reader.read(subset))
+        annotations = corrected(reader.read(subset))
         images += len(annotations.images)
         unlabelled += len(annotations.unlabelled)
         warnings += annotations.warnings
@@ -252,7 +252,7 @@ def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> _
 
 
 def _is_image(path: Path) -> bool:
-    return path.name.lower().endswith(ENDINGS)
+    return path.name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def _unlisted(root: Path, annotated: frozenset[str]) -> int:
@@ -396,7 +396,7 @@ def _voc(root: Path) -> dict[str, Any] | None:
     layout: dict[str, list[str]] = {}
     for folder, files in files_by_folder.items():
         path = folder.relative_to(root)
-        stems = {comparable(file.stem) for file in files}
+        stems = {canonical_name(file.stem) for file in files}
         images = _folder_of_images(root, folder, stems).relative_to(root)
         layout[_subset(path.parts, layout)] = [path.as_posix(), images.as_posix()]
     if not layout:
@@ -438,7 +438,7 @@ def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
         for entry in entries(candidate):
             image = Path(entry.name)
             if _is_image(image):
-                names |= {comparable(image.stem), comparable(image.name)}
+                names |= {canonical_name(image.stem), canonical_name(image.name)}
         count = len(names & stems)
         if names and count > best_count:
             best_folder = candidate
@@ -447,7 +447,7 @@ def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
 
 
 def _images(root: Path) -> dict[str, Any] | None:
-    known = (*ENDINGS, *VIDEOS)
+    known = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
     files = sorted(files_below(root))
     if not any(file.name.lower().endswith(known) for file in files):
         return None

@@ -26,10 +26,10 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
         text = f"{100 * value:.1f}"
     if interval is None:
         return text
-    return f"{text} ({between(interval)})"
+    return f"{text} ({interval_text(interval)})"
 
 
-def between(interval: Sequence[float] | None) -> str:
+def interval_text(interval: Sequence[float] | None) -> str:
     """Both ends of an interval in per cent, "" where there is none.
 
     >>> between([0.25, 0.5])

@@ -28,7 +28,7 @@ from farther.evaluation.results import (
 )
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
-from farther.report.listing import between, percent
+from farther.report.listing import interval_text, percent
 from farther.tables.files import inside
 from farther.tables.regions import OUTPUTS
 from farther.tables.schema import read_typed
@@ -552,7 +552,7 @@ def cell(
         columns["text"] = percent(value)
     columns["interval"] = ""
     if not metric.is_count:
-        columns["interval"] = between(interval)
+        columns["interval"] = interval_text(interval)
     return columns
 
 

@@ -20,7 +20,7 @@ from farther.report.results import Run, with_best
 DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
 
 
-def merged(
+def merge_seeds(
     runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()
 ) -> list[Run]:
     """The runs, with those of several seeds as one, in the place of the first of them.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.curation import Benchmark, Fates, ImageKey, TablesFolder, by_rules, read_rules
+from farther.curation import Benchmark, Fates, ImageKey, TablesFolder, fates_by_rules, read_rules
 from farther.curation.decisions import IMAGE
 from farther.curation.sources import LabelledImages
 from farther.datasets import image_roots
@@ -104,7 +104,7 @@ class Catalogue:
         """
         artifacts = Path(root) / "artifacts"
         rules = read_rules(benchmark)
-        ruled = list(by_rules(benchmark, TablesFolder(artifacts / "tables"), rules).values())
+        ruled = list(fates_by_rules(benchmark, TablesFolder(artifacts / "tables"), rules).values())
         if not ruled:
             raise ParameterError(f"benchmark {name!r} has no OOD split to review")
         roots = image_roots(datasets, artifacts / "tables", root)

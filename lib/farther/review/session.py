@@ -18,9 +18,9 @@ from farther.curation import (
     DecisionsFile,
     ImageKey,
     joint_decisions,
+    reason_of,
     time_after,
     votes,
-    why,
 )
 from farther.curation.decisions import IMAGE
 from farther.errors import ParameterError, shorten
@@ -133,7 +133,9 @@ class Session:
             catalogue = self.catalogue
             key = catalogue.key(row)
             by_rules = self._by_rules.row(row, named=True)
-            rules_text = f"{catalogue.fate_title(by_rules['fate'])}; {why(catalogue.fates, row)}"
+            rules_text = (
+                f"{catalogue.fate_title(by_rules['fate'])}; {reason_of(catalogue.fates, row)}"
+            )
             content = {
                 "row": row,
                 **key._asdict(),

@@ -19,7 +19,7 @@ from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.proposals import read_proposals, read_recovered
 from farther.evaluation.threshold import read_threshold
-from farther.metrics.open_set.proposals import beside
+from farther.metrics.open_set.proposals import apart_from_detections
 from farther.review.catalogue import SIMILARITY, Catalogue, largest_evidence
 from farther.review.suspicion import SuspectDetections
 from farther.tables import Images, Objects, Regions
@@ -57,7 +57,7 @@ class FalseAlarms:
         """The false alarms in an ID split."""
         proposals = read_proposals(self.files, self.name, self.source, split, self._files_of)
         detections = RunSplit(self.files, split).regions(self.min_score)
-        alarms = proposals[beside(proposals, detections, self.iou)]
+        alarms = proposals[apart_from_detections(proposals, detections, self.iou)]
         if self.tau is None:
             return alarms
         return alarms[alarms.score > self.tau]

@@ -14,7 +14,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.tables.arrays import array_of
-from farther.tables.header import numbered
+from farther.tables.header import unique_names
 
 if TYPE_CHECKING:
     from farther.tables.regions import Regions
@@ -162,7 +162,7 @@ class Conversions:
             score=score,
             label=label,
             logits=z,
-            classes=numbered(classes),
+            classes=unique_names(classes),
             **optional,
         )  # type: ignore[call-arg]
 
@@ -206,7 +206,7 @@ class Conversions:
                 number.
         """
         return cls._from_detections(
-            _detections(outputs), image_ids, numbered(classes), background_index=0
+            _detections(outputs), image_ids, unique_names(classes), background_index=0
         )
 
     @classmethod
@@ -243,7 +243,7 @@ class Conversions:
             scores = array_of(of_image.confidence)
             labels = array_of(of_image.class_id)
             detections_by_image.append(ImageDetections(boxes, scores, labels))
-        return cls._from_detections(detections_by_image, image_ids, numbered(classes))
+        return cls._from_detections(detections_by_image, image_ids, unique_names(classes))
 
     def to_supervision(self: Any) -> dict[str, Any]:
         """supervision's `Detections` of each image that has a region, by `image_id`.
@@ -374,7 +374,7 @@ def indexed(
         count = int(max(sorted_labels, default=-1)) + 1
         classes = [str(number) for number in range(count)]
     elif not are_names:
-        classes = numbered(classes)
+        classes = unique_names(classes)
 
     index_by_label: dict[Any, int] = {number: number for number in range(len(classes))}
     if are_names:
@@ -430,10 +430,10 @@ def _require_results(results: Sequence[Any]) -> None:
 def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
     """Names by number, see `numbered`; numbers without a name are called by themselves."""
     if not isinstance(names, Mapping):
-        return numbered(names)
+        return unique_names(names)
     name_by_number = {int(number): name for number, name in names.items()}
     count = max(name_by_number, default=-1) + 1
-    return numbered([name_by_number.get(number, str(number)) for number in range(count)])
+    return unique_names([name_by_number.get(number, str(number)) for number in range(count)])
 
 
 def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:

@@ -23,7 +23,7 @@ LAYER = "last_layer.safetensors"
 Activation = Literal["softmax", "sigmoid", "exp"]
 
 
-def numbered(names: Sequence[str]) -> tuple[str, ...]:
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """The same names, but one that occurs twice gets its number in the list.
 
     ImageNet has two cranes, and ten of the 91 outputs of networks for COCO are called N/A.

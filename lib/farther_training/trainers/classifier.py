@@ -34,8 +34,8 @@ from farther.detectors.classifier import (
 from farther.detectors.networks.classifier_heads import ConfidenceHead, GOdinHead, from_openood
 from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
-from farther.detectors.networks.taps import kept_calls
-from farther.detectors.networks.weights import floats, read_weights
+from farther.detectors.networks.taps import recorded_calls
+from farther.detectors.networks.weights import as_float32, read_weights
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import digest
@@ -217,7 +217,7 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
             images = torch.cat([images, outliers])
 
         head = self.network.fc
-        with kept_calls([head]) as kept, autocast(device, recipe.precision):
+        with recorded_calls([head]) as kept, autocast(device, recipe.precision):
             logits = self.network(images)
         features = kept[head][0].float()
         logits = logits.float()
@@ -424,7 +424,7 @@ def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     DataError if there are none.
     """
-    found = floats(from_openood(read_weights(path)))
+    found = as_float32(from_openood(read_weights(path)))
     fit = {
         name: tensor
         for name, tensor in found.items()

@@ -29,7 +29,7 @@ from farther.detectors.networks.architectures import (
     save_checkpoint,
 )
 from farther.detectors.networks.detection import autocast
-from farther.detectors.networks.faster_rcnn import FasterRCNNReplay, propose
+from farther.detectors.networks.faster_rcnn import FasterRCNNReplay, run_rpn
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -249,7 +249,7 @@ def losses(
     heads = network.roi_heads
     with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
-        seen = propose(network, images, levels)
+        seen = run_rpn(network, images, levels)
     anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
     anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
     objectness, rpn_boxes = network.rpn.compute_loss(

@@ -14,7 +14,7 @@ from farther.detectors.networks.architectures import (
     architecture_of,
     build_network,
 )
-from farther.detectors.networks.pooling import fix_scales
+from farther.detectors.networks.pooling import set_strides
 from farther.detectors.networks.torchvision_builders import MASK_BRANCH
 from farther.registry import STRICT
 from farther_training.trainers import register
@@ -76,7 +76,7 @@ def build_mask_rcnn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
         canonical_scale=boxes.canonical_scale,
         canonical_level=boxes.canonical_level,
     )
-    fix_scales(heads.mask_roi_pool, architecture_of(blueprint).strides)
+    set_strides(heads.mask_roi_pool, architecture_of(blueprint).strides)
     heads.mask_head = MaskRCNNHeads(width, [width] * CONVOLUTIONS, dilation=1)
     heads.mask_predictor = MaskRCNNPredictor(width, width, len(blueprint.columns))
     return network

@@ -44,9 +44,9 @@ def test_wilderness_compares_detectors_at_one_recall(tmp_path):
             f"recall,ratio,impact\n0.1,1,9\n0.3,0,0\n0.3,1,{impact}\n"
         )
     folders = {name: tmp_path / name for name in ("one", "two", "absent")}
-    (chart,) = curves.wilderness_of(folders, "0.3").charts
+    (chart,) = curves.wilderness_by_run(folders, "0.3").charts
     assert points(chart) == [("one", 0, 0), ("one", 1, 0.5), ("two", 0, 0), ("two", 1, 0.25)]
-    assert curves.wilderness_of(folders, "0.5").charts == ()
+    assert curves.wilderness_by_run(folders, "0.5").charts == ()
 
 
 def test_a_damaged_curve_is_refused_by_row(run, tmp_path):

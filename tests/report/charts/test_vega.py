@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import vl_convert
 
-from farther.report.charts.vega import DASHES, Axis, keys, line_group, series
+from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, series
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_a_line_is_drawn_along_its_points():
 
 
 def test_neighbouring_lines_differ_in_more_than_colour():
-    legend = keys([str(k) for k in range(7)], DASHES)
+    legend = legend_keys([str(k) for k in range(7)], DASHES)
     assert all(a.colour != b.colour and a.letter != b.letter for a, b in pairwise(legend))

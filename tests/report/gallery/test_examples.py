@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from farther.report.gallery.examples import examples
+from farther.report.gallery.examples import choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables import ObjectOutcomes
 
@@ -19,7 +19,7 @@ def copy(project, tmp_path):
 
 
 def shown(project, split: str, method: str, count: int = 10) -> Iterable:
-    return examples(
+    return choose_examples(
         SplitOutcomes.read(project.run, split, project.artifacts), method, project.roots, count, 64
     )
 

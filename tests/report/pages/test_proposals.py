@@ -88,7 +88,7 @@ def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
 
 
 def test_the_error_budget_has_what_they_find_in_its_own_row(run):
-    budget = error_budget.of_unknown(run, "photos_near", "msp")
+    budget = error_budget.unknown_errors(run, "photos_near", "msp")
     without = run.details("photos_near", "msp").error_budget
     assert set(budget) == {*without, PROPOSED}
     for kind, errors in without.items():

@@ -11,7 +11,7 @@ import numpy as np
 from farther import detectors
 from farther.curation import Rules
 from farther.detectors import Detector
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import with_class_names
 from farther.errors import Finding
 from farther.images.read import as_pixels
 from farther.metrics.matching.boxes import overlaps
@@ -49,7 +49,7 @@ def check_order(
     named = entry["adapter"] == "open_vocabulary" or not getattr(detector, "classes", None)
     if named or not isinstance(detector, Detector) or detector.header().whole_images:
         return
-    names = renamed(detector.header(), entry.get("classes")).classes
+    names = with_class_names(detector.header(), entry.get("classes")).classes
     pairs, images = _compared(detector, names, rules, dataset, annotations)
     same = sum(annotated == detected for annotated, detected in pairs)
     counted = f"of {len(pairs)} detected objects in {images} images of {dataset}, {same} have the annotated class"

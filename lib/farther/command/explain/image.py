@@ -197,7 +197,7 @@ def _of_id(folder: Path, image_id: str, most: int | None, *, by_rules: bool) -> 
 def _of_ood(
     folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]
 ) -> dict[str, Any]:
-    from farther.curation.fates import Fates, why
+    from farther.curation.fates import Fates, reason_of
 
     fates = Fates.read(folder / "fates.parquet")
     (rows,) = (
@@ -214,7 +214,7 @@ def _of_ood(
     return {
         "splits": inside,
         "fate": str(fates.fate[row]),
-        "why": why(fates, row),
+        "why": reason_of(fates, row),
         "object_id": decider if decider >= 0 else None,
         "by_rules": str(fates.by_rules[row]),
     }

@@ -18,7 +18,7 @@ from farther.detectors.imported.images import (
     examples,
 )
 from farther.detectors.imported.spool import Spool, spooled
-from farther.detectors.known_classes import Names, renamed
+from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.splits import SplitFolders, read_splits, region_ids
 from farther.errors import DataError, shorten
 from farther.images.stream import columns_as_json
@@ -40,7 +40,7 @@ def import_splits(
     work: str | Path,
     shard_images: int = 512,
     *,
-    classes: Names | None = None,
+    classes: ClassNames | None = None,
     without: Collection[str] = (),
     roots: Mapping[str, Path] | None = None,
     left_out: Sequence[BenchmarkImage] = (),
@@ -58,7 +58,7 @@ def import_splits(
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
         out, work: Folders of the results and of unfinished work, on one file system.
         shard_images: Images in one shard.
-        classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
+        classes: Other names of the classes, see `farther.detectors.known_classes.with_class_names`.
         without: Splits to leave out.
         roots: Folder of the image files of each dataset, which distinguishes images of one name.
         left_out: Images of the datasets that no split has: detections in them are not for images of
@@ -104,7 +104,7 @@ def import_splits(
             unused_detections = unused(spool, matches)
             if unused_detections:
                 log(unused_detections)
-    return folders.rename_classes(renamed(header, classes))
+    return folders.rename_classes(with_class_names(header, classes))
 
 
 def check_import(

@@ -27,8 +27,8 @@ from farther.detectors.networks.blueprints import Blueprint
 from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.detectors.networks.msra import build_msra_network
-from farther.detectors.networks.pooling import fix_scales
-from farther.detectors.networks.weights import fill, read_weights, write_checkpoint
+from farther.detectors.networks.pooling import set_strides
+from farther.detectors.networks.weights import load_weights, read_weights, write_checkpoint
 from farther.errors import DataError, ParameterError
 
 BACKGROUND = "background"
@@ -97,7 +97,7 @@ def build_network(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
             f"a class cannot be called {BACKGROUND!r}: the background's column has that name"
         )
     network = architecture.build(blueprint)
-    fix_scales(network.roi_heads.box_roi_pool, architecture.strides)
+    set_strides(network.roi_heads.box_roi_pool, architecture.strides)
     return network
 
 
@@ -343,5 +343,7 @@ def load_network(
     if any(name.startswith(f"{VARIANCE_HEAD}.") for name in weights):
         last = network.roi_heads.box_predictor.cls_score
         network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features))
-    fill(network, path, weights, f"{blueprint.architecture} with {len(blueprint.classes)} classes")
+    load_weights(
+        network, path, weights, f"{blueprint.architecture} with {len(blueprint.classes)} classes"
+    )
     return network.eval()

@@ -127,7 +127,7 @@ def pyramid_latent(
     return torch.cat(means)
 
 
-def columns_of(
+def detection_columns(
     detections: Sequence[ImageDetections], boxes: Sequence[Tensor], image_ids: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """The columns of a regions table that every detector has.

@@ -22,11 +22,11 @@ from farther.detectors.hub import (
     PROCESSOR,
     Tolerated,
     class_names,
-    fetched,
+    fetch_model,
     load_pretrained,
-    quiet,
     read_description,
-    require,
+    require_files,
+    silenced_transformers,
     weight_files,
 )
 from farther.detectors.networks.rfdetr_import import (
@@ -38,8 +38,8 @@ from farther.detectors.networks.rfdetr_import import (
     to_transformers,
 )
 from farther.detectors.networks.weights import (
+    as_float32,
     as_names,
-    floats,
     json_field,
     read_metadata,
     read_weights,
@@ -306,7 +306,7 @@ def build_network(
     """
     config = make_config(blueprint)
     try:
-        with quiet():
+        with silenced_transformers():
             network = AutoModelForObjectDetection.from_config(config, attn_implementation=attention)
     except (ImportError, ValueError, TypeError, RuntimeError) as error:
         raise ParameterError(
@@ -439,7 +439,7 @@ def find_checkpoint(
     Raises:
         DataError: a part is absent or damaged.
     """
-    weights = fetched(weights, revision, local_files_only=local_files_only)
+    weights = fetch_model(weights, revision, local_files_only=local_files_only)
     if weights.is_dir():
         return _in_folder(weights, weight_files(weights), classes)
     regular_file(weights, "the checkpoint does not exist")
@@ -492,7 +492,7 @@ def load_network(
         weights: dict[str, Tensor] = {}
         for path in checkpoint.weights:
             weights |= read_weights(path)
-        state = _network_part(first, floats(weights), blueprint)
+        state = _network_part(first, as_float32(weights), blueprint)
     network = load_pretrained(
         network_class,
         None,
@@ -531,7 +531,7 @@ def _in_folder(
         f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, "
         "or in the folder that 'config' names"
     )
-    require((*weights, config_file, processor_file), needed)
+    require_files((*weights, config_file, processor_file), needed)
     config = read_description(config_file)
     processor = read_description(processor_file, MOST_PIXELS)
     names = classes or class_names(config_file, config)

@@ -19,9 +19,9 @@ from farther.detectors.hub import Prepared, masks
 from farther.detectors.networks.detection import ImageDetections, autocast
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
-from farther.detectors.networks.proposals import ImageProposals, propose
+from farther.detectors.networks.proposals import ImageProposals, select_proposals
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
-from farther.detectors.networks.taps import Taps, kept_calls, replaced_outputs
+from farther.detectors.networks.taps import Taps, recorded_calls, replaced_outputs
 from farther.detectors.settings import (
     NOTHING,
     BoxSelection,
@@ -123,7 +123,7 @@ class DetrGroup:
         before_decoder = [network.get_submodule(name) for name in family.before]
         scoring = _scoring(network)
         taps = Taps(network, stored.layers)
-        with taps, kept_calls([*before_decoder, *scoring.modules]) as calls:
+        with taps, recorded_calls([*before_decoder, *scoring.modules]) as calls:
             output = run(network, pixels, image_masks, precision)
         output.check_finite()
 
@@ -166,7 +166,7 @@ class DetrGroup:
         for number, boxes in enumerate(output.boxes):
             every_query = torch.arange(len(boxes), device=boxes.device)
             image_boxes = self.placed(number, corners(boxes), every_query)
-            rows, objectness = propose(
+            rows, objectness = select_proposals(
                 image_boxes, output.scores[number], None, self.sizes[number], selection
             )
             logits = output.logits[number][rows]
@@ -446,7 +446,7 @@ def run(
     if encoder is not None:
         modules.append(encoder)
 
-    with kept_calls(modules) as calls, autocast(pixels.device, precision):
+    with recorded_calls(modules) as calls, autocast(pixels.device, precision):
         arguments = {"pixel_mask": mask} if family.has_mask else {}
         output = network(pixel_values=pixels, **arguments)
 

@@ -27,14 +27,13 @@ from farther.detectors.networks.detection import (
     ImageDetections,
     as_floats,
     autocast,
-    columns_of,
+    detection_columns,
     network_input,
     pyramid_latent,
 )
 from farther.detectors.networks.feature_maps import salient_pixels
 from farther.detectors.networks.heads import VARIANCE_HEAD, corner_variances, resize_variances
-from farther.detectors.networks.proposals import ImageProposals, class_scores
-from farther.detectors.networks.proposals import propose as propose_boxes
+from farther.detectors.networks.proposals import ImageProposals, class_scores, select_proposals
 from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
 from farther.detectors.settings import (
@@ -75,7 +74,7 @@ class RPNOutput:
     scores: list[Tensor]
 
 
-def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> RPNOutput:
+def run_rpn(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> RPNOutput:
     """Runs the region proposal network; boxes are computed in float32 at any precision.
 
     Args:
@@ -311,7 +310,7 @@ class FasterRCNNReplay:
         """See `Replay.regions`."""
         outputs = self.outputs.at(self._rows)
         boxes = self._in_originals([image.boxes for image in self.detections])
-        columns = columns_of(self.detections, boxes, image_ids)
+        columns = detection_columns(self.detections, boxes, image_ids)
         columns["logits"] = to_numpy(outputs.logits)
         if hasattr(self.network, VARIANCE_HEAD) and self.stored.wants("box_variance"):
             columns["box_variance"] = to_numpy(self._box_variances(outputs))
@@ -389,7 +388,7 @@ class FasterRCNNReplay:
         logits = outputs.logits.split(counts)
         proposals = []
         for number, boxes in enumerate(self._in_originals(candidates)):
-            rows, values = propose_boxes(
+            rows, values = select_proposals(
                 boxes,
                 class_scores(logits[number], self.header),
                 objectness[number],
@@ -584,7 +583,7 @@ def _pool(
         levels = {name: level.float() for name, level in activations.items()}
         objectness: list[Tensor] = []
         if proposals is None:
-            proposed = propose(network, batch, levels)
+            proposed = run_rpn(network, batch, levels)
             shared = proposed.shared
             proposals = proposed.proposals
             objectness = proposed.scores

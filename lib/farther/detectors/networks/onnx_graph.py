@@ -63,7 +63,7 @@ class Port:
         return self.type in INTEGERS
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(self.shape)}"
+        return f"{self.name} {shape_text(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ def _reader(model: onnx.ModelProto, name: str) -> Any:
     return readers[0]
 
 
-def shown(shape: Any) -> str:
+def shape_text(shape: Any) -> str:
     """Text of a shape, with `?` for a side that varies."""
     sides = ["?" if side is None else str(side) for side in shape]
     return f"({', '.join(sides)})"

@@ -21,7 +21,7 @@ from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.detr import compute_exactly
 from farther.detectors.networks.detr_inference import QueryPairs, candidates, corners
 from farther.detectors.networks.replay import GroupedReplay
-from farther.detectors.networks.taps import kept_calls, replaced_outputs
+from farther.detectors.networks.taps import recorded_calls, replaced_outputs
 from farther.detectors.prompts import Prompts
 from farther.detectors.settings import BoxSelection, PerQuery, to_numpy
 from farther.errors import DataError, ParameterError, shorten
@@ -198,7 +198,7 @@ class Owlv2(OpenVocabularyNetwork):
         maps, _ = self.network.image_embedder(pixels)
         patches = maps.flatten(1, 2)
         text = self._text.expand(len(pixels), -1, -1)
-        with kept_calls([head.dense0, head.logit_shift, head.logit_scale]) as calls:
+        with recorded_calls([head.dense0, head.logit_shift, head.logit_scale]) as calls:
             logits, _ = self.network.class_predictor(patches, text)
         _, embeddings = calls[head.dense0]
         _, shift = calls[head.logit_shift]
@@ -268,7 +268,7 @@ class GroundingDino(OpenVocabularyNetwork):
         text = BaseModelOutput(last_hidden_state=self._text.expand(count, -1, -1))
         with (
             replaced_outputs({self.network.model.text_backbone: text}),
-            kept_calls([head]) as calls,
+            recorded_calls([head]) as calls,
         ):
             output = self.network(pixel_values=pixels, input_ids=ids, pixel_mask=mask)
         logits = [output.logits[..., tokens].amax(-1) for tokens in self._tokens]

@@ -18,7 +18,7 @@ _FEW_CELLS = 4096
 _SIDE = 1024
 
 
-def fix_scales(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRoIAlign:
+def set_strides(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRoIAlign:
     """Sets the strides of the levels of a pool.
 
     By default, torchvision guesses them from the first batch, by rounding: a long narrow image that

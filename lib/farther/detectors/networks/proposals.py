@@ -73,7 +73,7 @@ def ambiguity(scores: Tensor) -> Tensor:
     return torch.special.entr(shares).sum(dim=1) * total[:, 0]
 
 
-def propose(
+def select_proposals(
     boxes: Tensor,
     scores: Tensor,
     network_objectness: Tensor | None,
@@ -117,7 +117,7 @@ def propose(
     return selected, objectness[selected]
 
 
-def best(scores: Tensor, selection: ProposalSelection) -> Tensor:
+def top_candidates(scores: Tensor, selection: ProposalSelection) -> Tensor:
     """Rows of the candidates with the highest scores, which take part in the suppression."""
     return scores.topk(_topk_min(scores, selection.candidates, 0)).indices
 

@@ -192,14 +192,14 @@ class Replay(Protocol):
         """
 
 
-class Proposing(Protocol):
+class ProposalSource(Protocol):
     """Detections of one batch with the proposals of the same run of the network."""
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
         """The proposals of each image; see `farther.detectors.networks.proposals`."""
 
 
-class Free(Protocol):
+class CandidateSource(Protocol):
     """Detections of one batch that can be selected anew under dropout; the proposals stay."""
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
@@ -230,11 +230,11 @@ class Free(Protocol):
         """
 
 
-class FreeReplay(Replay, Free, Protocol):
+class CandidateReplay(Replay, CandidateSource, Protocol):
     """A replay whose detections can be selected anew under dropout."""
 
 
-class ReplayGroup(Free, Proposing, Protocol):
+class ReplayGroup(CandidateSource, ProposalSource, Protocol):
     """Detections of images of one shape, which go through the network together.
 
     Attributes:

@@ -18,7 +18,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.detectors.networks.blueprints import Blueprint
-from farther.detectors.networks.weights import fill, read_weights, write_checkpoint
+from farther.detectors.networks.weights import load_weights, read_weights, write_checkpoint
 from farther.errors import DataError, ParameterError
 
 
@@ -116,5 +116,5 @@ def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     description = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
-    fill(network, path, read_weights(path), description)
+    load_weights(network, path, read_weights(path), description)
     return network.eval()

@@ -173,7 +173,7 @@ def _in_cells(boxes: Sequence[Tensor], maps: Tensor, size: tuple[int, int]) -> l
 
 
 @contextmanager
-def kept_calls(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Any]]]:
+def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Any]]]:
     """The first input and the output of each module's last call in the block."""
     calls: dict[nn.Module, tuple[Tensor, Any]] = {}
 

@@ -21,7 +21,7 @@ from farther.detectors.networks.architectures import MOBILE, MOBILE_320
 from farther.detectors.networks.weights import other_shapes, refuse_misfit
 from farther.errors import DataError
 from farther.tables.files import open_binary
-from farther.tables.header import numbered
+from farther.tables.header import unique_names
 
 #: Names of the weights that Mask R-CNN and Keypoint R-CNN have besides those of their boxes.
 MASK_BRANCH = ("roi_heads.mask_head.", "roi_heads.mask_predictor.")
@@ -70,7 +70,7 @@ class Builder:
 
         Those called "N/A" get their number in COCO as part of the name.
         """
-        return numbered(self.published.meta["categories"])[1:]
+        return unique_names(self.published.meta["categories"])[1:]
 
 
 @dataclass(frozen=True)

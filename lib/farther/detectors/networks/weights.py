@@ -186,7 +186,7 @@ def as_pixels(path: str | Path, value: Any, field: str) -> int:
     return value
 
 
-def floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors, floating-point ones in float32."""
     converted = {}
     for name, tensor in tensors.items():
@@ -315,7 +315,7 @@ def _is_safe(name: str) -> bool:
     return name in [f"{entry.__module__}.{entry.__qualname__}" for entry in namespaces]
 
 
-def fill(
+def load_weights(
     network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], description: str
 ) -> None:
     """Loads exactly a network's weights.
@@ -340,7 +340,7 @@ def fill(
 
     # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints
     # while it loads.
-    loaded = network.load_state_dict(floats(weights), strict=False)
+    loaded = network.load_state_dict(as_float32(weights), strict=False)
     problems = {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys}
     refuse_misfit(path, description, problems)
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.networks.weights import (
+    as_float32,
     as_names,
     as_pixels,
-    floats,
     json_field,
     read_metadata,
     read_tensors,
@@ -301,7 +301,7 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
     text = checkpoint.text
     network = _build(path, checkpoint)
     try:
-        network.load_state_dict(floats(checkpoint.weights))
+        network.load_state_dict(as_float32(checkpoint.weights))
     except RuntimeError as error:
         problems = " ".join(str(error).split())
         advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"

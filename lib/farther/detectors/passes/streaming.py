@@ -13,7 +13,7 @@ import polars as pl
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported
 from farther.detectors.inference import DetectorModel, InferenceParams
-from farther.detectors.known_classes import Names, renamed
+from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.passes.base import KEYS, SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
 from farther.detectors.splits import read_splits, rename_classes
@@ -110,7 +110,7 @@ def infer_passes(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    classes: Names | None = None,
+    classes: ClassNames | None = None,
     progress: bool = True,
     log: Callable[[str], None] = say,
 ) -> None:
@@ -128,7 +128,7 @@ def infer_passes(
         work: Folder for unfinished work.
         params: How to stream the images: the parameters that the run's own regions were written
             with.
-        classes: See `farther.detectors.known_classes.renamed`.
+        classes: See `farther.detectors.known_classes.with_class_names`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per pass and split.
 
@@ -151,7 +151,7 @@ def infer_passes(
                 items[f"{name}/{split}"] = RegionsFolder(regions / split)
                 images_by_item[f"{name}/{split}"] = images
         if isinstance(extra_pass, Crops):
-            header = extra_pass.header_of(renamed(detector.header(), classes))
+            header = extra_pass.header_of(with_class_names(detector.header(), classes))
             for item, folder in items.items():
                 images = images_by_item[item]
                 models[item] = CropModel(extra_pass, header, folder, images, params.shard_images)
@@ -180,7 +180,7 @@ def infer_passes(
     for item, model in models.items():
         # The classes of crops have the benchmark's names already.
         if isinstance(model, PassModel):
-            rename_classes(keyed, [item], renamed(model.header, classes))
+            rename_classes(keyed, [item], with_class_names(model.header, classes))
 
 
 def check_detector(name: str, extra_pass: Pass, detector: Detector | Imported) -> Detector:

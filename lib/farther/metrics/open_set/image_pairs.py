@@ -61,7 +61,7 @@ def base_images(
     return base_by_image
 
 
-def of_partners(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, np.ndarray]:
+def partner_regions(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, np.ndarray]:
     """Regions of the images without the object, by the names of those with it.
 
     Args:
@@ -88,7 +88,7 @@ def metrics(
     Args:
         with_object: Regions of the images with the unknown objects, matched to M objects under
             protocol "paper"; its settings name the known classes.
-        without: Regions of the images without them (see `of_partners`), matched to the same
+        without: Regions of the images without them (see `partner_regions`), matched to the same
             objects.
         weights: How often the scene of each object was drawn in B replicates, ndarray of shape (B,
             M).

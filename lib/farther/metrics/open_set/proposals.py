@@ -33,7 +33,7 @@ RATES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 INSIDE = 0.5
 
 
-def beside(proposals: Regions, detections: Regions, iou: float = 0.5) -> np.ndarray:
+def apart_from_detections(proposals: Regions, detections: Regions, iou: float = 0.5) -> np.ndarray:
     """Proposals that lie on no detection of their image, ndarray of shape (P,), bool.
 
     Args:
@@ -75,7 +75,7 @@ def finders(
     is_missed = np.ones(len(objects), dtype=bool)
     is_missed[detected] = False
 
-    rows = np.flatnonzero(beside(proposals, detections, rules.iou))
+    rows = np.flatnonzero(apart_from_detections(proposals, detections, rules.iou))
     all_flagged = np.ones(len(rows), dtype=bool)
     matched = OpenSetSplit.of(objects, proposals[rows], rules).match(all_flagged).matched
     finder = np.full(len(objects), -1)
@@ -116,7 +116,7 @@ class Recovery:
         Args:
             objects: Ground truth.
             detections: Detections at or above the operating threshold.
-            proposals: Proposals; those on detections are dropped here, see `beside`.
+            proposals: Proposals; those on detections are dropped here, see `apart_from_detections`.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
         """
         rules = rules or MatchingRules()

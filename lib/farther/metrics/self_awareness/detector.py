@@ -102,7 +102,7 @@ class SelfAwareDetector:
 
         uncertainty = validation.uncertainty(aggregate)
         if image_threshold == "keep_95" or pseudo_ood is None:
-            level = image_uncertainty.keeping(uncertainty)
+            level = image_uncertainty.threshold_accepting(uncertainty)
         else:
             pseudo_ood_uncertainty = pseudo_ood.uncertainty(aggregate)
             level = image_uncertainty.best_threshold(

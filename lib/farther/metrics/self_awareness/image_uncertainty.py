@@ -149,7 +149,7 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
     return float(levels[best])
 
 
-def keeping(known: np.ndarray, share: float = 0.95) -> float | None:
+def threshold_accepting(known: np.ndarray, share: float = 0.95) -> float | None:
     """The smallest threshold that accepts a share of ID validation images (Table A.12).
 
     Args:

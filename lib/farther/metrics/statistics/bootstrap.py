@@ -33,7 +33,7 @@ Comparisons = Literal["all_pairs", "single"]
 
 #: Most images of a split that are drawn one by one, and groups that those of a larger one are dealt
 #: into.
-MOST_IMAGES, GROUPS = 20_000, 1024
+MAX_IMAGES, GROUPS = 20_000, 1024
 
 
 class ImageDraws:
@@ -59,7 +59,7 @@ class ImageDraws:
         images: Collection[str],
         replicates: int = 1000,
         seed: int = 0,
-        max_images: int = MOST_IMAGES,
+        max_images: int = MAX_IMAGES,
     ):
         if replicates < 1:
             raise ParameterError(f"at least one replicate is needed, found {replicates}")

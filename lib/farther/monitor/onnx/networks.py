@@ -24,10 +24,9 @@ from farther.detectors.dense import DenseDetector, decode, scores_of, select
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks import detr_inference
-from farther.detectors.networks.faster_rcnn import distinct_levels, propose, select_detections
+from farther.detectors.networks.faster_rcnn import distinct_levels, run_rpn, select_detections
 from farther.detectors.networks.pooling import fitting_levels
-from farther.detectors.networks.proposals import best, class_scores
-from farther.detectors.networks.proposals import propose as propose_boxes
+from farther.detectors.networks.proposals import class_scores, select_proposals, top_candidates
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.settings import BoxSelection, ProposalSelection, StoredColumns
@@ -134,18 +133,20 @@ class BoxGraph(Graph):
     ) -> Columns:
         """The columns of the proposals.
 
-        See `farther.detectors.networks.proposals.propose` for the arguments.
+        See `farther.detectors.networks.proposals.select_proposals` for the arguments.
         """
         if self.proposed is None:
             return {}
-        rows, values = propose_boxes(boxes, scores, objectness, original, self.proposed, unclipped)
+        rows, values = select_proposals(
+            boxes, scores, objectness, original, self.proposed, unclipped
+        )
         return {"proposal_box": boxes[rows], "proposal_objectness": values}
 
     def best_anchors(self, scores: Tensor) -> Tensor:
         """Rows of the anchors that may become proposals, of scores (A, K)."""
         if self.proposed is None:
             return scores.new_zeros(0, dtype=torch.long)
-        return best(scores.amax(1), self.proposed)
+        return top_candidates(scores.amax(1), self.proposed)
 
     def tapped(self, network: nn.Module) -> Taps:
         """Hooks on the inner modules whose activations are wanted."""
@@ -406,7 +407,7 @@ class FasterRCNNGraph(TorchvisionGraph):
         sizes = scaled.batch.image_sizes
         with self.tapped(network) as taps:
             levels = network.backbone(scaled.batch.tensors)
-        proposed = propose(network, scaled.batch, levels)
+        proposed = run_rpn(network, scaled.batch, levels)
         features = heads.box_head(heads.box_roi_pool(levels, proposed.proposals, sizes))
         logits, deltas = heads.box_predictor(features)
         boxes = heads.box_coder.decode(deltas, proposed.proposals)

@@ -17,7 +17,7 @@ OF_PROPOSALS = ("proposal_box", "proposal_objectness")
 def beside(proposals: Tensor, detections: Tensor, iou: float) -> Tensor:
     """Proposals that lie on no detection, shape (P,), bool.
 
-    The same as `farther.metrics.open_set.proposals.beside`.
+    The same as `farther.metrics.open_set.proposals.apart_from_detections`.
 
     Args:
         proposals: Shape (P, 4), float64.

@@ -149,7 +149,9 @@ class RunCurves:
         if rows.is_empty():
             return None
         title = self.run.full_title
-        text = vl.said("{confidence:.2f}: {performance:.2f}", rows.drop_nulls("performance"))
+        text = vl.describe_rows(
+            "{confidence:.2f}: {performance:.2f}", rows.drop_nulls("performance")
+        )
         return vl.chart(
             f"{title}: reliability on the ID test set",
             f"Reliability of {title}: on the dashed line, confidence equals precision × mean IoU. "
@@ -162,20 +164,20 @@ class RunCurves:
             vl.layer({"type": "line", "color": vl.COLOURS[0], "strokeWidth": 2}),
             vl.layer(
                 {"type": "point", "color": vl.COLOURS[0], "filled": True, "opacity": 1},
-                size=vl.number(
+                size=vl.quantitative(
                     "detections", scale={"type": "sqrt", "range": [25, 350]}, legend=None
                 ),
                 tooltip=vl.tooltip("confidence:.1%", "performance:.1%", "detections:"),
             ),
-            x=vl.number("confidence", title="confidence", axis=vl.PERCENT, scale=vl.UNIT),
-            y=vl.number(
+            x=vl.quantitative("confidence", title="confidence", axis=vl.PERCENT, scale=vl.UNIT),
+            y=vl.quantitative(
                 "performance", title="precision × mean IoU", axis=vl.PERCENT, scale=vl.UNIT
             ),
         )
 
     @property
     def _legend(self) -> tuple[vl.Key, ...]:
-        return vl.keys([self.run.label(method) for method in self.methods], vl.DASHES)
+        return vl.legend_keys([self.run.label(method) for method in self.methods], vl.DASHES)
 
     def _read_by_method(self, name: str, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
         """The rows of the drawn methods, in their order; `series` is a method's label."""
@@ -209,7 +211,7 @@ def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
     return pl.DataFrame({"x": x, "y": y}).with_columns(series=pl.lit(curve["series"][0]))
 
 
-def wilderness_of(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
+def wilderness_by_run(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
     """Wilderness impact of several runs at one recall, one line per run."""
     impacts = []
     for run, folder in folders.items():

@@ -40,20 +40,20 @@ def trade_off(
         answer: The answer in words.
     """
     labels = {name: titles.get(name, name) for name in choices.curves}
-    legend = vl.keys(labels.values(), vl.DASHES)
+    legend = vl.legend_keys(labels.values(), vl.DASHES)
     points_by_label = {}
     for name, curve in choices.curves.items():
         points_by_label[labels[name]] = zip(curve.false_alarms, curve.misclassified, strict=True)
     points = vl.series(points_by_label)
 
     axes: dict[str, Any] = {
-        "x": vl.number(
+        "x": vl.quantitative(
             "x",
             title="false alarms per 100 ID images",
             scale={"type": "symlog", "constant": 2, "domain": [0, max(1, *points["x"])]},
             axis={"values": TICKS, "format": "d"},
         ),
-        "y": vl.number(
+        "y": vl.quantitative(
             "y",
             title="unknown objects misclassified",
             axis=vl.PERCENT,
@@ -63,11 +63,11 @@ def trade_off(
     tooltip = vl.tooltip(
         "series method", "x:.1f false alarms per 100 ID images", "y:.1% misclassified"
     )
-    channels = {**axes, "tooltip": tooltip, **vl.by("series", legend)}
+    channels = {**axes, "tooltip": tooltip, **vl.legend_channels("series", legend)}
     line_channels = {
         **channels,
-        **vl.by("series", legend, strokeDash=vl.DASHES),
-        "order": vl.number("point"),
+        **vl.legend_channels("series", legend, strokeDash=vl.DASHES),
+        "order": vl.quantitative("point"),
     }
     front = [{"x": x, "y": y} for x, y in pareto(points.select("x", "y").rows())]
     chosen = {}
@@ -80,7 +80,7 @@ def trade_off(
         vl.layer(FRONT, front, **axes),
         *_limit_layers(choices, limits),
         vl.layer({"type": "line", "strokeWidth": 2}, **line_channels),
-        vl.layer(vl.points(45), _measured_points(choices.methods, labels), **channels),
+        vl.layer(vl.point_mark(45), _measured_points(choices.methods, labels), **channels),
         vl.layer(CHOSEN, _measured_points(chosen, labels), **channels),
         height=320,
     )

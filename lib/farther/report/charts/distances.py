@@ -54,7 +54,7 @@ def _legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
 
 def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
     parts = _bar_parts(rows)
-    text = vl.said("{distance} ({objects} objects): {share:.0%} {outcome}", rows)
+    text = vl.describe_rows("{distance} ({objects} objects): {share:.0%} {outcome}", rows)
     return vl.chart(
         title,
         f"Outcomes of unknown objects with {title}. {text}.",
@@ -63,7 +63,7 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         _whisker_layer(),
         _share_layer(),
         height=230,
-        x=vl.named(
+        x=vl.nominal(
             "at",
             title=None,
             sort=parts["at"].unique(maintain_order=True).to_list(),
@@ -99,7 +99,7 @@ def _bar_parts(rows: pl.DataFrame) -> pl.DataFrame:
 def _bar_layer(rows: pl.DataFrame) -> dict[str, Any]:
     return vl.layer(
         {**vl.STACKED, "width": {"band": 0.9}},
-        y=vl.number("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
+        y=vl.quantitative("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
         y2={"field": "end"},
         tooltip=vl.tooltip(
             "distance",
@@ -110,7 +110,7 @@ def _bar_layer(rows: pl.DataFrame) -> dict[str, Any]:
             "high:.1% to",
             "objects: unknown objects",
         ),
-        **vl.by("outcome", _legend(rows)),
+        **vl.legend_channels("outcome", _legend(rows)),
     )
 
 
@@ -121,7 +121,7 @@ def _whisker_layer() -> dict[str, Any]:
     )
     whiskers = vl.layer(
         {"type": "rule", "strokeWidth": 1.5, "color": vl.INK, "xOffset": 15},
-        y=vl.number("whisker_low", title=None),
+        y=vl.quantitative("whisker_low", title=None),
         y2={"field": "whisker_high"},
     )
     return {"transform": [{"filter": has_whisker}], **whiskers}
@@ -130,8 +130,8 @@ def _whisker_layer() -> dict[str, Any]:
 def _share_layer() -> dict[str, Any]:
     return vl.layer(
         {"type": "text", "fontSize": 12, "fontWeight": 600, "xOffset": -2},
-        y=vl.number("middle", title=None),
-        text=vl.named("text"),
+        y=vl.quantitative("middle", title=None),
+        text=vl.nominal("text"),
         color={
             "condition": {"test": "datum.outcome == 'found'", "value": "white"},
             "value": vl.INK,

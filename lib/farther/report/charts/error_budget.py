@@ -32,28 +32,28 @@ def known(run: Run) -> vl.Chart | None:
     None without an error budget.
     """
     rows = []
-    for kind, error in of_known(run).items():
+    for kind, error in known_errors(run).items():
         gain = _gain_columns(error.gain, error.interval)
         rows.append({"kind": kind, **gain, "errors": error.count})
     if not rows:
         return None
-    text = vl.said("{kind} {points:+.1f} points", [_with_points(row) for row in rows])
+    text = vl.describe_rows("{kind} {points:+.1f} points", [_with_points(row) for row in rows])
     return vl.chart(
         "Known objects: mAP50 gained",
         f"mAP50 gained by correcting each kind: {text}.",
         _gain_frame(rows),
         vl.layer(
             {"type": "bar", "color": vl.COLOURS[4]},
-            x=vl.number("gain", title=None, axis=GAIN_AXIS),
+            x=vl.quantitative("gain", title=None, axis=GAIN_AXIS),
             tooltip=vl.tooltip("kind", "gain:+.1% mAP50 gained", "errors:"),
         ),
         vl.layer(
             {"type": "rule", "strokeWidth": 1.5, "color": "#000000"},
-            x=vl.number("low", title=None),
+            x=vl.quantitative("low", title=None),
             x2={"field": "high"},
         ),
         step=26,
-        y=vl.named("kind", title=None, sort=list(KINDS)),
+        y=vl.nominal("kind", title=None, sort=list(KINDS)),
     )
 
 
@@ -69,7 +69,7 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
     """
     rows_by_metric: dict[str, list[dict[str, Any]]] = {metric: [] for metric in OF_UNKNOWN}
     for split in run.splits:
-        for kind, error in of_unknown(run, split.name, method).items():
+        for kind, error in unknown_errors(run, split.name, method).items():
             for metric, rows in rows_by_metric.items():
                 gain = error.values[metric]
                 if gain is not None:
@@ -83,7 +83,7 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
                     )
     if not any(rows_by_metric.values()):
         return None
-    legend = vl.keys([split.title for split in run.splits], vl.SHAPES)
+    legend = vl.legend_keys([split.title for split in run.splits], vl.SHAPES)
     charts = []
     for metric, rows in rows_by_metric.items():
         if rows:
@@ -99,12 +99,12 @@ def _gain_chart(
         f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}; "
         "the table holds the values.",
         _gain_frame(rows),
-        vl.layer(vl.points(70, 0.9)),
+        vl.layer(vl.point_mark(70, 0.9)),
         step=26,
-        x=vl.number("gain", title=None, axis=GAIN_AXIS),
-        y=vl.named("kind", title=None, sort=list(ORDER), axis={"grid": True, "ticks": False}),
+        x=vl.quantitative("gain", title=None, axis=GAIN_AXIS),
+        y=vl.nominal("kind", title=None, sort=list(ORDER), axis={"grid": True, "ticks": False}),
         tooltip=vl.tooltip("kind", "split", "gain:+.1%", "errors:"),
-        **vl.by("split", legend, shape=vl.SHAPES),
+        **vl.legend_channels("split", legend, shape=vl.SHAPES),
     )
 
 
@@ -113,19 +113,19 @@ def listing(run: Run, method: str) -> Listing:
 
     Gains are in percentage points, those of known objects with 95% intervals.
     """
-    known_errors = of_known(run)
-    unknown_errors = {split.name: of_unknown(run, split.name, method) for split in run.splits}
-    present = set(known_errors)
-    for errors_of_split in unknown_errors.values():
+    known_by_kind = known_errors(run)
+    unknown_by_split = {split.name: unknown_errors(run, split.name, method) for split in run.splits}
+    present = set(known_by_kind)
+    for errors_of_split in unknown_by_split.values():
         present.update(errors_of_split)
 
     rows = []
     for kind in ORDER:
         if kind not in present:
             continue
-        row = {"Kind": kind, **_known_cells(known_errors.get(kind))}
+        row = {"Kind": kind, **_known_cells(known_by_kind.get(kind))}
         for split in run.splits:
-            row |= _unknown_cells(split.title, unknown_errors[split.name].get(kind))
+            row |= _unknown_cells(split.title, unknown_by_split[split.name].get(kind))
         rows.append(row)
     caption = (
         f"{run.full_title}: errors of each kind, and the percentage points gained by correcting "
@@ -167,7 +167,7 @@ def overview(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     known_rows: list[dict[str, Any]] = []
     unknown_rows: list[dict[str, Any]] = []
     for run, method in runs:
-        for kind, error in of_known(run).items():
+        for kind, error in known_errors(run).items():
             known_rows.append({"run": run.full_title, "kind": kind, **_gain_columns(error.gain)})
         for kind in ORDER:
             gain = _mean_recall_gain(run, method, kind)
@@ -188,11 +188,11 @@ def overview(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
 
 def _mean_recall_gain(run: Run, method: str, kind: str) -> float | None:
     """R_U gained by correcting a kind of error, as a mean over the splits that have it."""
-    if not of_known(run):
+    if not known_errors(run):
         return None
     gains = []
     for split in run.splits:
-        errors = of_unknown(run, split.name, method)
+        errors = unknown_errors(run, split.name, method)
         if kind not in errors:
             continue
         gain = errors[kind].values["r_u"]
@@ -205,28 +205,30 @@ def _mean_recall_gain(run: Run, method: str, kind: str) -> float | None:
 
 def _gain_heat_map(title: str, rows: Sequence[Mapping[str, Any]], order: Sequence[str]) -> vl.Chart:
     frame = _gain_frame(rows).drop_nulls("gain").with_columns(points=100 * pl.col("gain"))
-    text = vl.said("{run}, {kind} {points:.1f} points", frame)
+    text = vl.describe_rows("{run}, {kind} {points:.1f} points", frame)
     return vl.heat_map(
         title,
         f"{title} by correcting each kind of error: {text}.",
         frame,
         "gain",
-        vl.number("points", format=".1f"),
+        vl.quantitative("points", format=".1f"),
         step=28,
-        x=vl.named("kind", title=None, sort=list(ORDER), axis={"labelAngle": -35, "orient": "top"}),
-        y=vl.named("run", title=None, sort=list(order), axis={"labelLimit": 220}),
+        x=vl.nominal(
+            "kind", title=None, sort=list(ORDER), axis={"labelAngle": -35, "orient": "top"}
+        ),
+        y=vl.nominal("run", title=None, sort=list(order), axis={"labelLimit": 220}),
         tooltip=vl.tooltip("run", "kind", "gain:+.1%"),
     )
 
 
-def of_known(run: Run) -> dict[str, KindOfError]:
+def known_errors(run: Run) -> dict[str, KindOfError]:
     """Kinds of errors on known objects; {} without an error budget."""
     if run.evaluation is None or run.evaluation.error_budget is None:
         return {}
     return run.evaluation.error_budget.kinds
 
 
-def of_unknown(run: Run, split: str, method: str) -> dict[str, MetricValues]:
+def unknown_errors(run: Run, split: str, method: str) -> dict[str, MetricValues]:
     """Kinds of errors on unknown objects of a split; {} without an error budget.
 
     Of a run with proposals, the objects that its first source finds are a kind of their own.

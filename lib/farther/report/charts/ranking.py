@@ -58,7 +58,7 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
     methods = [name for name in auroc_by_kind[WHOLE_IMAGES] if name in auroc_by_kind[OBJECTS]]
     if not methods:
         return None
-    legend = vl.keys([title_of(name) for name in methods], vl.SHAPES)
+    legend = vl.legend_keys([title_of(name) for name in methods], vl.SHAPES)
     rows: list[dict[str, Any]] = []
     for kind, auroc in auroc_by_kind.items():
         best_first = sorted(methods, key=auroc.__getitem__, reverse=True)
@@ -71,7 +71,7 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
                     "auroc": round(auroc[name], 4),
                 }
             )
-    text = vl.said("{method} on {side}: {rank} ({auroc:.1%})", rows)
+    text = vl.describe_rows("{method} on {side}: {rank} ({auroc:.1%})", rows)
     counts = (
         f"classifiers: {len(runs_by_kind[WHOLE_IMAGES])}; detectors: {len(runs_by_kind[OBJECTS])}"
     )
@@ -80,23 +80,23 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
         f"Rank of each method by its AUROC, averaged over splits and runs ({counts}). {text}.",
         pl.DataFrame(rows),
         vl.layer({"type": "line", "strokeWidth": 2}),
-        vl.layer(vl.points(70), **vl.by("method", legend, shape=vl.SHAPES)),
+        vl.layer(vl.point_mark(70), **vl.legend_channels("method", legend, shape=vl.SHAPES)),
         height=60 + 28 * len(methods),
-        x=vl.named(
+        x=vl.nominal(
             "side",
             title=None,
             sort=list(runs_by_kind),
             scale={"padding": 0.3},
             axis={"labelAngle": 0},
         ),
-        y=vl.number(
+        y=vl.quantitative(
             "rank",
             title="rank",
             scale={"reverse": True, "domain": [1, len(methods)]},
             axis={"tickMinStep": 1},
         ),
         tooltip=vl.tooltip("method", "side", "rank:", "auroc:.1% AUROC"),
-        **vl.by("method", legend),
+        **vl.legend_channels("method", legend),
     )
     return vl.ChartGroup(legend, (chart,))
 
@@ -179,7 +179,7 @@ def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
         .with_columns(rank.round(3), low=(rank - half).round(3), high=(rank + half).round(3))
     )
     test = f"critical difference {ranking.critical_difference:.2f}, Friedman's p {ranking.p:.2g}"
-    text = vl.said("{method} {rank:.2f}", rows)
+    text = vl.describe_rows("{method} {rank:.2f}", rows)
     return vl.chart(
         f"{metric.title} {metric.arrow}: {test}",
         f"Mean rank of each method by {metric.title} over {ranking.count} pairs of detector and "
@@ -187,16 +187,16 @@ def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
         rows,
         vl.layer(
             {"type": "rule", "strokeWidth": 5, "opacity": 0.5, "color": vl.COLOURS[0]},
-            x=vl.number("low", title="mean rank, 1 is best", scale=vl.ROUND),
+            x=vl.quantitative("low", title="mean rank, 1 is best", scale=vl.ROUND),
             x2={"field": "high"},
         ),
         vl.layer(
-            vl.points(80, color=vl.COLOURS[0]),
-            x=vl.number("rank"),
+            vl.point_mark(80, color=vl.COLOURS[0]),
+            x=vl.quantitative("rank"),
             tooltip=vl.tooltip("method", "rank:.2f mean rank"),
         ),
         step=24,
-        y=vl.named("method", title=None, sort=rows["method"].to_list()),
+        y=vl.nominal("method", title=None, sort=rows["method"].to_list()),
     )
 
 
@@ -225,21 +225,21 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
     agreement = matrix["classic"]["open_set"]
     coefficient = "not defined" if agreement is None else f"{agreement:+.2f}"
     title = f"Spearman's correlation of the two rankings: {coefficient}"
-    text = vl.said("{method} {classic:.2f} and {open_set:.2f}", rows)
+    text = vl.describe_rows("{method} {classic:.2f} and {open_set:.2f}", rows)
     classic_title = METRICS[CLASSIC].title
     open_set_title = METRICS[OPEN_SET].title
-    legend = vl.keys([row["method"] for row in rows], vl.SHAPES)
+    legend = vl.legend_keys([row["method"] for row in rows], vl.SHAPES)
     axis = {"scale": {"domain": [1, len(methods)], "padding": 12, "reverse": True}}
     chart = vl.chart(
         title,
         f"Mean rank by {classic_title} and by {open_set_title}. {title}. {text}.",
         pl.DataFrame(rows),
-        vl.layer(vl.points(110, 0.9)),
+        vl.layer(vl.point_mark(110, 0.9)),
         height=280,
-        x=vl.number("classic", title=f"mean rank by {classic_title}", **axis),
-        y=vl.number("open_set", title=f"mean rank by {open_set_title}", **axis),
+        x=vl.quantitative("classic", title=f"mean rank by {classic_title}", **axis),
+        y=vl.quantitative("open_set", title=f"mean rank by {open_set_title}", **axis),
         tooltip=vl.tooltip("method", f"classic: {classic_title}", f"open_set: {open_set_title}"),
-        **vl.by("method", legend, shape=vl.SHAPES),
+        **vl.legend_channels("method", legend, shape=vl.SHAPES),
     )
     return vl.ChartGroup(legend, (chart,))
 
@@ -272,25 +272,27 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
         variable_name="distance",
         value_name="value",
     )
-    text = vl.said("{method} {points:+.1f} points", rows.with_columns(points=100 * pl.col("gap")))
+    text = vl.describe_rows(
+        "{method} {points:+.1f} points", rows.with_columns(points=100 * pl.col("gap"))
+    )
     chart = vl.chart(
         "AUROC on near and far splits",
         f"Far minus near: {text}.",
         ends.sort("method", "distance"),
         vl.layer(
             {"type": "line", "strokeWidth": 2, "color": "#9AA5B1"},
-            x=vl.number("value"),
-            detail=vl.named("method"),
+            x=vl.quantitative("value"),
+            detail=vl.nominal("method"),
         ),
         vl.layer(
-            vl.points(80),
-            x=vl.number("value", title="mean AUROC", axis=vl.PERCENT, scale=vl.ROUND),
+            vl.point_mark(80),
+            x=vl.quantitative("value", title="mean AUROC", axis=vl.PERCENT, scale=vl.ROUND),
             tooltip=vl.tooltip(
                 "method", "distance", "value:.1%", "gap:+.1% far − near", "runs: detectors"
             ),
-            **vl.by("distance", legend, shape=vl.SHAPES),
+            **vl.legend_channels("distance", legend, shape=vl.SHAPES),
         ),
         step=24,
-        y=vl.named("method", title=None, sort=rows["method"].to_list()),
+        y=vl.nominal("method", title=None, sort=rows["method"].to_list()),
     )
     return vl.ChartGroup(legend, (chart,))

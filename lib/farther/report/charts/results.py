@@ -83,18 +83,20 @@ def _count_outcomes(runs: Sequence[tuple[Run, str]]) -> pl.DataFrame:
 
 
 def _outcome_chart(title: str, subject: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
-    text = vl.said("{row}: {share:.0%} {outcome}", rows)
+    text = vl.describe_rows("{row}: {share:.0%} {outcome}", rows)
     return vl.chart(
         title,
         f"{subject}. {text}.",
         rows.drop("run", "split"),
         vl.layer(vl.STACKED),
         step=34,
-        x=vl.number("share", title="share of unknown objects", axis=vl.PERCENT, scale=vl.UNIT),
-        y=vl.named("row", title=None, sort=list(order)),
-        order=vl.number("order"),
+        x=vl.quantitative(
+            "share", title="share of unknown objects", axis=vl.PERCENT, scale=vl.UNIT
+        ),
+        y=vl.nominal("row", title=None, sort=list(order)),
+        order=vl.quantitative("order"),
         tooltip=vl.tooltip("row of", "outcome", "share:.1%", "objects:"),
-        **vl.by("outcome", OUTCOME_KEYS),
+        **vl.legend_channels("outcome", OUTCOME_KEYS),
     )
 
 
@@ -128,20 +130,20 @@ def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
 def _family_chart(
     metric: Metric, rows: pl.DataFrame, splits: list[str], legend: Sequence[vl.Key]
 ) -> vl.Chart:
-    text = vl.said("{split}, {family}: {value:.1%}", rows)
+    text = vl.describe_rows("{split}, {family}: {value:.1%}", rows)
     return vl.chart(
         f"{metric.title} {metric.arrow}",
         f"{metric.title} by split, averaged over the methods of each family. {text}.",
         rows,
         vl.layer("bar"),
         height=190,
-        x=vl.named("split", title=None, sort=splits, axis={"labelAngle": -35}),
-        xOffset=vl.named("family", sort=[key.name for key in legend]),
-        y=vl.number("value", title=None, axis=vl.PERCENT),
+        x=vl.nominal("split", title=None, sort=splits, axis={"labelAngle": -35}),
+        xOffset=vl.nominal("family", sort=[key.name for key in legend]),
+        y=vl.quantitative("value", title=None, axis=vl.PERCENT),
         tooltip=vl.tooltip(
             "split", "family", f"value:.1% {metric.title}", "methods: values averaged"
         ),
-        **vl.by("family", legend),
+        **vl.legend_channels("family", legend),
     )
 
 
@@ -165,7 +167,7 @@ def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
 
 def _dots(values: pl.DataFrame, subject: str) -> vl.ChartGroup:
     """A chart per metric: one row per name in the column `row`, one mark per split."""
-    legend = vl.keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
+    legend = vl.legend_keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls(
         "value"
@@ -189,12 +191,12 @@ def _dot_chart(
         f"{metric.title} {metric.arrow}",
         f"{metric.title} {subject}; the tables hold the same values.",
         rows,
-        vl.layer(vl.points(70, 0.9)),
+        vl.layer(vl.point_mark(70, 0.9)),
         step=20,
-        x=vl.number("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
-        y=vl.named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
+        x=vl.quantitative("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
+        y=vl.nominal("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
         tooltip=vl.tooltip("row of", "split", f"value:.1% {metric.title}"),
-        **vl.by("split", legend, shape=vl.SHAPES),
+        **vl.legend_channels("split", legend, shape=vl.SHAPES),
     )
 
 
@@ -219,19 +221,19 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     for cell in frame.drop_nulls().iter_rows(named=True):
         if order.index(cell["first"]) < order.index(cell["second"]):
             pairs.append(cell)
-    text = vl.said("{first} and {second} {value:+.2f}", pairs)
+    text = vl.describe_rows("{first} and {second} {value:+.2f}", pairs)
     return vl.heat_map(
         "Correlations among metrics",
         f"Pearson's, over {len(rows)} rows of the tables: {text}.",
         frame,
         "value",
-        vl.number("value", format="+.2f"),
+        vl.quantitative("value", format="+.2f"),
         # Blue, white and orange are told apart with any colour vision, and each cell holds its
         # number.
         scale={"domain": [-1, 0, 1], "range": ["#E69F00", "#F7F7F7", "#4C9BD0"]},
         step=44,
-        x=vl.named("second", title=None, sort=order, axis={"labelAngle": 0, "orient": "top"}),
-        y=vl.named("first", title=None, sort=order),
+        x=vl.nominal("second", title=None, sort=order, axis={"labelAngle": 0, "orient": "top"}),
+        y=vl.nominal("first", title=None, sort=order),
         tooltip=vl.tooltip("first", "second", "value:+.2f"),
     )
 
@@ -268,16 +270,16 @@ def _confusion(run: Run, limit: int, title: str, *, of_known: bool) -> vl.Chart 
     cells = most_frequent.to_frame().join(cells, on="category", maintain_order="left_right")
     if len(most_frequent) < len(totals):
         title += f" ({len(most_frequent)} of {len(totals)} categories)"
-    text = vl.said("{category} as {class} {detections}", cells)
+    text = vl.describe_rows("{category} as {class} {detections}", cells)
     return vl.heat_map(
         title,
         f"Detections by category: {text}.",
         cells,
         "detections",
-        vl.number("detections"),
+        vl.quantitative("detections"),
         step=22,
-        x=vl.named("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
-        y=vl.named("category", title=None, sort=most_frequent.to_list()),
+        x=vl.nominal("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
+        y=vl.nominal("category", title=None, sort=most_frequent.to_list()),
         tooltip=vl.tooltip("category", "class", "detections:"),
     )
 

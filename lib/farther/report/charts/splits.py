@@ -30,18 +30,18 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
     rows = counts.with_row_index("order").with_columns(
         source=pl.concat_str("dataset", "subset", separator=" ")
     )
-    text = vl.said("{source}: {images} {fate}, {reason}", rows)
+    text = vl.describe_rows("{source}: {images} {fate}, {reason}", rows)
     chart = vl.chart(
         "Images of the sources",
         f"Outcome of each image in {benchmark}. {text}.",
         rows,
         vl.layer(vl.STACKED),
         step=34,
-        x=vl.number("images", title="images", axis={"tickCount": 5}),
-        y=vl.named("source", title=None),
-        order=vl.number("order"),
+        x=vl.quantitative("images", title="images", axis={"tickCount": 5}),
+        y=vl.nominal("source", title=None),
+        order=vl.quantitative("order"),
         tooltip=vl.tooltip("source", "fate outcome", "reason", "images:"),
-        **vl.by("fate", legend),
+        **vl.legend_channels("fate", legend),
     )
     return vl.ChartGroup(legend, (chart,))
 
@@ -73,15 +73,15 @@ def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, limit: int) -
     title = title_of_split(split)
     most_frequent = counts.head(limit)
     part = "all" if len(most_frequent) == len(counts) else f"{len(most_frequent)} of"
-    text = vl.said("{category} {objects}", most_frequent).replace("; ", ", ")
+    text = vl.describe_rows("{category} {objects}", most_frequent).replace("; ", ", ")
     return vl.chart(
         f"{title}: {part} {len(counts)} categories",
         f"Objects by category in {title}: {text}.",
         most_frequent,
         vl.layer({"type": "bar", "color": key.colour}),
         step=17,
-        x=vl.number("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
-        y=vl.named("category", sort=most_frequent["category"].to_list(), title=None),
+        x=vl.quantitative("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
+        y=vl.nominal("category", sort=most_frequent["category"].to_list(), title=None),
         tooltip=vl.tooltip("category", "objects:", "images:"),
     )
 

@@ -178,17 +178,17 @@ def layer(
     return {"data": {"values": rows}, "mark": mark, "encoding": encoding}
 
 
-def points(size: int, opacity: float = 1, **style: Any) -> dict[str, Any]:
+def point_mark(size: int, opacity: float = 1, **style: Any) -> dict[str, Any]:
     """The mark of filled points."""
     return {"type": "point", "filled": True, "size": size, "opacity": opacity, **style}
 
 
-def number(field: str, **options: Any) -> dict[str, Any]:
+def quantitative(field: str, **options: Any) -> dict[str, Any]:
     """A channel that shows numbers."""
     return {"field": field, "type": "quantitative", **options}
 
 
-def named(field: str, **options: Any) -> dict[str, Any]:
+def nominal(field: str, **options: Any) -> dict[str, Any]:
     """A channel that shows names."""
     return {"field": field, "type": "nominal", **options}
 
@@ -213,13 +213,15 @@ def tooltip(*fields: str) -> list[dict[str, Any]]:
         if title:
             options["title"] = title
         if is_number:
-            channels.append(number(field, **options))
+            channels.append(quantitative(field, **options))
         else:
-            channels.append(named(field, **options))
+            channels.append(nominal(field, **options))
     return channels
 
 
-def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[str, Any]:
+def legend_channels(
+    field: str, legend: Sequence[Key], **letters: Mapping[str, Any]
+) -> dict[str, Any]:
     """Channels that tell apart the entries of a legend.
 
     A page has the legend above its charts, and a figure within it.
@@ -235,11 +237,11 @@ def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[
         range_by_channel[channel] = [value_by_letter[key.letter] for key in legend]
     channels = {}
     for channel, values in range_by_channel.items():
-        channels[channel] = named(field, scale={"domain": names, "range": values})
+        channels[channel] = nominal(field, scale={"domain": names, "range": values})
     return channels
 
 
-def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
+def legend_keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
     """A legend of names that differ in colour and, between neighbours, in their letters."""
     legend = []
     for name, colour, letter in zip(names, cycle(COLOURS), cycle(letters), strict=False):
@@ -247,7 +249,7 @@ def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
     return tuple(legend)
 
 
-def said(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str:
+def describe_rows(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str:
     """The rows in words, one after the other.
 
     >>> said("{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}])
@@ -287,7 +289,9 @@ def heat_map(
         title,
         description,
         cells,
-        layer({"type": "rect", "stroke": "white"}, color=number(value, scale=scale, legend=None)),
+        layer(
+            {"type": "rect", "stroke": "white"}, color=quantitative(value, scale=scale, legend=None)
+        ),
         layer({"type": "text", "fontSize": 12}, text=text, color=text_colour),
         **options,
     )
@@ -334,11 +338,11 @@ def lines(
         description,
         line_rows(points),
         layer({"type": "line", "strokeWidth": 2}),
-        x=number("x", **x.channel),
-        y=number("y", **y.channel),
-        order=number("point"),
-        tooltip=[named("series"), number("x", **x.tooltip), number("y", **y.tooltip)],
-        **by("series", legend, strokeDash=DASHES),
+        x=quantitative("x", **x.channel),
+        y=quantitative("y", **y.channel),
+        order=quantitative("point"),
+        tooltip=[nominal("series"), quantitative("x", **x.tooltip), quantitative("y", **y.tooltip)],
+        **legend_channels("series", legend, strokeDash=DASHES),
     )
 
 
@@ -346,7 +350,7 @@ def line_group(title: str, description: str, points: pl.DataFrame, x: Axis, y: A
     """A line chart with the legend of its series; without a chart where there are no points."""
     if points.is_empty():
         return ChartGroup()
-    legend = keys(points["series"].unique(maintain_order=True), DASHES)
+    legend = legend_keys(points["series"].unique(maintain_order=True), DASHES)
     return ChartGroup(legend, (lines(title, description, points, legend, x, y),))
 
 

@@ -89,7 +89,7 @@ class Example:
         return f"Image {self.image_id}. {text}."
 
 
-def examples(
+def choose_examples(
     outcomes: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int
 ) -> list[Example]:
     """Images of a split, in turn one with a found, a misclassified and a missed object.

@@ -193,10 +193,10 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
         {"type": "rule", "opacity": 0.6, "color": "#777777"},
         x2={"field": "x2"},
         y2={"field": "y2"},
-        strokeWidth=vl.number("objects", scale={"range": [1, 7]}, legend=None),
+        strokeWidth=vl.quantitative("objects", scale={"range": [1, 7]}, legend=None),
         tooltip=vl.tooltip("category", "id_class taken for", "objects:"),
     )
-    words = vl.said("{category} as {id_class} {objects}", graph)
+    words = vl.describe_rows("{category} as {id_class} {objects}", graph)
     y_scale = {"domain": [0, height], "reverse": True, "nice": False}
     return vl.chart(
         "Unknown classes and the ID classes they are misclassified as: "
@@ -207,8 +207,8 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
         *_node_layers(nodes.filter(side="category"), OTHER, "circle", "right", -8),
         *_node_layers(nodes.filter(side="id_class"), KNOWN, "square", "left", 8),
         height=max(80, round(17 * height)),
-        x=vl.number("x", scale={"domain": [-0.6, 1.6]}, axis=None),
-        y=vl.number("y", scale=y_scale, axis=None),
+        x=vl.quantitative("x", scale={"domain": [-0.6, 1.6]}, axis=None),
+        y=vl.quantitative("y", scale=y_scale, axis=None),
     )
 
 
@@ -259,7 +259,7 @@ def _node_layers(
     rows = nodes.to_dicts()
     point = {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}
     text = {"type": "text", "align": align, "dx": shift, "fontSize": 12}
-    return [vl.layer(point, rows), vl.layer(text, rows, text=vl.named("name"))]
+    return [vl.layer(point, rows), vl.layer(text, rows, text=vl.nominal("name"))]
 
 
 def _similarity_chart(run: str, side: str, rows: Sequence[SimilarClass]) -> vl.Chart:
@@ -280,14 +280,14 @@ def _similarity_chart(run: str, side: str, rows: Sequence[SimilarClass]) -> vl.C
         axis = "class"
         key = OTHER
     frame = pl.DataFrame([vars(row) for row in rows]).rename({"name": "class"})
-    words = vl.said("{class} {similarity:.2f}", frame).replace("; ", ", ")
+    words = vl.describe_rows("{class} {similarity:.2f}", frame).replace("; ", ", ")
     return vl.chart(
         f"Similarity of predictions by {axis}: {extent}",
         f"{run}: {words}.",
         frame,
         vl.layer({"type": "bar", "color": key.colour}),
         step=17,
-        x=vl.number("similarity", title="similarity of class and prediction", scale=vl.UNIT),
-        y=vl.named("class", sort=frame["class"].to_list(), title=None),
+        x=vl.quantitative("similarity", title="similarity of class and prediction", scale=vl.UNIT),
+        y=vl.nominal("class", sort=frame["class"].to_list(), title=None),
         tooltip=vl.tooltip("class", "similarity:.3f", "objects:"),
     )

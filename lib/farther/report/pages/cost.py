@@ -182,7 +182,7 @@ def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
     methods: dict[str, None] = {}
     for costs in costs_by_run.values():
         methods.update(dict.fromkeys(cost.method for cost in costs))
-    legend = vl.keys(methods, vl.SHAPES)
+    legend = vl.legend_keys(methods, vl.SHAPES)
 
     groups = {}
     for metric in SHOWN:
@@ -228,8 +228,8 @@ def _chart(
     """A chart of gain by time, with intervals and a line at zero."""
     gain = f"gain in {METRICS[metric].title}"
     in_points = [{**point, "points": 100 * point["gain"]} for point in points]
-    text = vl.said("{method}: {points:+.1f} at {ms:.3g} ms", in_points)
-    x = vl.number(
+    text = vl.describe_rows("{method}: {points:+.1f} at {ms:.3g} ms", in_points)
+    x = vl.quantitative(
         "ms",
         title="further ms per image",
         scale={"type": "log", "nice": True},
@@ -240,14 +240,14 @@ def _chart(
     intervals = vl.layer(
         {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
         x=x,
-        y=vl.number("low", **gain_axis),
+        y=vl.quantitative("low", **gain_axis),
         y2={"field": "high"},
-        **vl.by("method", legend),
+        **vl.legend_channels("method", legend),
     )
     gains = vl.layer(
-        vl.points(80),
+        vl.point_mark(80),
         x=x,
-        y=vl.number("gain", **gain_axis),
+        y=vl.quantitative("gain", **gain_axis),
         tooltip=vl.tooltip(
             "method",
             f"gain:+.1% {gain}",
@@ -256,7 +256,7 @@ def _chart(
             "ms:.3~g further ms per image",
             "passes further passes",
         ),
-        **vl.by("method", legend, shape=vl.SHAPES),
+        **vl.legend_channels("method", legend, shape=vl.SHAPES),
     )
     return vl.chart(
         run,

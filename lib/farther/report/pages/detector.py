@@ -10,7 +10,7 @@ from farther.report import documented, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
-from farther.report.gallery.examples import examples
+from farther.report.gallery.examples import choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
 from farther.report.results import Run
@@ -58,7 +58,7 @@ def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults
         **variables,
         "contents": _contents(
             has_examples=bool(results.settings.examples),
-            has_budget=bool(error_budget.of_known(run)),
+            has_budget=bool(error_budget.known_errors(run)),
             has_unknown=bool(unknown["outcomes"] or unknown["confusion"]),
         ),
         "tables": tables.run_tables(run),
@@ -142,7 +142,7 @@ def _examples(
     by_split = {}
     for split in run.splits:
         if split.name in outcomes:
-            by_split[split.title] = examples(
+            by_split[split.title] = choose_examples(
                 outcomes[split.name], method, results.roots, count, results.settings.image_side
             )
     return by_split

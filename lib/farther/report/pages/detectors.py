@@ -82,7 +82,7 @@ def _benchmark_view(name: str, runs: list[Run], results: AllResults) -> dict[str
     """Tables and charts of the runs on a benchmark."""
     runs_with_method = [(run, results.shown_method(run)) for run in runs]
     notes = [documented.note_on(run) for run in runs]
-    result_tables = tables.benchmark_tables(name, seeds.merged(runs, results.seeds))
+    result_tables = tables.benchmark_tables(name, seeds.merge_seeds(runs, results.seeds))
     result_tables += metric_groups.cost_tables(name, runs)
     return {
         "name": runs[0].benchmark_title,

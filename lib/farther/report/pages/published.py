@@ -54,7 +54,7 @@ def _mean_runs(results: AllResults, runs_by_seeds: dict[str, list[Run]]) -> list
     """One run per name of `seeds`, with means over its runs."""
     runs = [run for runs_of_seeds in runs_by_seeds.values() for run in runs_of_seeds]
     divisions = divided_benchmarks(results.params["benchmarks"])
-    return seeds.merged(runs, results.settings.seeds, divisions)
+    return seeds.merge_seeds(runs, results.settings.seeds, divisions)
 
 
 def _check_counterpart(run: str, counterpart: Counterpart, published: Published) -> None:

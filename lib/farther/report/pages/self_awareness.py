@@ -12,7 +12,7 @@ from farther.evaluation.results import Reliability, SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages, decided_images
-from farther.report.listing import Listing, between, percent
+from farther.report.listing import Listing, interval_text, percent
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
 from farther.report.results import Run
@@ -120,7 +120,7 @@ def _run_view(aware: SelfAwarenessResults, examples: Sequence[DecidedImages]) ->
 def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     """Cells with the intervals of a run; none without replicates."""
     if aware.intervals:
-        yield {SUMMARY[name]: between(aware.intervals.get(name)) for name in WITH_INTERVALS}
+        yield {SUMMARY[name]: interval_text(aware.intervals.get(name)) for name in WITH_INTERVALS}
 
 
 def _images(aware: SelfAwarenessResults) -> Listing:

@@ -17,7 +17,7 @@ from farther.metrics.wilderness.background_probability import BINS
 from farther.report.all_results import AllResults
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
-from farther.report.listing import between, percent
+from farther.report.listing import interval_text, percent
 from farther.report.papers.table import per_run
 from farther.report.results import Run
 from farther.report.site import Site
@@ -90,7 +90,7 @@ def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, 
         folders = folders_by_benchmark.setdefault(run.benchmark_title, {})
         folders[run.full_title] = plots[run.name]
     return {
-        benchmark: curves.wilderness_of(folders, f"{RECALL:g}")
+        benchmark: curves.wilderness_by_run(folders, f"{RECALL:g}")
         for benchmark, folders in folders_by_benchmark.items()
     }
 
@@ -216,14 +216,14 @@ def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:
         f"At recall {RECALL:g}: {_shares_in_words(errors, causes)}.",
         pl.DataFrame(list(_error_rows(errors, causes, positions))),
         vl.layer({"type": "bar", "width": {"band": 0.9}}),
-        x=vl.named(
+        x=vl.nominal(
             "recall",
             type="ordinal",
             title="recall of known objects",
             axis={**vl.PERCENT, "labelAngle": 0, "labelOverlap": True},
         ),
-        y=vl.number("share", title="share of detections", axis=vl.PERCENT),
-        order=vl.number("order"),
+        y=vl.quantitative("share", title="share of detections", axis=vl.PERCENT),
+        order=vl.quantitative("order"),
         tooltip=vl.tooltip(
             "recall:~%",
             "cause",
@@ -231,7 +231,7 @@ def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:
             "interval 95% interval (%)",
             "detections: all detections",
         ),
-        **vl.by("cause", list(causes.values())),
+        **vl.legend_channels("cause", list(causes.values())),
     )
     return vl.ChartGroup(tuple(causes.values()), (chart,))
 
@@ -258,7 +258,7 @@ def _error_rows(
                 "cause": key.name,
                 "order": order,
                 "share": round(errors.shares[cause][position] or 0, 4),
-                "interval": between(_interval(errors, cause, position)),
+                "interval": interval_text(_interval(errors, cause, position)),
                 "detections": errors.detections[position],
             }
 

@@ -159,7 +159,7 @@ class Published:
         A table of methods, and those of the elephant and of SAOD, where both have any.
 
         Args:
-            run: A run, or several seeds in one (`farther.report.seeds.merged`).
+            run: A run, or several seeds in one (`farther.report.seeds.merge_seeds`).
             counterpart: The published detector.
             seeds: The runs that `run` is the mean of.
         """
