@@ -28,16 +28,16 @@ def test_the_voc_rules_know_the_twenty_classes_by_every_dataset_s_name():
     assert list(rules.id_classes) == VOC_CLASSES.split()
     assert rules.vocabularies == ("voc", "coco", "openimages", "objects365", "bdd")
     for vocabulary in ("voc", "coco", "openimages", "objects365"):
-        assert {r.id_class for r in rules.of(vocabulary) if r.kind == "ID class"} == set(
-            VOC_CLASSES.split()
-        )
+        assert {
+            r.id_class for r in rules.for_vocabulary(vocabulary) if r.kind == "ID class"
+        } == set(VOC_CLASSES.split())
 
 
 @pytest.mark.parametrize(
     ("vocabulary", "overlap", "near"), [("coco", 7, 13), ("openimages", 19, 15)]
 )
 def test_tables_5_and_6_of_fmiyc_are_all_there(vocabulary, overlap, near):
-    kinds = [rule.kind for rule in Rules(BENCHMARKS / "voc.yaml").of(vocabulary)]
+    kinds = [rule.kind for rule in Rules(BENCHMARKS / "voc.yaml").for_vocabulary(vocabulary)]
     assert (kinds.count("overlap"), kinds.count("near")) == (overlap, near)
 
 
@@ -73,7 +73,7 @@ def test_the_published_code_s_lists_are_longer():
 
 
 def test_for_the_elephant_only_the_id_classes_decide():
-    rules = Rules(BENCHMARKS / "voc.yaml", "elephant").of("coco")
+    rules = Rules(BENCHMARKS / "voc.yaml", "elephant").for_vocabulary("coco")
     assert {rule.kind for rule in rules} == {"ID class"}
     assert len(rules) == 20
 
@@ -94,7 +94,7 @@ def test_groups_of_similar_classes_are_those_of_hoiem_et_al():
 
 def test_for_bdd_people_and_their_parts_overlap_and_nothing_is_near():
     rules = Rules(BENCHMARKS / "bdd.yaml")
-    assert not [r for v in rules.vocabularies for r in rules.of(v) if r.kind == "near"]
+    assert not [r for v in rules.vocabularies for r in rules.for_vocabulary(v) if r.kind == "near"]
     assert deciding("bdd.yaml", "coco", "person", "horse") == [
         "ID class: person → pedestrian",
         "none",
@@ -170,7 +170,7 @@ def test_unknown_protocols_and_vocabularies_are_refused_with_the_known_ones():
     with pytest.raises(
         ParameterError, match=r"no rules for the vocabulary 'lvis'\. Known: voc, coco, openimages"
     ):
-        Rules(BENCHMARKS / "voc.yaml").of("lvis")
+        Rules(BENCHMARKS / "voc.yaml").for_vocabulary("lvis")
 
 
 KINDS = """

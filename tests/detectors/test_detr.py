@@ -837,17 +837,20 @@ def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
     prepared = [detector.prepare(image) for image in images[:2]]
     replay = detector.replay(prepared)
     regions = replay.regions(["a", "b"])
-    for answer in (replay.again(), replay.again([image.clone() for image in replay.images])):
+    for answer in (
+        replay.recompute(),
+        replay.recompute([image.clone() for image in replay.images]),
+    ):
         np.testing.assert_array_equal(answer.logits, regions.logits)
         np.testing.assert_array_equal(answer.boxes, regions.box)
         np.testing.assert_array_equal(answer.features, regions.features)
     torch.manual_seed(0)
     slightly = [image + 1e-4 * torch.randn_like(image) for image in replay.images]
-    assert_allclose(replay.again(slightly).logits, regions.logits, atol=0.1)
-    dropped = replay.again(dropout=Dropout(0.0, 0, 0, ["a", "b"]))
+    assert_allclose(replay.recompute(slightly).logits, regions.logits, atol=0.1)
+    dropped = replay.recompute(dropout=Dropout(0.0, 0, 0, ["a", "b"]))
     assert_allclose(dropped.logits, regions.logits, atol=1e-4)
     dropped = [
-        replay.again(dropout=Dropout(0.3, 0, number, ["a", "b"])).logits for number in (0, 0, 1)
+        replay.recompute(dropout=Dropout(0.3, 0, number, ["a", "b"])).logits for number in (0, 0, 1)
     ]
     assert torch.equal(*dropped[:2]) and not torch.allclose(*dropped[1:], atol=0.01)
 

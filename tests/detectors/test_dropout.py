@@ -31,7 +31,7 @@ def test_moments_are_those_of_the_passes_collected_one_by_one(detector, images):
     """Each number is computed from all passes at once, with NumPy and SciPy."""
     regions = passed("dropout", detector, images, passes=7, rate=0.3, seed=5)
     replay = detector.replay([detector.prepare(image) for image in images])
-    outputs = [replay.again(dropout=Dropout(0.3, 5, number, IDS[:2])) for number in range(7)]
+    outputs = [replay.recompute(dropout=Dropout(0.3, 5, number, IDS[:2])) for number in range(7)]
     z = np.stack([output.logits.numpy() for output in outputs]).astype(np.float64)
     boxes = np.stack([output.boxes.numpy() for output in outputs]).astype(np.float64)
     np.testing.assert_allclose(regions.logits, z.mean(0), rtol=1e-5, atol=1e-5)

@@ -258,10 +258,10 @@ def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):
     replay = run.detector.replay(prepared)
     usual = Dropout(0.5, 0, 0, ["a", "b"], ())
     inner = Dropout(0.5, 0, 0, ["a", "b"], ("layer4",))
-    masked = replay.again().features * torch.stack(usual.masks([(12,)] * 2, "features"))
+    masked = replay.recompute().features * torch.stack(usual.masks([(12,)] * 2, "features"))
     expected = run.network.fc(masked).detach()
-    assert_allclose(replay.again(dropout=usual).logits, expected, atol=1e-5)
-    assert np.abs(replay.again(dropout=inner).logits - expected).max() > 0.1
+    assert_allclose(replay.recompute(dropout=usual).logits, expected, atol=1e-5)
+    assert np.abs(replay.recompute(dropout=inner).logits - expected).max() > 0.1
     for where in (), ("layer4",):
         dropped = DropoutPass(passes=2, rate=0.5, seed=0, where=where)
         dropped.check(run.detector)
@@ -299,7 +299,7 @@ def test_a_step_for_the_image_changes_the_sum_of_its_losses_by_the_norm_of_the_g
     own = detector.forward(prepared, ["a", "b"])
     replay = detector.replay(prepared)
     images = [image.clone().requires_grad_() for image in replay.images]
-    gradients = torch.autograd.grad(replay.again(images).logits.amax(1).sum(), images)
+    gradients = torch.autograd.grad(replay.recompute(images).logits.amax(1).sum(), images)
     norm = sum(float((replay.unit * gradient.abs()).sum()) for gradient in gradients)
     regions = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
         detector, prepared, ["a", "b"]

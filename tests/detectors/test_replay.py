@@ -33,7 +33,7 @@ def test_nothing_changed_gives_the_same_bits(detector, prepared, regions):
         np.testing.assert_array_equal(values, regions.array(column), err_msg=column)
     assert len(regions) >= 5 and len(set(regions.image_id)) == 2
     same_images = [image.clone() for image in replay.images]
-    for outputs in (replay.again(), replay.again(same_images)):
+    for outputs in (replay.recompute(), replay.recompute(same_images)):
         np.testing.assert_array_equal(outputs.logits, regions.logits)
         np.testing.assert_array_equal(outputs.boxes, regions.box)
         if regions.has("features"):
@@ -50,7 +50,7 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
         replay = detector.replay(prepared)
         with torch.inference_mode(False), torch.enable_grad():
             images = [image.clone().requires_grad_() for image in replay.images]
-            total = replay.again(images).logits[labels].sum()
+            total = replay.recompute(images).logits[labels].sum()
             gradients = torch.autograd.grad(total, images)
         assert all(gradient.abs().max() > 0 for gradient in gradients)
         norm = sum(gradient.square().sum() for gradient in gradients)
@@ -58,7 +58,7 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
         moved = []
         for image, gradient in zip(images, gradients, strict=True):
             moved.append(image.detach() - step * gradient)
-        after = replay.again(moved)
+        after = replay.recompute(moved)
     change = float(total.detach() - after.logits[labels].sum())
     if detector.name == "detr":  # RT-DETR takes queries out of the gradient, as in training
         assert change > 0
@@ -69,7 +69,7 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
 def test_boxes_of_a_changed_image_have_gradients_too(detector, prepared):
     replay = detector.replay(prepared)
     images = [image.clone().requires_grad_() for image in replay.images]
-    gradient, _ = torch.autograd.grad(replay.again(images).boxes.sum(), images)
+    gradient, _ = torch.autograd.grad(replay.recompute(images).boxes.sum(), images)
     assert gradient.abs().max() > 0
 
 
@@ -78,23 +78,23 @@ def dropout(image_ids=IDS, **params):
 
 
 def test_rate_0_changes_rounding_only(detector, prepared, regions):
-    outputs = detector.replay(prepared).again(dropout=dropout(rate=0.0))
+    outputs = detector.replay(prepared).recompute(dropout=dropout(rate=0.0))
     np.testing.assert_allclose(outputs.logits, regions.logits, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(outputs.boxes, regions.box, rtol=1e-4, atol=1e-3)
 
 
 def test_each_pass_and_seed_has_other_masks_and_the_same_ones_again(detector, prepared):
     replay = detector.replay(prepared)
-    first = replay.again(dropout=dropout()).logits
-    assert torch.equal(first, replay.again(dropout=dropout()).logits)
-    assert not torch.allclose(first, replay.again(dropout=dropout(number=1)).logits)
-    assert not torch.allclose(first, replay.again(dropout=dropout(seed=2)).logits)
+    first = replay.recompute(dropout=dropout()).logits
+    assert torch.equal(first, replay.recompute(dropout=dropout()).logits)
+    assert not torch.allclose(first, replay.recompute(dropout=dropout(number=1)).logits)
+    assert not torch.allclose(first, replay.recompute(dropout=dropout(seed=2)).logits)
 
 
 def test_masks_of_an_image_do_not_depend_on_its_batch(detector, prepared, regions):
     """Two images of different shapes; the network itself rounds differently in another batch."""
-    of_both = detector.replay(prepared).again(dropout=dropout()).logits
-    of_second = detector.replay(prepared[1:]).again(dropout=dropout(IDS[1:])).logits
+    of_both = detector.replay(prepared).recompute(dropout=dropout()).logits
+    of_second = detector.replay(prepared[1:]).recompute(dropout=dropout(IDS[1:])).logits
     np.testing.assert_allclose(of_both[regions.image_id == "b"], of_second, rtol=1e-3, atol=1e-3)
     assert np.abs(of_both.numpy() - regions.logits).max() > 0.1
 

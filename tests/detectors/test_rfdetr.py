@@ -149,7 +149,7 @@ def test_proposals_and_passes_with_dropout_are_those_of_the_same_queries(save):
     detector = make_detector(save(), score_threshold=0.0, per_query="one")
     replay = detector.replay([detector.prepare(picture())])
     regions = replay.regions(["a"])
-    answer = replay.again([image.clone() for image in replay.images])
+    answer = replay.recompute([image.clone() for image in replay.images])
     np.testing.assert_array_equal(answer.logits, regions.logits)
     assert (regions.box >= 0).all() and (regions.box <= [110, 70, 110, 70]).all()
     assert detector.PROPOSALS == "queries"

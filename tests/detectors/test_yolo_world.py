@@ -134,10 +134,10 @@ def test_rows_can_be_computed_again(files, images):
     detector = create(files("world"))
     replay = detector.replay([detector.prepare(image) for image in images])
     regions = replay.regions(["a", "b", "c"])
-    again = replay.again()
+    again = replay.recompute()
     np.testing.assert_array_equal(again.logits.numpy(), regions.logits)
     np.testing.assert_array_equal(again.features.numpy(), regions.features)
-    masked = replay.again(dropout=Dropout(0.5, 0, 0, ["a", "b", "c"]))
+    masked = replay.recompute(dropout=Dropout(0.5, 0, 0, ["a", "b", "c"]))
     assert np.abs(masked.logits.numpy() - regions.logits).max() > 0.1
 
 

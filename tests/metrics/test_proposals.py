@@ -135,7 +135,7 @@ def test_froc_equals_counting_alarms_at_every_threshold():
         assert np.sum(alarms > tau) <= rate * images
         lower = alarms[alarms < tau].max(initial=-np.inf)
         assert np.isinf(tau) or np.sum(alarms > lower) > rate * images
-        values = found.found(np.array([tau]))
+        values = found.missed_shares(np.array([tau]))
         assert values["recovered"][0] == np.mean(found.objectness > tau)
         assert values["missed"][0] - values["recovered"][0] == pytest.approx(
             values["still_missed"][0]
@@ -153,12 +153,12 @@ def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
         ImageDraws([f"{n:02}" for n in range(10)], 4, seed=2),
     )
     tau = thresholds(alarms, [0.7], 10, of_id.weights, place)[0]
-    values = found.found(tau, draws.weights, draws.places(found.image_id))
+    values = found.missed_shares(tau, draws.weights, draws.places(found.image_id))
     for b in range(4):
         drawn = np.repeat(alarms, np.asarray(of_id.weights)[b][place])
         assert tau[b] == thresholds(drawn, [0.7], 10)[0, 0]
         rows = np.repeat(np.arange(len(found.missed)), draws.times(b)[draws.places(found.image_id)])
-        once = found[rows].found(np.array([tau[b]]))
+        once = found[rows].missed_shares(np.array([tau[b]]))
         assert {k: v[0] for k, v in once.items()} == pytest.approx(
             {k: v[b] for k, v in values.items()}
         )

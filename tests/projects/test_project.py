@@ -271,7 +271,7 @@ def test_a_detector_and_a_dataset_are_added_and_every_other_line_stays(project, 
         "distance": "farther",
     }
     rules = Rules(project / "data/benchmarks/pets.yaml")
-    assert {str(rule) for rule in rules.of("street")} == {"ID class: Cats → cat"}
+    assert {str(rule) for rule in rules.for_vocabulary("street")} == {"ID class: Cats → cat"}
     for file, lines in before.items():
         after = (project / file).read_text().splitlines()
         changed = [line for line in lines if line not in after]
@@ -317,7 +317,7 @@ def test_several_detectors_share_the_classes_of_all(pets, tmp_path):
     ]
     rules = Rules(tmp_path / "made/data/benchmarks/pets.yaml")
     assert rules.id_classes == ("cat", "dog", "zebra")
-    assert {str(rule) for rule in rules.of("wild")} == {"ID class: zebra → zebra"}
+    assert {str(rule) for rule in rules.for_vocabulary("wild")} == {"ID class: zebra → zebra"}
 
 
 def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):

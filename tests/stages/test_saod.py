@@ -285,7 +285,7 @@ def test_both_benchmarks_remove_the_same_classes_of_objects365():
     gen, av = (Rules(ROOT / f"data/benchmarks/saod-{name}.yaml") for name in ("gen", "av"))
     assert len(gen.id_classes) == 80 and av.id_classes == ("pedestrian", "vehicle", "bicycle")
     removed = {
-        name: {rule.category for rule in rules.of("objects365")}
+        name: {rule.category for rule in rules.for_vocabulary("objects365")}
         for name, rules in (("gen", gen), ("av", av))
     }
     assert (

@@ -74,7 +74,7 @@ def _check_rules(checked: Benchmark) -> None:
     rules = read_rules(checked)
     rules.open_hierarchy()
     for vocabulary in _vocabularies(checked):
-        rules.of(vocabulary)
+        rules.for_vocabulary(vocabulary)
 
 
 def _vocabularies(checked: Benchmark) -> list[str]:

@@ -232,7 +232,7 @@ class Rules:
         """Names of the dataset vocabularies in the file."""
         return tuple(self._rules)
 
-    def of(self, vocabulary: str) -> list[CategoryRule]:
+    def for_vocabulary(self, vocabulary: str) -> list[CategoryRule]:
         """The rules for datasets that use a vocabulary, in the file's order.
 
         With `classes_by`, a dataset for which the file does not name ID classes has the ID classes'
@@ -273,7 +273,7 @@ class Rules:
                 `every_class_listed`.
         """
         rule_by_name: dict[str, CategoryRule] = {}
-        for rule in sorted(self.of(vocabulary), key=_precedence):
+        for rule in sorted(self.for_vocabulary(vocabulary), key=_precedence):
             rule_by_name.setdefault(rule.category.casefold(), rule)
         inherited = {name for name, rule in rule_by_name.items() if rule.kind != "near"}
 
@@ -439,7 +439,11 @@ class Rules:
             ParameterError: as for `of`.
         """
         known = {name.casefold() for name in categories.all()}
-        return [rule for rule in self.of(vocabulary) if rule.category.casefold() not in known]
+        return [
+            rule
+            for rule in self.for_vocabulary(vocabulary)
+            if rule.category.casefold() not in known
+        ]
 
 
 def read_rules(benchmark: Benchmark, root: str | Path = ".") -> Rules:

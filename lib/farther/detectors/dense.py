@@ -246,7 +246,7 @@ class AnchorDetector(LatentDetector):
 
         stored = self.stored_columns()
         optional_columns = output.taps.over_boxes(boxes, output.input_size, stored.pooling)
-        if stored.wants("latent"):
+        if stored.stores("latent"):
             maps, stride = self.latent_maps(output.levels)
             widths = [image.original[1] for image in output.images]
             optional_columns["latent"] = pyramid_latent(

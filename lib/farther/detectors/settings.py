@@ -126,7 +126,7 @@ class StoredColumns:
     layers: Layers = NO_LAYERS
     only: frozenset[str] | None = None
 
-    def wants(self, column: str) -> bool:
+    def stores(self, column: str) -> bool:
         """True if an optional column is computed."""
         return self.only is None or column in self.only
 
@@ -134,7 +134,7 @@ class StoredColumns:
         """Columns of features or activations as arrays, without those that are not stored."""
         arrays = {}
         for name, values in columns.items():
-            if self.wants(name):
+            if self.stores(name):
                 arrays[name] = to_numpy(values, self.dtype)
         return arrays
 

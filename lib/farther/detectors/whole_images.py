@@ -321,10 +321,10 @@ class ClassifierReplay:
         """True if an optional column is stored."""
         return self._only is None or column in self._only
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
         with ordinary_tensors(images or ()):
             if dropout is None:
                 return self._outputs_for(images)

@@ -235,10 +235,10 @@ class YoloGroup:
         optional_columns = {**self._features(output), **self._latents(output)}
         self.columns |= self._stored.arrays(optional_columns)
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
         with ordinary_tensors(images or ()):
             if images is not None:
                 batch = torch.stack(list(images))
@@ -336,7 +336,7 @@ class YoloGroup:
 
     def _anchor_features(self, output: YoloOutput) -> Tensor | None:
         """Features of all anchors, shape (B, D, A), if all levels share a last layer."""
-        if last_layer(self._network) is None or not self._stored.wants("features"):
+        if last_layer(self._network) is None or not self._stored.stores("features"):
             return None
         return torch.cat([level.flatten(2) for level in output.class_features], dim=2)
 
@@ -345,7 +345,7 @@ class YoloGroup:
         height, width = self._batch.shape[2:]
         pooling = self._stored.pooling
         layer_columns = self._taps.over_boxes(self._batch_boxes, (height, width), pooling)
-        if not self._stored.wants("latent"):
+        if not self._stored.stores("latent"):
             return layer_columns
         stride = width // output.backbone.shape[-1]
         image_boxes = self._boxes.split(self.counts)

@@ -475,11 +475,13 @@ def _recovered_objects(
     draws = settings.draws(images, settings.seed + 1)
     if draws is not None and false_alarms.draws is not None:
         columns = draws.places(recovery.image_id)
-        replicates = recovery.found(np.full(settings.replicates, tau), draws.weights, columns)
+        replicates = recovery.missed_shares(
+            np.full(settings.replicates, tau), draws.weights, columns
+        )
         value_intervals = intervals.within(replicates)
         drawn_thresholds = false_alarms.drawn_thresholds(rates, false_alarms.draws)
         for number, rate_thresholds in enumerate(drawn_thresholds):
-            replicates = recovery.found(rate_thresholds, draws.weights, columns)
+            replicates = recovery.missed_shares(rate_thresholds, draws.weights, columns)
             rate_intervals[number] = bootstrap.interval(replicates["still_missed"])
 
     froc = []
@@ -514,7 +516,7 @@ def _recovered_objects(
 
 def _shares(recovery: Recovery, tau: float) -> dict[str, float | None]:
     """Shares of objects that are missed, still missed and recovered at τ_o."""
-    return plain(recovery.found(np.array([tau])))
+    return plain(recovery.missed_shares(np.array([tau])))
 
 
 def _group_shares(recovery: Recovery, tau: float) -> dict[str, float | None]:

@@ -68,7 +68,9 @@ def content(drift: Drift) -> dict[str, Any]:
         "lines": lines[-LINES:],
         "group": shares,
         "proposals": _proposal_charts(drift),
-        "overview": Listing.of(f"Shares. {caption[0].upper()}{caption[1:]}.", _share_rows(drift)),
+        "overview": Listing.from_rows(
+            f"Shares. {caption[0].upper()}{caption[1:]}.", _share_rows(drift)
+        ),
     }
 
 

@@ -61,7 +61,7 @@ def _text(name: str) -> MethodText:
             {"Parameter": p.name, "Default": p.default, "Meaning": p.description}
             for p in text.parameters
         ]
-        parameters = Listing.of(f"Parameters of {name}.", rows)
+        parameters = Listing.from_rows(f"Parameters of {name}.", rows)
     paragraphs = text.sections.get("References", "").split("\n\n")
     references = [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph]
     return MethodText(

@@ -490,8 +490,8 @@ def _provenance(groups: Sequence[RankedRuns]) -> list[Listing]:
             }
             inputs.append(row)
     return [
-        Listing.of("Projects.", projects.values()),
-        Listing.of(
+        Listing.from_rows("Projects.", projects.values()),
+        Listing.from_rows(
             "Digests of inputs; runs with another digest of code were evaluated by other code.",
             inputs,
         ),

@@ -69,7 +69,7 @@ class Listing:
     few: int = 0
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         caption: str,
         rows: Iterable[Mapping[str, Any]],

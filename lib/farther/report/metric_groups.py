@@ -157,12 +157,12 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
     that unknown objects are taken for, and the quality on known classes.
     """
     label = run.label(method)
-    by_size = Listing.of(
+    by_size = Listing.from_rows(
         f"Outcomes by size of the object (COCO's small, medium and large), {label}.",
         _size_rows(run, method),
         few=run.few,
     )
-    over_iou = Listing.of(
+    over_iou = Listing.from_rows(
         f"Means over IoU 0.50 … 0.95, {label}; "
         "and AP_U at IoU 0.5 where the detector's confidence ranks.",
         _iou_rows(run, method),
@@ -232,7 +232,7 @@ def _open_set_errors(run: Run, method: str) -> Listing:
         f"A-OSE by class, {run.label(method)}: "
         "detections of each known class that lie on an unknown object."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _closed_set(run: Run) -> Iterator[Listing]:
@@ -245,7 +245,7 @@ def _closed_set(run: Run) -> Iterator[Listing]:
     row: dict[str, Any] = {"Images": run.id_images or None}
     for name, title in COCO.items():
         row[f"{title} (%)"] = closed_set.values[name]
-    yield Listing.of(
+    yield Listing.from_rows(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, "
         "by size; average recall.",
         [row],
@@ -260,4 +260,4 @@ def _closed_set(run: Run) -> Iterator[Listing]:
             "AR (%)": values["ar"],
         }
         class_rows.append(class_row)
-    yield Listing.of("Known classes in the ID test images.", class_rows)
+    yield Listing.from_rows("Known classes in the ID test images.", class_rows)

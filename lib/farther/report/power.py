@@ -192,7 +192,7 @@ def listing(name: str, test_sizes: pl.DataFrame) -> Listing:
         "in percentage points."
     )
     numbers = [f"{METRICS[metric].title}: pairs told apart" for metric in SHOWN]
-    return Listing.of(caption, rows, numbers)
+    return Listing.from_rows(caption, rows, numbers)
 
 
 def undecided(test_sizes: pl.DataFrame) -> str:

@@ -38,7 +38,7 @@ def warnings(artifacts: Path, params: Mapping[str, Any]) -> Listing:
     for name in params["benchmarks"]:
         texts = curate_warnings(artifacts / "splits" / name)
         rows += [{"Source": f"benchmark {name}", "Warning": text, "Number": 1} for text in texts]
-    return Listing.of("Warnings about the data.", rows)
+    return Listing.from_rows("Warnings about the data.", rows)
 
 
 def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> list[str]:
@@ -129,7 +129,7 @@ def unusable_images(artifacts: Path, params: Mapping[str, Any], runs: Iterable[s
     caption = "Images that could not be used."
     if len(rows) > LISTED:
         caption += f" The first {LISTED} of {len(rows)}."
-    return Listing.of(caption, rows[:LISTED])
+    return Listing.from_rows(caption, rows[:LISTED])
 
 
 def _dropped(artifacts: Path, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -242,7 +242,7 @@ def _place(
             f"{error.problem.rpartition(': ')[0]}: name the split of each row in a column `split`"
         )
         raise DataError(problem, file=rows.path, field=SPLIT) from None
-    if len(pairs) and not places.is_placed.any():
+    if len(pairs) and not places.is_matched.any():
         example = "none"
         for images in images_by_split.values():
             if len(images):
@@ -263,7 +263,7 @@ def _place(
             scores_by_split[split] = SplitScores(
                 images.image_id[row[chosen]], rows.score[chosen], box
             )
-    unplaced = [pairs[number][1] for number in np.flatnonzero(~places.is_placed)]
+    unplaced = [pairs[number][1] for number in np.flatnonzero(~places.is_matched)]
     return scores_by_split, unplaced
 
 

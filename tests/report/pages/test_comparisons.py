@@ -8,7 +8,7 @@ from farther.tables.documents import read_json
 
 def test_names_within_the_page_are_unique(seed_runs, make_run, tmp_path, read):
     runs = [*seed_runs, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
-    table = Listing.of("Means.", [{"Run": "net"}])
+    table = Listing.from_rows("Means.", [{"Run": "net"}])
     content = {
         **comparisons.content(runs),
         "classifiers": table,

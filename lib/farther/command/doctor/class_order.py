@@ -81,7 +81,7 @@ def _compared(
     """Annotated and detected class of each detected object, and the number of images that were looked at."""
     known = {
         rule.category.casefold(): rule.id_class
-        for rule in rules.of(dataset)
+        for rule in rules.for_vocabulary(dataset)
         if rule.kind == "ID class"
     }
     id_class = np.array(

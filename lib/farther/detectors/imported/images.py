@@ -297,12 +297,12 @@ class MatchedNames:
         return rows
 
     @property
-    def is_placed(self) -> np.ndarray:
+    def is_matched(self) -> np.ndarray:
         """Whether each name is that of an image of a split, ndarray of shape (names,), bool."""
-        is_placed = np.zeros(len(self.first), bool)
+        is_matched = np.zeros(len(self.first), bool)
         for split in self.numbers_by_split:
-            is_placed |= self.in_split(split) != NOWHERE
-        return is_placed
+            is_matched |= self.in_split(split) != NOWHERE
+        return is_matched
 
 
 class NamedImages:

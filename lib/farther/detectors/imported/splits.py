@@ -237,7 +237,7 @@ def unused(spool: Spool, matches: MatchedNames) -> str:
         matches: The images of its names.
     """
     detections_by_name = np.bincount(spool.image, minlength=len(spool.names))
-    unused_by_name = detections_by_name * ~matches.is_placed
+    unused_by_name = detections_by_name * ~matches.is_matched
     if not unused_by_name.any():
         return ""
     count = int(unused_by_name.sum())

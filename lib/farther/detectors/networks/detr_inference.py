@@ -145,10 +145,10 @@ class DetrGroup:
             detected=detected,
         )
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
         if images is None and dropout is not None and dropout.is_within(self._decoder_modules()):
             output = self._run_decoder(dropout)
             return self._row_outputs(output, latents={})
@@ -260,7 +260,7 @@ class DetrGroup:
         for boxes, extent in zip(self._boxes, _extents(self.masks), strict=True):
             input_boxes.append(boxes * extent * input_size)
         columns = self.taps.over_boxes(input_boxes, (height, width), self.stored.pooling)
-        if output.latent is None or not self.stored.wants("latent"):
+        if output.latent is None or not self.stored.stores("latent"):
             return columns
         means = [self._latent_of(number, level) for number, level in enumerate(output.latent)]
         return {"latent": torch.cat(means), **columns}

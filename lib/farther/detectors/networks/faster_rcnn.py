@@ -312,16 +312,16 @@ class FasterRCNNReplay:
         boxes = self._in_originals([image.boxes for image in self.detections])
         columns = detection_columns(self.detections, boxes, image_ids)
         columns["logits"] = to_numpy(outputs.logits)
-        if hasattr(self.network, VARIANCE_HEAD) and self.stored.wants("box_variance"):
+        if hasattr(self.network, VARIANCE_HEAD) and self.stored.stores("box_variance"):
             columns["box_variance"] = to_numpy(self._box_variances(outputs))
         optional = {"features": outputs.features, **self._latents(self.pooled)}
         columns |= self.stored.arrays(optional)
         return Regions(header=self.header, **columns)
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
         if images is None and dropout is not None and dropout.is_within(BOX_HEAD):
             return self._box_head_again(dropout)
 
@@ -528,7 +528,7 @@ class FasterRCNNReplay:
         pooling = self.stored.pooling
         boxes = [image.boxes for image in self.detections]
         columns = pooled.taps.over_boxes(boxes, pooled.input_size, pooling)
-        if not self.stored.wants("latent"):
+        if not self.stored.stores("latent"):
             return columns
         levels = distinct_levels(self.network, pooled.shared)
         first_stride = pooled.input_size[1] // levels[0].shape[-1]

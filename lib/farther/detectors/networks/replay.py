@@ -175,7 +175,7 @@ class Replay(Protocol):
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """The detections, as `Detector.forward` returns them."""
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
         """Runs the network again for the same rows: the proposals, anchors or queries stay.
@@ -247,10 +247,10 @@ class ReplayGroup(CandidateSource, ProposalSource, Protocol):
     columns: dict[str, np.ndarray]
     counts: list[int]
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
 
 
 @dataclass(frozen=True)
@@ -328,10 +328,10 @@ class GroupedReplay:
             header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns
         )
 
-    def again(
+    def recompute(
         self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
     ) -> RowOutputs:
-        """See `Replay.again`."""
+        """See `Replay.recompute`."""
         outputs = []
         for part in self._parts:
             part_images = None
@@ -340,7 +340,7 @@ class GroupedReplay:
             part_dropout = None
             if dropout is not None:
                 part_dropout = dropout.for_images(part.numbers)
-            outputs.append(part.group.again(part_images, part_dropout))
+            outputs.append(part.group.recompute(part_images, part_dropout))
 
         order = torch.from_numpy(self._order).to(outputs[0].logits.device)
         features = [output.features for output in outputs if output.features is not None]

@@ -64,6 +64,6 @@ class DropoutPass(Pass):
         moments = Moments(self.header(detector))
         for number in range(self.passes):
             dropout = Dropout(self.rate, self.seed, number, image_ids, self.where)
-            outputs = replay.again(dropout=dropout)
+            outputs = replay.recompute(dropout=dropout)
             moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
         return moments.regions(regions)

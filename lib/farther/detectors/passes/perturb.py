@@ -158,7 +158,7 @@ class Perturb(Pass):
         """The detections of a batch with logits, features and latents of the images after the step.
 
         Raises:
-            ParameterError: see `Replay.again`; or the loss is "mahalanobis", and there are no
+            ParameterError: see `Replay.recompute`; or the loss is "mahalanobis", and there are no
                 features, or `learn` was not called.
             DataError: the network gives numbers that are not finite.
         """
@@ -166,7 +166,7 @@ class Perturb(Pass):
         if not len(regions):
             return regions
         images = [image.detach().clone().requires_grad_() for image in replay.images]
-        outputs = replay.again(images)
+        outputs = replay.recompute(images)
         losses = self.losses(outputs, header)
         columns = _columns(outputs)
         for step in self._steps(regions):
@@ -176,7 +176,7 @@ class Perturb(Pass):
             moved_images = []
             for image, gradient in zip(images, gradients, strict=True):
                 moved_images.append(self._moved(image, gradient, replay.unit))
-            for name, values in _columns(replay.again(moved_images)).items():
+            for name, values in _columns(replay.recompute(moved_images)).items():
                 columns[name][step.is_updated] = values[step.is_updated]
 
         updated = {}

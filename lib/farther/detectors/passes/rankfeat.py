@@ -146,9 +146,9 @@ def forward_without_rank_one(
         # Only the box head is run again: dropout with rate 0 in it changes nothing.
         box_head = BOX_HEAD[0]
         with _input_without_rank_one(network.get_submodule(box_head), layer):
-            return replay.again(dropout=Dropout(0.0, 0, 0, image_ids, (box_head,)))
+            return replay.recompute(dropout=Dropout(0.0, 0, 0, image_ids, (box_head,)))
     with _output_without_rank_one(module, layer):
-        return replay.again(replay.images)
+        return replay.recompute(replay.images)
 
 
 @contextmanager

@@ -162,7 +162,7 @@ class Recovery:
             category=np.concatenate([recovery.category for recovery in recoveries]),
         )
 
-    def found(
+    def missed_shares(
         self,
         threshold: np.ndarray | float,
         weights: ImageWeights | None = None,

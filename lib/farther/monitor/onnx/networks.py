@@ -267,7 +267,7 @@ class YoloGraph(BoxGraph):
 
     def _features(self, outputs: yolo.YoloOutput, rows: Tensor) -> Columns:
         """The column `features`, where all levels share a last layer."""
-        if last_layer(self.network) is None or not self.stored.wants("features"):
+        if last_layer(self.network) is None or not self.stored.stores("features"):
             return {}
         levels = [level[0].flatten(1) for level in outputs.class_features]
         return {"features": torch.cat(levels, dim=1).T[rows]}

@@ -133,7 +133,7 @@ def listing(run: Run, method: str) -> Listing:
         f"split with {run.label(method)}."
     )
     numbers = [heading for heading in rows[0] if heading != "Kind"] if rows else []
-    return Listing.of(caption, rows, numbers)
+    return Listing.from_rows(caption, rows, numbers)
 
 
 def _known_cells(error: KindOfError | None) -> dict[str, Any]:

@@ -72,9 +72,9 @@ class SplitData:
     """
 
     def __init__(self, outcomes: SplitOutcomes, roots: Mapping[str, Path], page: Path, limit: int):
-        self.of = len(outcomes.images)
+        self.image_count = len(outcomes.images)
         self.images = _evenly_spread(outcomes.images, limit)
-        self.found = outcomes.of_images(self.images)
+        self.outcomes = outcomes.of_images(self.images)
         self._roots = roots
         self._image_rows = self.images.select("image_id", "width", "height").with_row_index("image")
         self._links = {}
@@ -83,7 +83,7 @@ class SplitData:
 
     def key(self) -> str:
         """Cache key of `shared`: hash of the files and of all else that it depends on."""
-        outcomes = self.found
+        outcomes = self.outcomes
         files = outcomes.files
         paths = [files.regions(outcomes.split), files.images(outcomes.split).parent]
         paths += [files.called(source, outcomes.split) for source in outcomes.proposals]
@@ -100,18 +100,18 @@ class SplitData:
 
     def method_key(self, name: str, shared_key: str) -> str:
         """Cache key of `method`, with the key of `shared`, whose rows it refers to."""
-        files = self.found.files
-        split = self.found.split
+        files = self.outcomes.files
+        split = self.outcomes.split
         paths = [
             files.scores(name, split),
             files.region_outcomes(name, split),
             files.object_outcomes(name, split),
         ]
-        return key_of(paths, {"shared": shared_key, "tau": self.found.tau(name)})
+        return key_of(paths, {"shared": shared_key, "tau": self.outcomes.tau(name)})
 
     def shared(self) -> dict[str, Any]:
         """The data that all methods share, ready for JSON."""
-        outcomes = self.found
+        outcomes = self.outcomes
         objects = self._with_image_rows(outcomes.objects)
         detections = self._with_image_rows(outcomes.detections)
         categories = objects["category"].unique().sort().to_list()
@@ -123,7 +123,7 @@ class SplitData:
         for source, rows in outcomes.proposals.items():
             proposals[source] = self._proposals(rows, objects)
         return {
-            "of": self.of,
+            "of": self.image_count,
             **self._files(),
             "accepting": self._accepting(),
             "categories": categories,
@@ -145,13 +145,13 @@ class SplitData:
 
     def method(self, name: str) -> dict[str, Any]:
         """The outcomes of a method, ready for JSON."""
-        detections = self._with_image_rows(self.found.detections_of(name))
-        objects = self.found.objects_of(name)
+        detections = self._with_image_rows(self.outcomes.detections_of(name))
+        objects = self.outcomes.objects_of(name)
         row_of_detection = detections.select(REGION).with_row_index("row")
         deciding = objects.join(row_of_detection, on=REGION, how="left", maintain_order="left")
         decided = deciding["row"].cast(pl.Int64).fill_null(NO_ROW)
         return {
-            "tau": self.found.tau(name),
+            "tau": self.outcomes.tau(name),
             "score": _packed(detections["score"], "<f4"),
             "detection": _packed(_positions(detections["outcome"], REGION_OUTCOMES), "<u1"),
             "object": _packed(_positions(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
@@ -170,11 +170,11 @@ class SplitData:
         }
 
     def _accepting(self) -> dict[str, Any] | None:
-        detector = self.found.self_aware
+        detector = self.outcomes.self_aware
         if detector is None:
             return None
         uncertainties = self.images.join(
-            self.found.uncertainty(detector), on="image_id", how="left", maintain_order="left"
+            self.outcomes.uncertainty(detector), on="image_id", how="left", maintain_order="left"
         )
         return {
             "threshold": detector.image_threshold,

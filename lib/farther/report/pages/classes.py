@@ -87,7 +87,7 @@ def _detections_table(classes: ClassesResults) -> Listing:
         "ID test detections against those in images of each OODness, the lowest of the classes "
         "that an image shows."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _outcomes_table(classes: ClassesResults) -> Listing:
@@ -102,7 +102,7 @@ def _outcomes_table(classes: ClassesResults) -> Listing:
         "Outcome of unknown objects by the OODness of their class, "
         "at the operating threshold and τ."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _levels(

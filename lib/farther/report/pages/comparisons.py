@@ -84,7 +84,9 @@ def classifiers(runs: Sequence[Run]) -> Listing:
         "Classifiers on the ID test split, with 95% intervals; "
         "and their accuracy on shifted ID images."
     )
-    return Listing.of(caption, rows, ["Accuracy (%)", "Top-5 accuracy (%)", "NLL", "ECE (%)"])
+    return Listing.from_rows(
+        caption, rows, ["Accuracy (%)", "Top-5 accuracy (%)", "NLL", "ECE (%)"]
+    )
 
 
 def _classifier_cells(classifier: ClassifierResults) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:
         f"{benchmark}: means over splits ({_splits_in_words(runs, splits_by_distance)}). "
         "Full-spectrum: shifted ID images count as in-distribution."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _mean_cells(means: Mapping[str, MeanOverSplits]) -> Iterator[tuple[str, float | None]]:
@@ -181,4 +183,4 @@ def _errors_table(benchmark: str, runs: Sequence[Run]) -> Listing:
         "mean share of errors among the highest-scored regions, E-AURC its excess over that of a "
         "perfect ranking."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)

@@ -291,7 +291,7 @@ def _listing(run: str, costs: Sequence[MethodCost]) -> Listing:
         rows.append(row)
     caption = f"{run}: detection takes {time}. What each method adds, and what it gains, in points."
     gain_titles = [f"{METRICS[metric].title} gained" for metric in SHOWN]
-    return Listing.of(caption, rows, ["ms per image", "kB stored per image", *gain_titles])
+    return Listing.from_rows(caption, rows, ["ms per image", "kB stored per image", *gain_titles])
 
 
 def _printed_ms(ms: float | None) -> str:

@@ -188,7 +188,7 @@ def _listing(caption: str, rows: Sequence[Mapping[str, str]], first: str) -> Lis
     numbers: list[str] = []
     if rows:
         numbers = [head for head in rows[0] if head != first and head not in TEXT_COLUMNS]
-    return Listing.of(caption, rows, numbers)
+    return Listing.from_rows(caption, rows, numbers)
 
 
 def number(axis: str, value: float | None) -> str:

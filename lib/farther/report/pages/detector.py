@@ -163,7 +163,7 @@ def _quality(run: Run) -> Listing:
         "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of "
         "images without a detection above it."
     )
-    return Listing.of(caption, [row], numbers)
+    return Listing.from_rows(caption, [row], numbers)
 
 
 def _quality_intervals(run: Run) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ def _parameters(run: Run) -> Listing:
         }
         rows.append(row)
     caption = f"{run.full_title}: methods, their parameters and thresholds."
-    return Listing.of(caption, rows, numbers=["τ"])
+    return Listing.from_rows(caption, rows, numbers=["τ"])
 
 
 def _inputs(run: Run) -> Listing:
@@ -199,7 +199,7 @@ def _inputs(run: Run) -> Listing:
     for part, values in _input_parts(run):
         for name, value in values.items():
             rows.append({"Part": part, "Name": name, "Value": documented.word(value)})
-    return Listing.of(f"{run.full_title}: inputs of the evaluation.", rows)
+    return Listing.from_rows(f"{run.full_title}: inputs of the evaluation.", rows)
 
 
 def _input_parts(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -115,7 +115,7 @@ def _runs(runs: Sequence[Run]) -> Listing:
         row["Methods"] = len(run.methods) or None
         row["Images tested"] = sum(counts.images for counts in run.counts.values())
         rows.append(row)
-    return Listing.of("Detectors on benchmarks.", rows)
+    return Listing.from_rows("Detectors on benchmarks.", rows)
 
 
 def _classifier(run: Run) -> str:
@@ -147,7 +147,7 @@ def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
             f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold "
             "t*, and the share of images without a detection above it."
         )
-        yield Listing.of(caption, rows)
+        yield Listing.from_rows(caption, rows)
 
 
 def _quality_cells(run: Run) -> dict[str, float | None]:
@@ -189,7 +189,7 @@ def kinds(runs: Sequence[Run], post_hoc_methods: Mapping[str, str]) -> Listing:
         "distance (%), with 95% intervals. Post-hoc: the method of the charts; native: the "
         "detector's own label of unknown objects; text: similarities to class names or prompts."
     )
-    return Listing.of(caption, rows, numbers)
+    return Listing.from_rows(caption, rows, numbers)
 
 
 def _mean_cells(run: Run, method: str) -> dict[str, str]:

@@ -111,7 +111,7 @@ class Gallery:
         name = f"gallery/{run.name}/{split.name}"
         shared_key = data.key()
         method_files = {}
-        for method in data.found.methods:
+        for method in data.outcomes.methods:
             method_files[method] = self._write_script(
                 f"{name}/{method}.js",
                 self._key(data.method_key(method, shared_key)),
@@ -125,7 +125,7 @@ class Gallery:
             "name": split.name,
             "title": split.title,
             "images": len(data.images),
-            "of": data.of,
+            "of": data.image_count,
             "file": split_file,
             "methods": method_files,
         }

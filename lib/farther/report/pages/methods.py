@@ -32,7 +32,7 @@ def _methods(results: AllResults) -> Listing:
     """One row per line of section `methods`: its summary, and means over detectors and splits."""
     rows = [_summary_row(name, results) for name in results.texts]
     caption = "Methods; means over all splits and all detectors that they apply to."
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _summary_row(name: str, results: AllResults) -> dict[str, Any]:
@@ -108,4 +108,4 @@ def _parameters(name: str, runs: list[Run]) -> Listing:
     """Parameters of a method in each run."""
     rows = [{"Detector": run.full_title, **documented.parameters(run, name)} for run in runs]
     caption = "Parameters, threshold τ, and the share of ID test detections at or above it."
-    return Listing.of(caption, rows, ["τ"])
+    return Listing.from_rows(caption, rows, ["τ"])

@@ -59,4 +59,4 @@ def _absent_table(paper: Paper, tables: Sequence[PaperTable]) -> Listing:
             reasons[table.number] = table.note or "no run of this project has the values"
     reasons.update(paper.absent)
     rows = [{"Table": number, "Reason": reason} for number, reason in reasons.items()]
-    return Listing.of("Not on this page.", rows)
+    return Listing.from_rows("Not on this page.", rows)

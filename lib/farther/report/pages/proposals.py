@@ -107,7 +107,7 @@ def costs(site: Site, timed_sources: Sequence[TimedSource], times: Times) -> str
         "proposals.html",
         "proposal_costs.html",
         machine=times["machine"],
-        listed=Listing.of(caption, rows, numbers),
+        listed=Listing.from_rows(caption, rows, numbers),
     )
 
 
@@ -206,7 +206,7 @@ def _missed_table(runs: Sequence[Run]) -> Listing:
         "Share of the unknown objects that is missed (%): by the detections alone, and still with "
         "proposals at a number of false alarms per ID image, with 95% intervals."
     )
-    return Listing.of(caption, rows, ["Objects", "Without", *titles.values()])
+    return Listing.from_rows(caption, rows, ["Objects", "Without", *titles.values()])
 
 
 def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _operating_table(runs: Iterable[Run]) -> Listing:
         "images, all of which are false alarms, and what is missed then (%)."
     )
     missed_titles = [f"Missed, {distance}" for distance in DISTANCES]
-    return Listing.of(caption, rows, ["τ_o", "False alarms per ID image", *missed_titles])
+    return Listing.from_rows(caption, rows, ["τ_o", "False alarms per ID image", *missed_titles])
 
 
 def _operating_cells(source: SourceResults) -> dict[str, str]:
@@ -336,7 +336,7 @@ def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
         "Detections alone → detections and proposals above τ_o (%), "
         "with 95% intervals of the latter."
     )
-    return Listing.of(caption, rows, [heading(metric) for metric in TOGETHER.values()])
+    return Listing.from_rows(caption, rows, [heading(metric) for metric in TOGETHER.values()])
 
 
 def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
@@ -361,7 +361,7 @@ def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> List
     caption = (
         "R_U of detections alone, and of detections and proposals above τ_o, by size (COCO's)."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _recall_table(runs: Iterable[Run]) -> Listing:
@@ -383,7 +383,7 @@ def _recall_table(runs: Iterable[Run]) -> Listing:
         "Average recall (AR@k) of unknown objects by the best k proposals of each image, "
         "over IoU 0.50 to 0.95."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _sizes_table(runs: Iterable[Run]) -> Listing:
@@ -403,4 +403,4 @@ def _sizes_table(runs: Iterable[Run]) -> Listing:
                 }
                 rows.append(row)
     caption = "Missed without and with proposals at τ_o (%), by size (COCO's)."
-    return Listing.of(caption, rows, ["Without", "With proposals"])
+    return Listing.from_rows(caption, rows, ["Without", "With proposals"])

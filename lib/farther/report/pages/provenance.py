@@ -53,7 +53,7 @@ def _checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
             "Parameters": digest(used_text)[:SHORT],
         }
         rows.append(row)
-    return Listing.of(
+    return Listing.from_rows(
         f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows
     )
 

@@ -143,7 +143,7 @@ def _images(aware: SelfAwarenessResults) -> Listing:
     caption = (
         "Clean, shifted and OOD images: how many are rejected, and the detections in the others."
     )
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _classes(aware: SelfAwarenessResults) -> Listing:
@@ -162,7 +162,7 @@ def _classes(aware: SelfAwarenessResults) -> Listing:
             row[title] = values[error]
         rows.append(row)
     caption = "Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16)."
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:

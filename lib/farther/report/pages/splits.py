@@ -169,7 +169,7 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
     if not any(row["Without boxes"] for row in rows):
         for row in rows:
             del row["Without boxes"]
-    return Listing.of(f"Splits of benchmark {name}.", rows)
+    return Listing.from_rows(f"Splits of benchmark {name}.", rows)
 
 
 def seen_unknowns(name: str, file: Path) -> Listing | None:
@@ -193,7 +193,7 @@ def seen_unknowns(name: str, file: Path) -> Listing | None:
     caption = f"No unknown category of {name} is annotated in ID training images."
     if rows:
         caption = f"Unknown categories of {name} that are annotated in ID training images."
-    return Listing.of(caption, rows)
+    return Listing.from_rows(caption, rows)
 
 
 def _reasons(name: str, fates: Fates) -> Listing:
@@ -231,13 +231,13 @@ def _similarities(name: str, distances: Mapping[str, str], file: Path) -> Listin
         rows.append(row)
     order = list(charts.DISTANCE_KEYS)
     rows.sort(key=lambda row: order.index(row["Distance"]))
-    return Listing.of(f"Similarity to ID images in {name}.", rows)
+    return Listing.from_rows(f"Similarity to ID images in {name}.", rows)
 
 
 def _doubtful(name: str, file: Path, limit: int) -> Listing:
     """The images whose similarity suggests another distance; empty where it was not measured."""
     if not file.exists():
-        return Listing.of("", [])
+        return Listing.from_rows("", [])
     images = pl.read_parquet(file, columns=list(DOUBTFUL)).head(limit)
     return Listing(
         f"The {len(images)} most doubtful images of {name}: they resemble another distance.",
@@ -260,4 +260,4 @@ def _datasets(artifacts: Path) -> Listing:
                 "Warnings": counts.get("warnings", 0),
             }
             rows.append(row)
-    return Listing.of("Datasets, as ingested.", rows)
+    return Listing.from_rows("Datasets, as ingested.", rows)

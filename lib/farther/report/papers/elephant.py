@@ -97,7 +97,7 @@ def _error_table(evaluated: Sequence[EvaluatedRun]) -> PaperTable:
     return PaperTable(
         "Figure 3",
         "Error diagnosis",
-        [Listing.of(caption, rows, ["Recall"])],
+        [Listing.from_rows(caption, rows, ["Recall"])],
         "Causes of wrong detections where a share of the known objects is found; the paper draws "
         "recall 0.3.",
     )
@@ -135,7 +135,7 @@ def _background_listing(run: Run, evaluation: Evaluation) -> Listing:
                 }
             )
     caption = f"{run.full_title}: class minus background probability of correct detections."
-    return Listing.of(caption, rows, few=run.few)
+    return Listing.from_rows(caption, rows, few=run.few)
 
 
 def _operating_points(run: Run, evaluation: Evaluation) -> Listing:
@@ -151,7 +151,7 @@ def _operating_points(run: Run, evaluation: Evaluation) -> Listing:
         if best is not None:
             values_by_beta[beta] = best
     if not points.ratios:
-        return Listing.of(caption, [])
+        return Listing.from_rows(caption, [])
 
     rows = []
     for index, ratio in enumerate(points.ratios):
@@ -165,7 +165,7 @@ def _operating_points(run: Run, evaluation: Evaluation) -> Listing:
     headings = list(rows[0])
     if not values_by_beta:
         rows = []
-    return Listing.of(caption, rows, headings)
+    return Listing.from_rows(caption, rows, headings)
 
 
 def _count_objects(evaluation: Evaluation) -> float:

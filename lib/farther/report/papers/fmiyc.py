@@ -49,7 +49,7 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(
             "Table 2",
             "Number of images",
-            [Listing.of("Number of images in each OOD split.", _image_rows(sources))],
+            [Listing.from_rows("Number of images in each OOD split.", _image_rows(sources))],
         ),
         _quality_table(sources),
         _overlap_table(sources),
@@ -82,8 +82,8 @@ def _no_detection_table(sources: Sources) -> PaperTable:
         "Table 1",
         "Images without a detection",
         [
-            Listing.of(caption, merge_rows(_no_detection_rows(sources, printed), "Model")),
-            Listing.of("As printed.", merge_rows(printed_rows, "Model")),
+            Listing.from_rows(caption, merge_rows(_no_detection_rows(sources, printed), "Model")),
+            Listing.from_rows("As printed.", merge_rows(printed_rows, "Model")),
         ],
         f"{REPLACED} has the images.",
     )
@@ -118,7 +118,7 @@ def _similarity_table(sources: Sources) -> PaperTable:
     return PaperTable(
         "Figure 3",
         "Similarity of the splits to ID images",
-        [Listing.of(caption, _similarity_rows(sources))],
+        [Listing.from_rows(caption, _similarity_rows(sources))],
     )
 
 
@@ -164,7 +164,7 @@ def _quality_table(sources: Sources) -> PaperTable:
     return PaperTable(
         "Table 3",
         "mAP of the detectors",
-        [Listing.of(caption, merge_rows(_quality_rows(sources), "Model"))],
+        [Listing.from_rows(caption, merge_rows(_quality_rows(sources), "Model"))],
     )
 
 
@@ -194,7 +194,7 @@ def _overlap_table(sources: Sources) -> PaperTable:
         "Table 4",
         "OOD images that show ID classes",
         [
-            Listing.of(caption, _overlap_rows(sources)),
+            Listing.from_rows(caption, _overlap_rows(sources)),
             Listing("As printed, for VOC.", printed_counts),
         ],
         f"Removed by the rules, so that they are in no split. {REPLACED} has the images. The "
@@ -220,7 +220,7 @@ def _categories_table(sources: Sources) -> PaperTable:
     listings = []
     for kind, caption in captions.items():
         rows = merge_rows(_category_rows(sources, kind), "ID dataset", "ID class")
-        listings.append(Listing.of(caption, rows))
+        listings.append(Listing.from_rows(caption, rows))
     return PaperTable(
         "Tables 5 and 6",
         "Categories that overlap with ID classes, and that are near to them",

@@ -163,7 +163,7 @@ class PrintedTable:
             row["Time (s)"] = ABSENT if method["seconds"] is None else f"{method['seconds']:,.0f}"
             rows.append(row)
         numbers = list(rows[0])[3:] if rows else []
-        return Listing.of(
+        return Listing.from_rows(
             "Table 1 as printed: AUROC in per cent, near / far for OOD detection.", rows, numbers
         )
 
@@ -276,7 +276,7 @@ def _table(columns: Sequence[Column], metric: str, printed: PrintedTable) -> Lis
     for row in rows:
         ordered_rows.append({heading: row[heading] for heading in headings if heading in row})
     caption = "In per cent. Avg.: mean over the columns that the method applies to."
-    return Listing.of(caption, ordered_rows, headings[2:])
+    return Listing.from_rows(caption, ordered_rows, headings[2:])
 
 
 def _methods_by_network(columns: Sequence[Column]) -> dict[str, list[str]]:

@@ -359,4 +359,4 @@ def _listing(
     differences = []
     if rows:
         differences = [title for title in rows[0] if title.endswith("difference")]
-    return Listing.of(caption, rows, [*NUMBERS, *differences])
+    return Listing.from_rows(caption, rows, [*NUMBERS, *differences])

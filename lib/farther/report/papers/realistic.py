@@ -74,7 +74,7 @@ def _detection(run: Run) -> Listing:
     caption = (
         f"{run.full_title}. Splits of the benchmark, then all of them by the OODness of classes."
     )
-    return Listing.of(caption, rows, _labels(run))
+    return Listing.from_rows(caption, rows, _labels(run))
 
 
 def _split_row(run: Run, split: str, title: str) -> dict[str, Any]:
@@ -111,20 +111,20 @@ def _level_rows(run: Run) -> list[dict[str, Any]]:
 def _errors(run: Run) -> Listing:
     """Misclassification detection of a run: one row; empty where it was not measured."""
     if run.evaluation is None:
-        return Listing.of("", [])
+        return Listing.from_rows("", [])
     values_by_method = {}
     for method in run.methods:
         if method in run.evaluation.methods:
             results = run.evaluation.methods[method]
             values_by_method[method] = results.misclassification.values
     if not values_by_method:
-        return Listing.of("", [])
+        return Listing.from_rows("", [])
     counts = next(iter(values_by_method.values()))
     caption = (
         f"{run.full_title}, ID test images: "
         f"{counts['correct']:,} correct, {counts['errors']:,} errors."
     )
-    return Listing.of(caption, [_cells(run, values_by_method)], _labels(run))
+    return Listing.from_rows(caption, [_cells(run, values_by_method)], _labels(run))
 
 
 def _printed(sources: Sources, number: str) -> Listing:
@@ -135,7 +135,7 @@ def _printed(sources: Sources, number: str) -> Listing:
         dataset = printed_row["dataset"]
         row = row_by_dataset.setdefault(dataset, {"Dataset": dataset})
         row[PRINTED_METHODS[printed_row["method"]]] = _cell(printed_row)
-    return Listing.of(
+    return Listing.from_rows(
         "As printed, for ResNet-50 on Places365.",
         list(row_by_dataset.values()),
         list(PRINTED_METHODS.values()),

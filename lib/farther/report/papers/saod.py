@@ -228,7 +228,7 @@ def _objects_table(
             f"{sources.benchmarks[benchmark]}: Objects of each class in the ID validation and in "
             "the ID test images, the most frequent first; no crowds."
         )
-        listings.append(Listing.of(caption, _objects(sources, run, aware)))
+        listings.append(Listing.from_rows(caption, _objects(sources, run, aware)))
     return PaperTable("Figure A.6", "Objects by class", listings)
 
 
@@ -375,7 +375,7 @@ def _with_printed(sources: Sources, name: str, listings_of_runs: list[Listing]) 
     if name == "calibration":
         rows = _by_metric(rows)
     caption = "As printed. Beside a run's values: page Published, where it has a counterpart."
-    return [*listings_of_runs, Listing.of(caption, rows)]
+    return [*listings_of_runs, Listing.from_rows(caption, rows)]
 
 
 def _by_metric(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -551,14 +551,14 @@ def _attributes(sources: Sources, run: Run) -> Listing:
     """
     caption = f"{sources.benchmarks[run.benchmark]}: share of the ID test images."
     if run.evaluation is None:
-        return Listing.of(caption, [])
+        return Listing.from_rows(caption, [])
     id_split = run.evaluation.settings.id_split
     benchmark = curation.benchmark(run.benchmark, sources.params["benchmarks"][run.benchmark])
     dataset, subset = benchmark.id_sources[id_split]
     attributes_file = inside(sources.artifacts / "tables", f"{dataset}/{subset}") / ATTRIBUTES
     images_file = RunFiles(run.name, run.benchmark, sources.artifacts).images(id_split)
     if not is_file(attributes_file) or not is_file(images_file):
-        return Listing.of(caption, [])
+        return Listing.from_rows(caption, [])
 
     test_images = Images.read(images_file)
     attributes = ImageAttributes.read(attributes_file).frame
@@ -579,7 +579,7 @@ def _attributes(sources: Sources, run: Run) -> Listing:
                 "Share (%)": percent(count["images"] / len(test_images)),
             }
         )
-    return Listing.of(caption, rows, ["Images", "Share (%)"])
+    return Listing.from_rows(caption, rows, ["Images", "Share (%)"])
 
 
 def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:

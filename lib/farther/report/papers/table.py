@@ -151,7 +151,7 @@ def per_run(
             title = {"Dataset": run.known_title, "Detector": run.title}
         for row in cells(run, section):
             rows.append({**title, **row, IMAGES: run.image_counts()})
-    return Listing.of(caption, rows, [*numbers, IMAGES])
+    return Listing.from_rows(caption, rows, [*numbers, IMAGES])
 
 
 def merge_rows(rows: Iterable[Mapping[str, Any]], *keys: str) -> list[dict[str, Any]]:
