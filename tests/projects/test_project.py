@@ -46,7 +46,7 @@ def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
         for line in made.assumed()
     )
     made.write()
-    assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").of("photos") == []
+    assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").for_vocabulary("photos") == []
     with pytest.raises(
         DataError, match="images without boxes: the ID dataset needs boxes of the known classes"
     ):
@@ -184,7 +184,7 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
     file = tmp_path / "made/data/benchmarks/pets.yaml"
     text = file.read_text()
     before = Rules(file)
-    assert {str(rule) for rule in before.of("wild")} == {"ID class: Cat → cat"}
+    assert {str(rule) for rule in before.for_vocabulary("wild")} == {"ID class: Cat → cat"}
     proposed = re.findall(r"^      # proposed (wild: .*)$", text, re.MULTILINE)
     values = re.findall(r"^      #   (\w+): (cat|dog), CLIP (0\.\d\d)$", text, re.MULTILINE)
     assert proposed and values
@@ -196,7 +196,7 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
         text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
     file.write_text(text)
     named = {
-        rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"
+        rule.category: rule.id_class for rule in Rules(file).for_vocabulary("wild") if rule.kind != "ID class"
     }
     assert named == {name: id_class for name, id_class, _ in values}
     assert any("may contain or be" in line or "may be near to" in line for line in lines)
