@@ -122,6 +122,16 @@ def test_datasets_that_two_models_embedded_are_refused(files):
         stratify_benchmark(files, ID, OOD)
 
 
+def test_subsets_of_a_dataset_that_two_models_embedded_are_refused(files):
+    first, last = ID[0], ID[-1]
+    assert (first.dataset, first.subset) != (last.dataset, last.subset)
+    folder = files.embeddings / last.dataset / last.subset
+    write_embeddings(folder, ["x"], on_circle([0]), model="another")
+    problem = rf"subsets '{first.subset}' and '{last.subset}' of '{last.dataset}' were embedded by"
+    with pytest.raises(DataError, match=problem):
+        stratify_benchmark(files, ID, OOD)
+
+
 def test_names_that_another_model_embedded_are_refused(files):
     NameEmbeddings(name=["fox"], embedding=np.eye(1, 3)).write(
         files.embeddings / "coco" / "names.parquet"

@@ -185,13 +185,13 @@ def _categories(
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
     """Raises an error for embeddings by several models, whose cosines have no meaning."""
-    encoder_by_dataset = {source.dataset: files.encoder(source) for source in sources}
-    first = next(iter(encoder_by_dataset))
-    encoder = encoder_by_dataset[first]
-    for dataset, other_encoder in encoder_by_dataset.items():
+    first, *others = sources
+    encoder = files.encoder(first)
+    for source in others:
+        other_encoder = files.encoder(source)
         if other_encoder != encoder:
-            problem = (
-                f"datasets {first!r} and {dataset!r} were embedded by different models: "
-                f"{encoder} and {other_encoder}"
-            )
+            pair = f"datasets {first.dataset!r} and {source.dataset!r}"
+            if source.dataset == first.dataset:
+                pair = f"subsets {first.subset!r} and {source.subset!r} of {first.dataset!r}"
+            problem = f"{pair} were embedded by different models: {encoder} and {other_encoder}"
             raise DataError(f"{problem}; run `embed` again", file=files.embeddings)
