@@ -19,7 +19,7 @@ import numpy as np
 
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run
+from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -110,7 +110,7 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
 
 def evaluated(methods: tuple[str, ...]) -> Run:
     """The run, as far as the gallery reads it."""
-    splits = (OodSplit("up", "photos", "near"),)
+    splits = (OodTestSplit("up", "photos", "near"),)
     evaluation = evaluation_of(splits={"up": {}}, methods={method: {} for method in methods})
     run = Run("net", "made", "", "", splits, {"threshold": 0.5}, evaluation)
     return run.with_values({("up", method): {} for method in methods})

@@ -36,7 +36,7 @@ from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run
+from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.scoring.entries import read_entry
@@ -198,7 +198,7 @@ def evaluate(folder: Path) -> None:
 def gallery(folder: Path) -> None:
     """The gallery's page and data, of the images that it takes by default."""
     evaluation = read_evaluation(RunFiles(RUN, BENCHMARK, folder).evaluation)
-    splits = (OodSplit("ood", "ood", "near"),)
+    splits = (OodTestSplit("ood", "ood", "near"),)
     run = Run(RUN, BENCHMARK, "", "", splits, {"threshold": evaluation.threshold}, evaluation)
     run = run.with_values({("ood", method): {} for method in METHODS})
     report = folder / "report"

@@ -196,7 +196,9 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
         text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
     file.write_text(text)
     named = {
-        rule.category: rule.id_class for rule in Rules(file).for_vocabulary("wild") if rule.kind != "ID class"
+        rule.category: rule.id_class
+        for rule in Rules(file).for_vocabulary("wild")
+        if rule.kind != "ID class"
     }
     assert named == {name: id_class for name, id_class, _ in values}
     assert any("may contain or be" in line or "may be near to" in line for line in lines)

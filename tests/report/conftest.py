@@ -30,7 +30,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
-from farther.report.results import OodSplit, Run
+from farther.report.results import OodTestSplit, Run
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import RunRegions, TauSettings
@@ -297,7 +297,7 @@ def run_of(
     evaluation = None
     if sections is not None:
         evaluation = evaluation_of(**sections)
-    splits = (OodSplit("coco_near", "coco", "near"),)
+    splits = (OodTestSplit("coco_near", "coco", "near"),)
     values = {("coco_near", method): metrics for method, metrics in results.items()}
     return Run("net", "voc", "faster_rcnn", "w", splits, {}, evaluation).with_values(values)
 

@@ -94,7 +94,7 @@ StoredValues = Mapping[tuple[str, str], Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
-class OodSplit:
+class OodTestSplit:
     """An OOD test split of a benchmark.
 
     Args:
@@ -136,7 +136,7 @@ class Run:
     benchmark: str
     adapter: str
     weights: str
-    splits: tuple[OodSplit, ...]
+    splits: tuple[OodTestSplit, ...]
     detector: Mapping[str, Any]
     evaluation: Evaluation | None
     values: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=VALUES))
@@ -177,7 +177,7 @@ class Run:
 
     def _rows(
         self,
-        split: OodSplit,
+        split: OodTestSplit,
         method: str,
         metrics: Sequence[Metric],
         stored_values: Mapping[str, float | None],
@@ -499,13 +499,13 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
 
 def _ood_splits(
     benchmark_name: str, entry: Mapping[str, Any], files: RunFiles
-) -> tuple[OodSplit, ...]:
+) -> tuple[OodTestSplit, ...]:
     """OOD test splits of a benchmark, by dataset, the nearest first; without those of no image."""
     benchmark = curation.benchmark(benchmark_name, entry)
     splits = []
     for name in benchmark.test_splits:
         settings = benchmark.splits[name]
-        splits.append(OodSplit(name, settings.dataset, settings.distance))
+        splits.append(OodTestSplit(name, settings.dataset, settings.distance))
     splits.sort(key=lambda split: (split.dataset, DISTANCES.index(split.distance)))
 
     if files.roles_file.exists():
@@ -515,7 +515,7 @@ def _ood_splits(
 
 
 def _read_values(
-    method_names: Iterable[str], splits: Sequence[OodSplit], files: RunFiles
+    method_names: Iterable[str], splits: Sequence[OodTestSplit], files: RunFiles
 ) -> StoredValues:
     """Metrics of `COMPARED` of each method on each split, from the files that exist."""
     stored = {}

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from farther.report.charts import ranking
-from farther.report.results import OodSplit, Run
+from farther.report.results import OodTestSplit, Run
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def runs(make_run) -> list[Run]:
 
     The method `late` applies to the first only.
     """
-    splits = (OodSplit("coco_near", "coco", "near"), OodSplit("coco_far", "coco", "far"))
+    splits = (OodTestSplit("coco_near", "coco", "near"), OodTestSplit("coco_far", "coco", "far"))
     auroc = {"energy": (0.9, 0.95), "msp": (0.7, 0.9), "knn": (0.6, 0.6), "late": (0.5, 0.5)}
     found = []
     for name in ("one", "two"):

@@ -13,7 +13,7 @@ from tests.support.evaluations import evaluation_of
 from farther.evaluation.proposals import RecoveredRun, SourceResults
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run
+from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -103,7 +103,7 @@ class Project:
     def __init__(self, root: Path):
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
-        splits = tuple(OodSplit(name, "photos", "near") for name in SPLITS)
+        splits = tuple(OodTestSplit(name, "photos", "near") for name in SPLITS)
         evaluation = evaluation_of(
             methods={method: {} for method in METHODS},
             splits={split.name: {} for split in splits},

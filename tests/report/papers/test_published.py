@@ -15,7 +15,7 @@ from farther.evaluation.results import Ablation, AcceptedImages, MetricValues
 from farther.report import build
 from farther.report.papers.published import PLACE, Published
 from farther.report.papers.table import PRINTED
-from farther.report.results import OodSplit
+from farther.report.results import OodTestSplit
 from farther.report.settings import Counterpart
 
 KEY = dict(zip(PLACE, ("faster_rcnn", "voc", "coco_near", "msp"), strict=True))
@@ -281,7 +281,7 @@ AWARE = {
 
 def self_aware_tables(detector, comparable=True):
     run = run_of({}, {"self_awareness": AWARE})
-    splits = tuple(OodSplit(name, "svhn", "far") for name in ("svhn_train", "svhn_test"))
+    splits = tuple(OodTestSplit(name, "svhn", "far") for name in ("svhn_train", "svhn_test"))
     run = replace(run, splits=splits)
     counterpart = Counterpart(detector=detector, id="coco", comparable=comparable)
     return [table for table in ALL.beside(run, counterpart) if "SAOD, Table" in table.caption]

@@ -20,7 +20,7 @@ from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
 from farther.report.pages import detector
-from farther.report.results import OodSplit, Run, title_of
+from farther.report.results import OodTestSplit, Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 
@@ -105,7 +105,7 @@ class Gallery:
             is_wanted=bool(self._settings.images),
         )
 
-    def _add_split(self, run: Run, split: OodSplit, outcomes: SplitOutcomes) -> dict[str, Any]:
+    def _add_split(self, run: Run, split: OodTestSplit, outcomes: SplitOutcomes) -> dict[str, Any]:
         """Writes the scripts of a split; returns its entry in the page's index."""
         data = SplitData(outcomes, self._roots, self._folder, self._settings.images)
         name = f"gallery/{run.name}/{split.name}"
