@@ -1,4 +1,7 @@
-"""Networks and evaluations on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
+"""Networks and evaluations on a Ray cluster of three machines, undisturbed and with failures.
+
+Checks that a cluster writes the same bytes, also where a machine fails, and measures the cost of
+Ray.
 
     sudo .venv/bin/python benchmarks/cluster.py DIR
         all of it; needs a finished `make demo`
@@ -347,7 +350,8 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
     shards = sum(-(-count // shard) for count in splits.values())
     print(f"\n{sum(splits.values())} images in {len(splits)} splits, {shards} shards of {shard}.\n")
     print(
-        "| stage | event | seconds | files that differ | leftovers | processor seconds of each machine afterwards |"
+        "| stage | event | seconds | files that differ | leftovers "
+        "| processor seconds of each machine afterwards |"
     )
     print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     for name in given.stages:
@@ -457,7 +461,8 @@ def cost(machines: Cluster, folder: Path, demo: Path, images: int) -> None:
     def row(work: str, engine: str, seconds: float, used: float, local: float) -> None:
         speed = sum(tasks[work][0].values()) / seconds
         print(
-            f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} | × {used / local:.2f} |",
+            f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} "
+            f"| × {used / local:.2f} |",
             flush=True,
         )
 

@@ -1,4 +1,4 @@
-"""The published benchmark at its true size, from tables instead of images: where the time goes after inference.
+"""Time after inference on the published benchmark at its true size, from tables, not images.
 
     python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21
                                                        GB of disk
@@ -65,8 +65,8 @@ LEARNED_FROM = {"voc": 47_000, "bdd": 200_000}
 LEFT_OUT = ("demo", "paste", "corrupt", "blank", "embed", "stratify", "cost")
 #: Outputs of the stages that are measured, deleted before they are.
 MEASURED = (
-    "choices", "evaluation", "fitted", "metrics", "outcomes", "plots", "recovered", "report", "scores", "thresholds",
-    "truth",
+    "choices", "evaluation", "fitted", "metrics", "outcomes", "plots", "recovered", "report",
+    "scores", "thresholds", "truth",
 )  # fmt: skip
 #: Starts a stage, and appends what it took to the file that FARTHER_TIMES names.
 TIMED = """import json, os, resource, runpy, sys, time
@@ -137,7 +137,7 @@ def write_datasets(folder: Path, scale: float) -> None:
 
 
 def copy_code(project: Path) -> None:
-    """The stages that need no images, each started through `timed.py`, and the library that they use."""
+    """Copies the library and the stages that need no images, each started through `timed.py`."""
     for name in ("stages", "lib", "data", "extensions"):
         shutil.rmtree(project / name, ignore_errors=True)
         shutil.copytree(
@@ -161,7 +161,10 @@ def write_params(project: Path, params: dict[str, Any]) -> None:
 
 
 def write_project(project: Path, scale: float) -> dict[str, Any]:
-    """The stages that need no images, and the parameters of the profile `fmiyc` with imported runs; returns these."""
+    """Writes the stages that need no images, and the parameters, which are returned.
+
+    The parameters are those of the profile `fmiyc` with imported runs.
+    """
     copy_code(project)
     params = yaml.safe_load((ROOT / "params.yaml").read_text()) | yaml.safe_load(
         (ROOT / "profiles/fmiyc.yaml").read_text()
@@ -216,7 +219,7 @@ class Network:
 
     @classmethod
     def of(cls, classes: list[str], width: int | None, seed: int) -> Network:
-        """A network with background and softmax, or without a last linear layer, background and softmax."""
+        """A network with background and softmax; where `width` is None, without a last layer."""
         rng = np.random.default_rng(seed)
         centres = np.maximum(rng.normal(0.3, 0.6, (len(classes) + 1, width or LATENT)), 0).astype(
             np.float32
@@ -315,7 +318,10 @@ def write_detections(project: Path, params: dict[str, Any]) -> None:
 
 
 def set_thresholds(project: Path, params: dict[str, Any], scale: float) -> None:
-    """Sets t* of each run so that it leaves `LEARNED_FROM`: drawn scores are not as far apart as a detector's."""
+    """Sets t* of each run so that `LEARNED_FROM` training regions remain.
+
+    Random scores are not as far apart as a detector's, so that the t* of a detector would not do.
+    """
     for entry in params["detectors"].values():
         scores = scan_regions(project / entry["weights"] / "train", columns=["score"]).collect()[
             "score"
@@ -327,7 +333,14 @@ def set_thresholds(project: Path, params: dict[str, Any], scale: float) -> None:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds by the clock and of processors, MiB of the largest process, and its begin and end by the clock."""
+    """Resources that a process used.
+
+    Attributes:
+        wall: Seconds of wall time.
+        cpu: Processor seconds.
+        memory: MiB of the largest process.
+        start, end: Begin and end by the clock.
+    """
 
     wall: float
     cpu: float
@@ -371,7 +384,8 @@ def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
 
 def lines(title: str, whole: Spent, stages: dict[str, Spent]) -> Iterator[str]:
     """The table of one command: a line per stage, and the rest, which is DVC's."""
-    yield f"\n{title}\n\n| stage | seconds | processor seconds | MiB |\n| --- | ---: | ---: | ---: |"
+    columns = "| stage | seconds | processor seconds | MiB |\n| --- | ---: | ---: | ---: |"
+    yield f"\n{title}\n\n{columns}"
     for name, spent in stages.items():
         yield f"| {name} | {spent.wall:.1f} | {spent.cpu:.1f} | {spent.memory:,.0f} |"
     rest, now = whole.wall, whole.start
@@ -395,7 +409,8 @@ def make(project: Path, scale: float) -> None:
     if not finished.exists():
         if project.exists() and any(project.iterdir()):
             sys.exit(
-                f"{project}: not empty, and not a finished project: delete it, or name another folder"
+                f"{project}: not empty, and not a finished project: delete it, or name another "
+                "folder"
             )
         write_datasets(project / "images", scale)
         params = write_project(project, scale)

@@ -47,7 +47,10 @@ def main() -> None:
 
 
 def made_up(artifacts: Path, detections: int, methods: int) -> Run:
-    """Writes the tables of a run: 5 detections and 3 objects per image, half of the detections on an object."""
+    """Writes random tables of a run: 5 detections and 3 objects per image.
+
+    Half of the detections lie on an object.
+    """
     rng = np.random.default_rng(0)
     count, objects = detections // 5, detections * 3 // 5
     names = np.array([f"{number:012d}" for number in range(count)], dtype=object)
@@ -131,7 +134,8 @@ def write(artifacts: Path, run: Run) -> Path:
     whole = sum(file.stat().st_size for file in data.rglob("*.js"))
     loaded = sum((data / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js"))
     print(
-        f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first"
+        f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are "
+        "loaded at first"
     )
     return report / "gallery.html"
 

@@ -109,7 +109,10 @@ def step(name: str, root: Path) -> dict[str, float]:
 
 
 def peak() -> float:
-    """Most memory that this process held, in GiB; `ru_maxrss` would count what its parent held when it began."""
+    """Peak memory of this process, in GiB.
+
+    `ru_maxrss` would include the memory of its parent at the fork.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
@@ -129,7 +132,8 @@ def run(name: str, root: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     took = json.loads(done.stdout)
     print(
-        f"{name:10s} {took['boxes']:>12,} boxes  {took['seconds']:7.1f} s  {took['cpu']:7.1f} s of CPU  "
+        f"{name:10s} {took['boxes']:>12,} boxes  {took['seconds']:7.1f} s  "
+        f"{took['cpu']:7.1f} s of CPU  "
         f"{took['peak_gib']:5.2f} GiB peak",
         flush=True,
     )

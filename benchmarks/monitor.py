@@ -1,4 +1,4 @@
-"""What the monitor adds to a detector: CPU milliseconds per image beside the bare network, on the demo's checkpoints.
+"""CPU milliseconds per image of the monitor, beside the bare network, on the demo's checkpoints.
 
     python benchmarks/monitor.py
         in the folder of a finished demo; at most 8 minutes
@@ -190,7 +190,7 @@ def framework(detector: Any, pixels: list[np.ndarray], scratch: Path) -> Work:
 def rounds(
     works: Mapping[str, list[Work]], count: int, seconds: float, *, wall: bool
 ) -> dict[str, list[float]]:
-    """Seconds that each variant takes in each round, in which they take turns batch by batch; the first is left out.
+    """Seconds of each variant in each round but the first; variants take turns batch by batch.
 
     There are fewer rounds than `count`, but at least three, where they would take more seconds than
     that.
@@ -254,7 +254,7 @@ def scores(
     batches: list[list[np.ndarray]],
     asked: argparse.Namespace,
 ) -> list[str]:
-    """Milliseconds per image of the score alone, by farther and by pytorch-ood, which may not have it."""
+    """Milliseconds per image of the score alone, by farther and, if it has it, by pytorch-ood."""
     found = [
         Regions.concatenate([one.regions for one in monitor(batch, batch_size=len(batch))])
         for batch in batches

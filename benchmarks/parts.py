@@ -1,4 +1,4 @@
-"""Where the time of inference goes, part by part, for batch sizes, precisions and ways to run the network.
+"""Time of each part of inference, for batch sizes, precisions and ways to run the network.
 
     python benchmarks/parts.py --device cuda
     python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 --precision float32 \
@@ -142,7 +142,7 @@ def layouts(contest: Contest, timer: Timer, plain: float, *, compiled: bool) -> 
 def rows(
     options: argparse.Namespace, files: list[Path], scratch: Path
 ) -> Iterator[tuple[str, dict[str, float], Any]]:
-    """Name of the setting, its parts and its layouts, for each adapter, precision and batch size."""
+    """Yields a setting's name, parts and layouts, per adapter, precision and batch size."""
     timer = Timer(len(files), options.rounds)
     for adapter in options.adapters:
         weights = checkpoint(argparse.Namespace(**{**vars(options), "adapter": adapter}), scratch)
@@ -179,14 +179,16 @@ def main() -> None:
         names = ("decode", "prepare", "network", "forward", "write", "stage")
         print(f"{device}, PyTorch {torch.__version__}, {len(files)} images\n")
         print(
-            f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework | hours |"
+            f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework "
+            "| hours |"
         )
         print(f"| --- | --- | ---: |{' ---: |' * (len(names) + 3)}")
         for row, spent, others in rows(options, files, scratch):
             hours = options.benchmark_images * spent["stage"] / 3.6e6
             values = [*(f"{spent[name]:.2f}" for name in names), f"{1000 / spent['stage']:.1f}"]
             print(
-                f"| {row} | {' | '.join(values)} | {spent['framework'] / spent['stage']:.2f} | {hours:.1f} |",
+                f"| {row} | {' | '.join(values)} | {spent['framework'] / spent['stage']:.2f} "
+                f"| {hours:.1f} |",
                 flush=True,
             )
             second.append((row, others))

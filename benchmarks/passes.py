@@ -87,9 +87,8 @@ def crops_per_second(images: list, given: argparse.Namespace) -> None:
         way()
         start = time.perf_counter()
         way()
-        print(
-            f"{name:28} {len(pairs) * given.crops / (time.perf_counter() - start):9.0f} crops per second"
-        )
+        seconds = time.perf_counter() - start
+        print(f"{name:28} {len(pairs) * given.crops / seconds:9.0f} crops per second")
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Full disks, read-only folders and killed processes: `python benchmarks/resilience.py --times 4 --seed 3`, as root.
+"""Full disks, read-only folders and killed processes.
+
+    python benchmarks/resilience.py --times 4 --seed 3      as root
 
 A small project runs undisturbed. A second one lies on a tmpfs that is filled before each stage, so
 that a drawn share of what the stage writes is left. The stage must end with status 1 and a message
@@ -42,10 +44,12 @@ DISTURBED = {
     "report": "report",
 }
 STAGES = (
-    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank", "curate voc",
-    "infer voc-faster_rcnn", "fit voc-faster_rcnn", "score voc-faster_rcnn", "proposals voc-faster_rcnn",
-    "evaluate voc-faster_rcnn", "choose voc-faster_rcnn", "infer imported", "fit imported", "score imported",
-    "proposals imported", "evaluate imported", "choose imported", "report",
+    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank",
+    "ingest voc_blank", "curate voc",
+    "infer voc-faster_rcnn", "fit voc-faster_rcnn", "score voc-faster_rcnn",
+    "proposals voc-faster_rcnn", "evaluate voc-faster_rcnn", "choose voc-faster_rcnn",
+    "infer imported", "fit imported", "score imported", "proposals imported", "evaluate imported",
+    "choose imported", "report",
 )  # fmt: skip
 #: Images and detections of the import that is killed.
 IMAGES, DETECTIONS = 2_000, 200_000
@@ -112,7 +116,10 @@ def fill(disk: Path, left: int) -> Path:
 
 
 def half_written(calm: dict[str, str], before: dict[str, str], found: dict[str, str]) -> list[str]:
-    """Files beside finished outputs that neither project holds; lists of what is finished grow, and may be between."""
+    """Files beside finished outputs that neither project holds.
+
+    Lists of what is finished grow, so they may have a content in between.
+    """
     names = [name for name in found if found[name] not in (before.get(name), calm.get(name))]
     return [name for name in names if ".work/" not in name and not name.endswith("regions.json")]
 
@@ -125,7 +132,11 @@ def last_line(folder: Path) -> str:
 def disturb(
     calm: Path, project: Path, stage: str, change: str, drawn: random.Random
 ) -> tuple[bool, list[str], str]:
-    """Runs a stage on a full or read-only disk: whether it ended with a message, what is half-written, the message."""
+    """Runs a stage on a full or read-only disk.
+
+    Returns:
+        Whether it ended with a message, the half-written files, and the message.
+    """
     disk, before = project / "artifacts", kills.content(project / "artifacts")
     needed = sum(file.stat().st_size for file in new_files(calm, before))
     if change == "full":
@@ -260,7 +271,7 @@ def write_large(place: Path, drawn: random.Random) -> None:
 
 
 def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
-    """`kill -9` of an import at drawn moments; each rerun goes on with the shards that are whole."""
+    """Kills an import with `kill -9` at random moments; each rerun keeps the complete shards."""
     from farther import detectors
     from farther.detectors.imported import import_splits
 
@@ -352,7 +363,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     print(
-        "| what | full disk | read-only | killed | no message, half-written | differs after the rerun, left over |"
+        "| what | full disk | read-only | killed | no message, half-written "
+        "| differs after the rerun, left over |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="farther-resilience-") as name:
