@@ -1,4 +1,4 @@
-"""Kills commands with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
+"""Kills commands with `kill -9` at random changes of files and compares what reruns write.
 
 Usage: commands.py FOLDER KILLS SEED; prints a line of JSON for each command. Places are numbers of
 changes of files, as in tests/stages/kills.py, which does the same for the pipeline's stages.
@@ -29,8 +29,9 @@ import targets  # noqa: E402
 #: Imported before a fork; PyTorch and Polars must not start threads before.
 PACKAGES = (
     "cv2", "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.command", "farther.command.repro",
-    "farther.derived", "farther.detectors.faster_rcnn", "farther.monitor.onnx.export", "farther.monitor.predict",
-    "farther.publication", "huggingface_hub", "onnxruntime", "supervision", "torch.onnx", "tests.monitor.conftest",
+    "farther.derived", "farther.detectors.faster_rcnn", "farther.monitor.onnx.export",
+    "farther.monitor.predict", "farther.publication", "huggingface_hub", "onnxruntime",
+    "supervision", "torch.onnx", "tests.monitor.conftest",
 )  # fmt: skip
 FRAMES, SIZE = 40, (64, 48)
 
@@ -239,9 +240,10 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
         copy.mkdir(parents=True)
         assert kills.forked(partial(make, copy)) == 0
     outputs = (
-        "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals", "records/choices",
-        "records/evaluation", "records/fitted", "records/outcomes", "records/passes", "records/proposals",
-        "records/recovered", "records/regions", "records/scores", "records/with_proposals",
+        "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals",
+        "records/choices", "records/evaluation", "records/fitted", "records/outcomes",
+        "records/passes", "records/proposals", "records/recovered", "records/regions",
+        "records/scores", "records/with_proposals",
         "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",
     )  # fmt: skip
     made = tuple(f"artifacts/{name}" for name in outputs)
