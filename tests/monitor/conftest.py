@@ -107,7 +107,10 @@ def make(
     operating: float,
     further: tuple[str, ...] = (),
 ) -> Deployed:
-    """Draws images, and runs the pipeline's stages on them; `further` are splits beside those for training and ID."""
+    """Writes random images and runs the pipeline's stages on them.
+
+    `further` are splits beside `train` and `val`.
+    """
     deployed = Deployed(folder, entry, methods, operating)
     splits = folder / "artifacts/splits/drawn"
     for first, split in enumerate(("train", "val", *further)):
@@ -186,7 +189,10 @@ def make(
 
 
 def write_tau(files: RunFiles, method: str, operating: float) -> None:
-    """Writes the τ of a method that keeps 70% of the detections at or above t*, as the stage `evaluate` does."""
+    """Writes τ of a method as the stage `evaluate` does.
+
+    It keeps 70% of the detections at or above t*, unless the method has a threshold of its own.
+    """
     own = read_method(files.fitted(method)).get("fixed_threshold")
     regions = Regions.read(files.regions("val"))
     is_used = (regions.score >= operating) & ~regions.is_labelled_unknown
