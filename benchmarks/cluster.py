@@ -4,10 +4,10 @@ Checks that a cluster writes the same bytes, also where a machine fails, and mea
 Ray.
 
     sudo .venv/bin/python benchmarks/cluster.py DIR
-        all of it; needs a finished `make demo`
+        all stages and events; needs a finished `make demo`
     sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events "machine lost"
     sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400
-        what Ray costs only, with 400 images
+        only the cost of Ray, with 400 images
 
 The machines are sets of Linux namespaces on this one, so it takes root, iproute2 and util-linux,
 and changes nothing outside: each has its own address on a network of its own, its own processes and

@@ -1,20 +1,21 @@
 """Time after inference on the published benchmark at its true size, from tables, not images.
 
-    python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21
-                                                       GB of disk
-    python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
-    python benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro
-                                                       --jobs 2`
+    python benchmarks/full_size.py DIR
+        makes the project in DIR, then measures; 21 GB of disk
+    python benchmarks/full_size.py DIR --scale 0.1
+        with a tenth of the images
+    python benchmarks/full_size.py DIR --jobs 2
+        two runs at the same time, as `farther repro --jobs 2`
 
-A project that an earlier call finished is measured again with the code of now; `--make-only` ends
-before that.
+A project that an earlier call finished is measured again with the current code; `--make-only` ends
+before the measurements.
 
-FMIYC's ID datasets and six OOD splits (Table 2) with its eight runs, whose detections are drawn at
-random around the objects and imported: features of 1,024 values for the four Faster R-CNN, of 256
-for the two RT-DETR, none for the two YOLO; latents of 256. Methods and τ are those of the profile
-`fmiyc`; t* leaves 47,000 training regions per run of VOC.
+The benchmark has FMIYC's ID datasets, six OOD splits (Table 2) and eight runs. Detections are
+random boxes around the objects, which are imported: features have 1,024 values for the four Faster
+R-CNN, 256 for the two RT-DETR and none for the two YOLO; latents have 256. Methods and τ are those
+of the profile `fmiyc`; t* leaves 47,000 training regions per run of VOC.
 
-Prints a table of the stages: seconds by the clock, processor seconds, largest memory of a process,
+Prints tables of the stages: seconds of wall time, processor seconds, largest memory of a process,
 and DVC's own share, for the whole of `dvc repro`, for one more method, and when nothing changed.
 """
 

@@ -1,10 +1,10 @@
-"""How long the report's gallery takes to write and to open, with random detections in one split.
+"""Time to write and to open the report's gallery, with random detections in one split.
 
     python benchmarks/gallery.py [--detections 100000] [--methods 12] [--repeat 5]
 
 Writes the data, prints their size and the CPU time, then opens the page from disk in headless
-Chromium (it must be installed) until the first images are laid out. Prints the least and the
-largest wall time of the repeats: where they are far apart, the machine is busy with something else.
+Chromium (it must be installed) until the first images are laid out. Prints the
+shortest and the longest wall time of the repeats: where they are far apart, the machine is busy.
 """
 
 from __future__ import annotations

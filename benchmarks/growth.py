@@ -1,8 +1,9 @@
 """Time and memory of fit, score, evaluate and the gallery, from 10⁴ to 10⁷ regions.
 
-    python benchmarks/growth.py DIR                    10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in
-                                                       DIR, deleted
-    python benchmarks/growth.py DIR --rows 1000000     one size
+    python benchmarks/growth.py DIR
+        10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in DIR, deleted afterwards
+    python benchmarks/growth.py DIR --rows 1000000
+        one size
     python benchmarks/growth.py DIR --draw docs/growth.svg
         the chart of the sizes that were measured last
 

@@ -1,4 +1,4 @@
-"""Speed and memory of the stage `infer`, beside the loops that a user would write instead.
+r"""Speed and memory of the stage `infer`, beside the loops that a user would write instead.
 
     python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images \
         artifacts/demo/voc
@@ -9,16 +9,12 @@
 
 Four ways to get detections from image files, in images per second:
 
-    bare loop     the network on batches that are in memory already: what it alone takes
+    bare loop     the network on batches that are in memory already: the network alone
     framework     the framework's own predict: files decoded by torchvision.io (classifiers: Pillow,
-                  torchvision's
-    preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor, the network
-        and
-                  `post_process_object_detection` of transformers
-    stage         farther's engine: files in, the whole regions folder out (logits, features,
-                  latent)
-    torch.save    the same numbers, one image at a time, one file per image: what published code
-                  writes
+                  torchvision's preset) and torchvision's model; Ultralytics' `YOLO.predict`; the
+                  image processor, the network and `post_process_object_detection` of transformers
+    stage         farther's engine: from files to a regions folder (logits, features, latent)
+    torch.save    the same numbers, one image at a time, one file per image, as in published code
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for
 each of these numbers of images, measured in separate processes. Without --weights the network is

@@ -1,13 +1,12 @@
-"""Time and memory of ingesting OpenImages' boxes: a CSV of the size of its training set, made up.
+"""Time and memory of ingesting OpenImages' boxes: a random CSV of its size.
 
     python benchmarks/ingest.py                      14,000,000 boxes in 1,740,000 images
     python benchmarks/ingest.py --boxes 10000000     fewer
 
-Each step runs in a process of its own, which says what it took: `read` parses the CSV; `present`
-parses it for every 20th image; `tables` is all of `ingest`, with a small file on disk for each
-image. pyarrow's own reader of the same columns stands beside them: nothing that checks a row can be
-faster. Run it on an idle machine: the load is printed with the figures. The disk needs 1.5 GiB and
-an entry an image.
+Each step runs in a process of its own: `read` parses the CSV; `present` parses it for every 20th
+image; `tables` is all of `ingest`, with a small file on disk for each image. pyarrow's own reader
+of the same columns is measured, too: nothing that checks a row can be faster. Run it on an idle
+machine: the load is printed with the results. The disk needs 1.5 GiB and one entry per image.
 """
 
 from __future__ import annotations
@@ -140,7 +139,9 @@ def run(name: str, root: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--boxes", type=int, default=14_000_000)
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)

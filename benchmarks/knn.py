@@ -2,8 +2,8 @@
 
 Measures the exact search and the search by an approximate index.
 
-    python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR,
-                                                            deleted
+    python benchmarks/knn.py DIR
+        10⁶ × 256 stored; 2.5 GB of disk in DIR, deleted afterwards
     python benchmarks/knn.py DIR --stored 100000 --width 1024
 
 Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which

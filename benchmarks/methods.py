@@ -1,14 +1,15 @@
 """Time and memory of the methods, beside other libraries and the bare matrix products.
 
-    python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000
-                                             test regions
-    python benchmarks/methods.py torch       the score alone of `to_torch` beside pytorch-ood's, on
-                                             the same tensors
-    python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a
-                                             process of its own
+    python benchmarks/methods.py time
+        20,000 × 1,024 training features, 20 classes, 7,000 test regions
+    python benchmarks/methods.py torch
+        the score alone of `to_torch` beside pytorch-ood's, on the same tensors
+    python benchmarks/methods.py memory
+        1,000,000 × 256 regions on disk, each method in a process of its own
 
-"products" are the bare matrix products of the same shapes and type, by NumPy: what a method that
-looks at these numbers has to pay. Run it on an idle machine: the load is printed with the figures.
+"products" are the bare matrix products of the same shapes and type, by NumPy: the least that a
+method costs that reads all of these numbers. Run it on an idle machine: the load is printed with
+the results.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""farther's metrics beside other libraries, on random detections.
+r"""farther's metrics beside other libraries, on random detections.
 
     python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6] \
         [--repeat 1]
-    python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000 detections, and
-                                                      the bootstrap
-    python benchmarks/metrics.py --only scale         100,000, 1 million, 10 million detections,
-                                                      each in a process
+    python benchmarks/metrics.py --only unknowns
+        12 methods × 4 splits × 7,000 detections, and the bootstrap
+    python benchmarks/metrics.py --only scale
+        100,000, 1 million, 10 million detections, each in a process
 
-Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the
-wall time of a single thread), the ratio to the other library, and the largest difference. Where a
-line says "wall", it is that.
+Prints seconds of CPU time, the ratio to the other library, and the largest difference. CPU time
+changes little on a busy machine, and is the wall time of a single thread on an idle one. Lines with
+"wall" have wall time.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ All variants get the same prepared images, take turns in every round, and are co
 round; the median of the rounds' ratios counts, so other load on the machine matters little. PyTorch
 and BLAS use one thread.
 
-    bare        the framework's network and its own suppression, boxes and scores as arrays: a
-                user's loop
+    bare        the framework's network and its own NMS, boxes and scores as arrays: the loop of a
+                user
     framework   the framework's own prediction from the same pixels: torchvision's model,
-                Ultralytics' `predict`,
-                transformers' processor, network and `post_process_object_detection`
+                Ultralytics' `predict`, transformers' processor, network and
+                `post_process_object_detection`
     monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has
-                100,000 stored
-                regions; `msp, proposals` gives the boxes of objects that are not detected, too
+                100,000 stored regions; `msp, proposals` yields also the boxes of objects that are
+                not detected
 
 The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name,
 for the same detections. What cannot be measured is a line on stderr; the rest is measured all the

@@ -1,8 +1,8 @@
-"""Time of each part of inference, for batch sizes, precisions and ways to run the network.
+r"""Time of each part of inference, for batch sizes, precisions and ways to run the network.
 
     python benchmarks/parts.py --device cuda
-    python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 --precision float32 \
-        bfloat16 --device cuda
+    python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 \
+        --precision float32 bfloat16 --device cuda
     python benchmarks/parts.py detr --full-size --score-threshold 0 --images artifacts/demo/voc \
         --count 32
 
@@ -12,8 +12,8 @@ each alone:
     decode      from the file to pixels, on one core
     prepare     what the detector does to the pixels on the CPU, on one core
     network     the bare network on batches that are in the device's memory
-    forward     what the stage calls: transfer, network, pooling of features and latents, selection,
-                back to the CPU
+    forward     the call of the stage: transfer, network, pooling of features and latents,
+                selection, back to the CPU
     write       the regions to Parquet
     stage       all of it together, by the engine with its worker processes
 

@@ -1,8 +1,8 @@
-"""Time of passes over a detector's rows, as a multiple of the time of detecting.
+r"""Time of passes over a detector's rows, as a multiple of the time of detecting.
 
-    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages python
-    benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages --crops 32 --clip
-    data/demo/clip
+    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages
+    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages \
+        --crops 32 --clip data/demo/clip
 
 Each row is one of the demo's detectors with one pass: milliseconds per image of the plain forward
 pass and of the pass, which detects too, and their ratio; of the fastest batch, on one thread. With

@@ -352,7 +352,9 @@ def killed_workers(folder: Path, times: int, drawn: random.Random) -> dict:
 
 def main() -> None:
     """Prints a row of the table for each stage, and what went wrong below it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--seed", type=int, default=3)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How soon the review page shows what nobody labelled, on the demo world, where it is known.
+"""Rank of images with unlabelled objects in the review page's queue, on the demo.
 
     dvc repro && python benchmarks/review_queue.py
 

@@ -33,6 +33,8 @@ from farther.pipeline.stages import Stage
 from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
+#: Folder beside the artifacts that the stage `enrich` writes to.
+CANDIDATES = "data/candidates"
 #: Arguments of the commands of repeated stages, by the section that they are repeated over.
 ARGUMENTS = {
     "datasets": ("voc", "coco", "openimages"),
@@ -141,9 +143,14 @@ def _benchmark_params(benchmark: dict) -> dict:
 
 def prepare(folder: Path) -> Path:
     """Creates a project with the stages and no artifacts."""
-    folder.mkdir(parents=True)
-    for name in ("stages", "data", "extensions"):
+    (folder / "data").mkdir(parents=True)
+    for name in ("stages", "extensions"):
         (folder / name).symlink_to(ROOT / name)
+    for source in (ROOT / "data").iterdir():
+        if source.name == "candidates":  # stage `enrich` writes there
+            shutil.copytree(source, folder / CANDIDATES)
+        else:
+            (folder / "data" / source.name).symlink_to(source)
     (folder / "params.yaml").write_text(yaml.safe_dump(params(), sort_keys=False))
     return folder
 
@@ -304,13 +311,17 @@ def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
     """
     calm_content = content(calm / "artifacts")
     disturbed_content = content(disturbed / "artifacts")
+    differ = differences(calm_content, disturbed_content)
+    for name in differences(content(calm / CANDIDATES), content(disturbed / CANDIDATES)):
+        differ.append(f"{CANDIDATES}/{name}")
+
     hidden = []
     for name in disturbed_content:
         path = Path(name)
         is_hidden = any(part.startswith(".") for part in path.parts)
         if is_hidden and path.name != NETWORK_RECORD:
             hidden.append(name)
-    return {"differ": differences(calm_content, disturbed_content), "hidden": sorted(hidden)}
+    return {"differ": differ, "hidden": sorted(hidden)}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -518,19 +529,19 @@ def kill_repro(
     places = [killed(attempt, reset, changes, rng) for _ in range(kills)]
     assert attempt() == 0
 
-    differences = compared(calm, disturbed)
+    comparison = compared(calm, disturbed)
     # Compared as mappings: stages that run at the same time may be written in another order.
     calm_lock = yaml.safe_load((calm / "dvc.lock").read_text())
     disturbed_lock = yaml.safe_load((disturbed / "dvc.lock").read_text())
     if calm_lock != disturbed_lock:
-        differences["differ"].append("dvc.lock")
+        comparison["differ"].append("dvc.lock")
     return {
         "stage": " ".join(command) or "dvc repro",
         "changes": changes,
         "kills": places,
         "cpu": cpu(),
         "deleted": deleted_locks,
-        **differences,
+        **comparison,
     }
 
 
