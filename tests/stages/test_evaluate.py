@@ -344,7 +344,7 @@ def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage)
     assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
     done = stage(project, "score", "demo")
     assert done.returncode == 1
-    assert "methods.sharpness: extensions/mine.py, line 23: AttributeError: " in done.stderr
+    assert "methods.sharpness: extensions/mine.py, line 24: AttributeError: " in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     scored = {file.parent.name for file in (project / "artifacts/scores/demo").glob("*/*.parquet")}
     assert scored == {"msp", "knn"}
@@ -366,7 +366,7 @@ def test_the_stage_fits_all_other_methods_before_it_fails_for_an_error_in_an_ext
     stage(project, "code_digests")
     done = stage(project, "fit", "demo")
     assert done.returncode == 1
-    assert "methods.sharpness: extensions/mine.py, line 20: NameError: " in done.stderr
+    assert "methods.sharpness: extensions/mine.py, line 21: NameError: " in done.stderr
     fitted = {
         file.parent.name for file in (project / "artifacts/fitted/demo").glob("*/method.json")
     }
