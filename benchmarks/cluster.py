@@ -1,10 +1,13 @@
-"""Networks and evaluations on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
+"""Networks and evaluations on a Ray cluster of three machines, undisturbed and with failures.
+
+Checks that a cluster writes the same bytes, also where a machine fails, and measures the cost of
+Ray.
 
     sudo .venv/bin/python benchmarks/cluster.py DIR
-        all of it; needs a finished `make demo`
+        all stages and events; needs a finished `make demo`
     sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events "machine lost"
     sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400
-        what Ray costs only, with 400 images
+        only the cost of Ray, with 400 images
 
 The machines are sets of Linux namespaces on this one, so it takes root, iproute2 and util-linux,
 and changes nothing outside: each has its own address on a network of its own, its own processes and
@@ -347,7 +350,8 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
     shards = sum(-(-count // shard) for count in splits.values())
     print(f"\n{sum(splits.values())} images in {len(splits)} splits, {shards} shards of {shard}.\n")
     print(
-        "| stage | event | seconds | files that differ | leftovers | processor seconds of each machine afterwards |"
+        "| stage | event | seconds | files that differ | leftovers "
+        "| processor seconds of each machine afterwards |"
     )
     print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     for name in given.stages:
@@ -457,7 +461,8 @@ def cost(machines: Cluster, folder: Path, demo: Path, images: int) -> None:
     def row(work: str, engine: str, seconds: float, used: float, local: float) -> None:
         speed = sum(tasks[work][0].values()) / seconds
         print(
-            f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} | × {used / local:.2f} |",
+            f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} "
+            f"| × {used / local:.2f} |",
             flush=True,
         )
 

@@ -1,5 +1,7 @@
-"""What one would write instead of farther, for a run of `benchmarks/full_size.py`: plain NumPy, scikit-learn, SciPy,
-FAISS and pycocotools, once through, all in memory, nothing kept.
+"""A program without farther that measures a run of `benchmarks/full_size.py`, to compare with.
+
+Plain NumPy, scikit-learn, SciPy, FAISS and pycocotools, once through, all in memory; nothing is
+stored.
 
     python benchmarks/full_size_peer.py DIR RUN [--replicates 10]
         a run with features, such as bdd-faster_rcnn
@@ -255,7 +257,7 @@ class Rows:
 
 
 def precision(objects: Objects, regions: Regions, score: np.ndarray | None) -> COCOeval:
-    """COCO's metrics of the detector; with another score, average precision at an overlap of ½ without classes."""
+    """COCO's metrics of the detector, or class-agnostic AP of scores at an IoU of ½."""
     classes = {name: k + 1 for k, name in enumerate(regions.header.known_classes)}
     numbers = {name: k + 1 for k, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
     truth = COCO()
@@ -296,7 +298,7 @@ def precision(objects: Objects, regions: Regions, score: np.ndarray | None) -> C
 
 
 def resampled(run: COCOeval, rng: np.random.Generator) -> None:
-    """The metrics of as many images, drawn with replacement: their matches are not computed again."""
+    """Metrics of a bootstrap resample of the images, whose matches are not computed again."""
     images, whole = len(run.params.imgIds), run.evalImgs
     chosen = rng.integers(images, size=images)
     run.evalImgs = [

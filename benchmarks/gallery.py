@@ -1,10 +1,10 @@
-"""How long the report's gallery takes to write and to open, with random detections in one split.
+"""Time to write and to open the report's gallery, with random detections in one split.
 
     python benchmarks/gallery.py [--detections 100000] [--methods 12] [--repeat 5]
 
 Writes the data, prints their size and the CPU time, then opens the page from disk in headless
-Chromium (it must be installed) until the first images are laid out. Prints the least and the
-largest wall time of the repeats: where they are far apart, the machine is busy with something else.
+Chromium (it must be installed) until the first images are laid out. Prints the
+shortest and the longest wall time of the repeats: where they are far apart, the machine is busy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def main() -> None:
 
 
 def made_up(artifacts: Path, detections: int, methods: int) -> Run:
-    """Writes the tables of a run: 5 detections and 3 objects per image, half of the detections on an object."""
+    """Writes random tables of a run: 5 detections and 3 objects per image.
+
+    Half of the detections lie on an object.
+    """
     rng = np.random.default_rng(0)
     count, objects = detections // 5, detections * 3 // 5
     names = np.array([f"{number:012d}" for number in range(count)], dtype=object)
@@ -131,7 +134,8 @@ def write(artifacts: Path, run: Run) -> Path:
     whole = sum(file.stat().st_size for file in data.rglob("*.js"))
     loaded = sum((data / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js"))
     print(
-        f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first"
+        f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are "
+        "loaded at first"
     )
     return report / "gallery.html"
 

@@ -1,8 +1,9 @@
-"""Time and memory of fit, score, evaluate and the gallery as the number of regions grows from 10⁴ to 10⁷.
+"""Time and memory of fit, score, evaluate and the gallery, from 10⁴ to 10⁷ regions.
 
-    python benchmarks/growth.py DIR                    10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in
-                                                       DIR, deleted
-    python benchmarks/growth.py DIR --rows 1000000     one size
+    python benchmarks/growth.py DIR
+        10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in DIR, deleted afterwards
+    python benchmarks/growth.py DIR --rows 1000000
+        one size
     python benchmarks/growth.py DIR --draw docs/growth.svg
         the chart of the sizes that were measured last
 
@@ -121,7 +122,10 @@ def draw(
     *,
     known: bool,
 ) -> Regions:
-    """Detections of an image: one on most of its objects, the others on nothing, with features near their class."""
+    """Random detections of images: one on most objects, the others on no object.
+
+    Features lie near those of the detection's class.
+    """
     shape = (len(image_id), PER_IMAGE)
     corner = rng.uniform(0, SIDE - 150, (*shape, 2)).astype(np.float32)
     boxes = np.concatenate(
@@ -221,7 +225,8 @@ def measured(folder: Path, rows: int, steps: tuple[str, ...]) -> pl.DataFrame:
         spent = {"wall": time.monotonic() - start, "cpu": used.ru_utime + used.ru_stime}
         found.append({"rows": rows, "step": step, **spent, "memory": used.ru_maxrss / 2**20})
         print(
-            f"{rows:12,} {step:10}{spent['wall']:9.1f} s{spent['cpu']:9.1f} s CPU{found[-1]['memory']:7.2f} GiB"
+            f"{rows:12,} {step:10}{spent['wall']:9.1f} s{spent['cpu']:9.1f} s CPU"
+            f"{found[-1]['memory']:7.2f} GiB"
         )
         sys.stdout.flush()
     return pl.DataFrame(found)
@@ -233,7 +238,7 @@ def exponent(rows: np.ndarray, values: np.ndarray) -> float:
 
 
 def summary(found: pl.DataFrame) -> str:
-    """A Markdown table: one row per step, processor seconds and memory at each size, and the exponents."""
+    """A Markdown table: processor seconds and memory of each step and size, and the exponents."""
     sizes = sorted(found["rows"].unique())
     heads = [
         f"10{str(len(str(size)) - 1).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"

@@ -1,4 +1,4 @@
-"""Speed and memory of the stage `infer`, beside the loops that a user would write instead.
+r"""Speed and memory of the stage `infer`, beside the loops that a user would write instead.
 
     python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images \
         artifacts/demo/voc
@@ -9,16 +9,12 @@
 
 Four ways to get detections from image files, in images per second:
 
-    bare loop     the network on batches that are in memory already: what it alone takes
+    bare loop     the network on batches that are in memory already: the network alone
     framework     the framework's own predict: files decoded by torchvision.io (classifiers: Pillow,
-                  torchvision's
-    preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor, the network
-        and
-                  `post_process_object_detection` of transformers
-    stage         farther's engine: files in, the whole regions folder out (logits, features,
-                  latent)
-    torch.save    the same numbers, one image at a time, one file per image: what published code
-                  writes
+                  torchvision's preset) and torchvision's model; Ultralytics' `YOLO.predict`; the
+                  image processor, the network and `post_process_object_detection` of transformers
+    stage         farther's engine: from files to a regions folder (logits, features, latent)
+    torch.save    the same numbers, one image at a time, one file per image, as in published code
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for
 each of these numbers of images, measured in separate processes. Without --weights the network is
@@ -114,7 +110,7 @@ def found(folder: Path, count: int) -> list[Path]:
 
 
 def drawn(folder: Path, options: argparse.Namespace) -> list[Path]:
-    """Smooth random pictures: noise that is enlarged eight times compresses about as well as photographs do."""
+    """Smooth random images: noise enlarged eight times, which compresses as well as photographs."""
     rng = np.random.default_rng(0)
     files = []
     for number in range(options.count):
@@ -283,7 +279,7 @@ class DetrLoops(Loops):
         save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
 
     def inputs(self, files: list[Path]) -> tuple[dict[str, torch.Tensor], list[tuple[int, int]]]:
-        """What the network takes, by the checkpoint's own processor, and height and width of each image."""
+        """Inputs of the network by the checkpoint's processor, and (height, width) per image."""
         images = [Image.open(file).convert("RGB") for file in files]
         made = self.detector.processor(images=images, return_tensors="pt").to(self.device)
         return dict(made), [image.size[::-1] for image in images]
@@ -394,7 +390,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def speeds(contest: Contest, rounds: int) -> dict[str, float]:
-    """Images per second of each way: the median of alternating rounds, after one that does not count."""
+    """Images per second of each way: median of alternating rounds, without the first round."""
     ways = contest.ways()
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in tqdm(range(rounds + 1), unit="round"):
@@ -453,17 +449,20 @@ def report(result: dict[str, dict[Any, Any]]) -> None:
     print("| way | images/s | of the bare loop | of torch.save |\n| --- | --- | --- | --- |")
     for name, value in speed.items():
         print(
-            f"| {name} | {value:.1f} | {value / speed['bare loop']:.2f} | {value / speed['torch.save']:.2f} |"
+            f"| {name} | {value:.1f} | {value / speed['bare loop']:.2f} "
+            f"| {value / speed['torch.save']:.2f} |"
         )
     peaks = result["peak_memory_mib"]
     if peaks:
         first = next(iter(peaks.values()))["process"]
         print(
-            "\n| images | process, MiB | of the first | largest worker, MiB |\n| --- | --- | --- | --- |"
+            "\n| images | process, MiB | of the first | largest worker, MiB |\n"
+            "| --- | --- | --- | --- |"
         )
         for count, peak in peaks.items():
             print(
-                f"| {count} | {peak['process']:.0f} | {peak['process'] / first:.2f} | {peak['worker']:.0f} |"
+                f"| {count} | {peak['process']:.0f} | {peak['process'] / first:.2f} "
+                f"| {peak['worker']:.0f} |"
             )
 
 

@@ -1,13 +1,12 @@
-"""Time and memory of ingesting OpenImages' boxes: a CSV of the size of its training set, made up.
+"""Time and memory of ingesting OpenImages' boxes: a random CSV of its size.
 
     python benchmarks/ingest.py                      14,000,000 boxes in 1,740,000 images
     python benchmarks/ingest.py --boxes 10000000     fewer
 
-Each step runs in a process of its own, which says what it took: `read` parses the CSV; `present`
-parses it for every 20th image; `tables` is all of `ingest`, with a small file on disk for each
-image. pyarrow's own reader of the same columns stands beside them: nothing that checks a row can be
-faster. Run it on an idle machine: the load is printed with the figures. The disk needs 1.5 GiB and
-an entry an image.
+Each step runs in a process of its own: `read` parses the CSV; `present` parses it for every 20th
+image; `tables` is all of `ingest`, with a small file on disk for each image. pyarrow's own reader
+of the same columns is measured, too: nothing that checks a row can be faster. Run it on an idle
+machine: the load is printed with the results. The disk needs 1.5 GiB and one entry per image.
 """
 
 from __future__ import annotations
@@ -109,7 +108,10 @@ def step(name: str, root: Path) -> dict[str, float]:
 
 
 def peak() -> float:
-    """Most memory that this process held, in GiB; `ru_maxrss` would count what its parent held when it began."""
+    """Peak memory of this process, in GiB.
+
+    `ru_maxrss` would include the memory of its parent at the fork.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
@@ -129,14 +131,17 @@ def run(name: str, root: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     took = json.loads(done.stdout)
     print(
-        f"{name:10s} {took['boxes']:>12,} boxes  {took['seconds']:7.1f} s  {took['cpu']:7.1f} s of CPU  "
+        f"{name:10s} {took['boxes']:>12,} boxes  {took['seconds']:7.1f} s  "
+        f"{took['cpu']:7.1f} s of CPU  "
         f"{took['peak_gib']:5.2f} GiB peak",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--boxes", type=int, default=14_000_000)
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)

@@ -1,7 +1,9 @@
-"""kNN with 10⁶ stored vectors beside FAISS alone: time and memory of the exact search and of an approximate index.
+"""Time and memory of kNN with 10⁶ stored vectors, beside FAISS alone.
 
-    python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR,
-                                                            deleted
+Measures the exact search and the search by an approximate index.
+
+    python benchmarks/knn.py DIR
+        10⁶ × 256 stored; 2.5 GB of disk in DIR, deleted afterwards
     python benchmarks/knn.py DIR --stored 100000 --width 1024
 
 Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which
@@ -169,10 +171,12 @@ def main() -> None:
     folder.mkdir(parents=True)
     write(folder, asked.stored, asked.width)
     print(
-        f"{asked.stored:,} × {asked.width} stored, k = {K}; score: seconds for {QUERIES:,} queries\n"
+        f"{asked.stored:,} × {asked.width} stored, k = {K}; "
+        f"score: seconds for {QUERIES:,} queries\n"
     )
     print(
-        "| index | side | fit | score | processor s | GiB |\n| --- | --- | ---: | ---: | ---: | ---: |"
+        "| index | side | fit | score | processor s | GiB |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |"
     )
     for index, sample in SAMPLE.items():
         rounds = [{side: measured(folder, side, index) for side in SIDES} for _ in range(ROUNDS)]
@@ -183,7 +187,8 @@ def main() -> None:
         for side, of in found.items():
             whole = of["score"] * QUERIES / sample
             print(
-                f"| {index} | {side} | {of['fit']:.1f} s | {whole:,.0f} s | {of['cpu']:.0f} | {of['memory']:.2f} |"
+                f"| {index} | {side} | {of['fit']:.1f} s | {whole:,.0f} s | {of['cpu']:.0f} "
+                f"| {of['memory']:.2f} |"
             )
         ours, theirs = found.values()
         ratios = " | ".join(
@@ -193,7 +198,8 @@ def main() -> None:
         recall = f", recall {ours['recall']:.3f}" if ours["recall"] else ""
         print(f"| {index} | ratio{recall} | {ratios} |")
         print(
-            f"<!-- {sample:,} queries measured; largest difference {np.abs(first - second).max():.1e} -->",
+            f"<!-- {sample:,} queries measured; "
+            f"largest difference {np.abs(first - second).max():.1e} -->",
             flush=True,
         )
     shutil.rmtree(folder)

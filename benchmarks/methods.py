@@ -1,14 +1,15 @@
-"""Time and memory of the methods, beside the libraries one would take instead and the products nobody can avoid.
+"""Time and memory of the methods, beside other libraries and the bare matrix products.
 
-    python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000
-                                             test regions
-    python benchmarks/methods.py torch       the score alone of `to_torch` beside pytorch-ood's, on
-                                             the same tensors
-    python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a
-                                             process of its own
+    python benchmarks/methods.py time
+        20,000 × 1,024 training features, 20 classes, 7,000 test regions
+    python benchmarks/methods.py torch
+        the score alone of `to_torch` beside pytorch-ood's, on the same tensors
+    python benchmarks/methods.py memory
+        1,000,000 × 256 regions on disk, each method in a process of its own
 
-"products" are the bare matrix products of the same shapes and type, by NumPy: what a method that
-looks at these numbers has to pay. Run it on an idle machine: the load is printed with the figures.
+"products" are the bare matrix products of the same shapes and type, by NumPy: the least that a
+method costs that reads all of these numbers. Run it on an idle machine: the load is printed with
+the results.
 """
 
 from __future__ import annotations
@@ -191,10 +192,12 @@ def measure_time(args: argparse.Namespace) -> None:
     test = make(args.test, args.dimensions, args.classes, seed=2)
     others, bare = peers(train, test), products(train, test)
     print(
-        f"{args.train} × {args.dimensions} training features, {args.classes} classes, {args.test} test regions"
+        f"{args.train} × {args.dimensions} training features, {args.classes} classes, "
+        f"{args.test} test regions"
     )
     print(
-        f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}{'÷ products':>12}"
+        f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}"
+        f"{'÷ products':>12}"
     )
     total = 0.0
     for name in args.names or methods.names():
@@ -219,7 +222,7 @@ def measure_time(args: argparse.Namespace) -> None:
 def modules(
     train: Regions, test: Regions, device: str, dtype: Any
 ) -> dict[str, tuple[Callable, Callable]]:
-    """For each method that pytorch-ood has: the score of the module of farther and that of the peer's, both fitted."""
+    """Scores of farther's module and of the peer's, both fitted, for each method of pytorch-ood."""
     import torch
     from pytorch_ood import detector as ood
 
@@ -294,7 +297,8 @@ def measure_torch(args: argparse.Namespace) -> None:
     train = make(args.train, args.dimensions, args.classes, seed=1)
     test = make(args.test, args.dimensions, args.classes, seed=2)
     print(
-        f"{args.train} × {args.dimensions} training features, {args.test} test regions, {args.device}, {args.dtype}"
+        f"{args.train} × {args.dimensions} training features, {args.test} test regions, "
+        f"{args.device}, {args.dtype}"
     )
     print(f"{'method':22}{'farther ms':>12}{'peer ms':>12}{'÷ peer':>9}")
 

@@ -1,15 +1,15 @@
-"""farther's metrics beside other libraries, on random detections.
+r"""farther's metrics beside other libraries, on random detections.
 
     python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6] \
         [--repeat 1]
-    python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000 detections, and
-                                                      the bootstrap
-    python benchmarks/metrics.py --only scale         100,000, 1 million, 10 million detections,
-                                                      each in a process
+    python benchmarks/metrics.py --only unknowns
+        12 methods × 4 splits × 7,000 detections, and the bootstrap
+    python benchmarks/metrics.py --only scale
+        100,000, 1 million, 10 million detections, each in a process
 
-Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the
-wall time of a single thread), the ratio to the other library, and the largest difference. Where a
-line says "wall", it is that.
+Prints seconds of CPU time, the ratio to the other library, and the largest difference. CPU time
+changes little on a busy machine, and is the wall time of a single thread on an idle one. Lines with
+"wall" have wall time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def tables(asked: argparse.Namespace) -> None:
     """One large table of detections."""
     objects, regions = world(asked.images, asked.objects, asked.regions, asked.classes)
     print(
-        f"{asked.images} images, {len(objects)} objects, {len(regions)} regions, {asked.classes} classes\n"
+        f"{asked.images} images, {len(objects)} objects, {len(regions)} regions, "
+        f"{asked.classes} classes\n"
     )
     print(f"{'':34}{'farther':>10}{'peer':>10}{'ratio':>8}  largest difference")
     closed_set_beside_pycocotools(objects, regions, asked.repeat)
@@ -89,9 +90,10 @@ def tables(asked: argparse.Namespace) -> None:
 
 
 def unknowns(repeat: int) -> None:
-    """Finding unknown objects by each method's score, in all splits; then the bootstrap of one split."""
+    """Measures the detection of unknown objects by all methods and splits, and one bootstrap."""
     print(
-        f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, {IMAGES} images\n"
+        f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, "
+        f"{IMAGES} images\n"
     )
     splits = [
         world(IMAGES, OBJECTS // IMAGES, DETECTIONS // IMAGES, 1, seed) for seed in range(SPLITS)
@@ -136,7 +138,7 @@ def by_farther(objects: Objects, regions: Regions, scores: np.ndarray) -> list[t
 def by_peer(
     table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """CPU seconds of another library, without those for building its tables, and its AP and recall."""
+    """AP and recall by another library, and its CPU seconds without those for its tables."""
     total, metrics = 0.0, np.zeros((SPLITS, METHODS, 2))
     for k, (objects, regions) in enumerate(splits):
         positives = int(np.sum(~objects.is_crowd))
@@ -237,7 +239,8 @@ def at_scale(rows: int) -> None:
     # Linux counts in KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{len(regions):12,} detections {cpu:9.2f}s {1e6 * cpu / len(regions):6.2f}s a million {peak:6.2f} GiB",
+        f"{len(regions):12,} detections {cpu:9.2f}s {1e6 * cpu / len(regions):6.2f}s a million "
+        f"{peak:6.2f} GiB",
         flush=True,
     )
 
@@ -337,7 +340,10 @@ def row(
 def world(
     images: int, objects: int, regions: int, classes: int, seed: int = 0
 ) -> tuple[Objects, Regions]:
-    """Random objects, 5% of them crowds, and random regions around them, sorted by image as tables are stored."""
+    """Random objects, 5% of them crowds, and random regions around them.
+
+    Both are sorted by image, as stored tables are.
+    """
     random = np.random.default_rng(seed)
     count, total = images * objects, images * regions
     image = np.sort(random.integers(0, images, count))

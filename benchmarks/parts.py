@@ -1,8 +1,8 @@
-"""Where the time of inference goes, part by part, for batch sizes, precisions and ways to run the network.
+r"""Time of each part of inference, for batch sizes, precisions and ways to run the network.
 
     python benchmarks/parts.py --device cuda
-    python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 --precision float32 \
-        bfloat16 --device cuda
+    python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 \
+        --precision float32 bfloat16 --device cuda
     python benchmarks/parts.py detr --full-size --score-threshold 0 --images artifacts/demo/voc \
         --count 32
 
@@ -12,8 +12,8 @@ each alone:
     decode      from the file to pixels, on one core
     prepare     what the detector does to the pixels on the CPU, on one core
     network     the bare network on batches that are in the device's memory
-    forward     what the stage calls: transfer, network, pooling of features and latents, selection,
-                back to the CPU
+    forward     the call of the stage: transfer, network, pooling of features and latents,
+                selection, back to the CPU
     write       the regions to Parquet
     stage       all of it together, by the engine with its worker processes
 
@@ -142,7 +142,7 @@ def layouts(contest: Contest, timer: Timer, plain: float, *, compiled: bool) -> 
 def rows(
     options: argparse.Namespace, files: list[Path], scratch: Path
 ) -> Iterator[tuple[str, dict[str, float], Any]]:
-    """Name of the setting, its parts and its layouts, for each adapter, precision and batch size."""
+    """Yields a setting's name, parts and layouts, per adapter, precision and batch size."""
     timer = Timer(len(files), options.rounds)
     for adapter in options.adapters:
         weights = checkpoint(argparse.Namespace(**{**vars(options), "adapter": adapter}), scratch)
@@ -179,14 +179,16 @@ def main() -> None:
         names = ("decode", "prepare", "network", "forward", "write", "stage")
         print(f"{device}, PyTorch {torch.__version__}, {len(files)} images\n")
         print(
-            f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework | hours |"
+            f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework "
+            "| hours |"
         )
         print(f"| --- | --- | ---: |{' ---: |' * (len(names) + 3)}")
         for row, spent, others in rows(options, files, scratch):
             hours = options.benchmark_images * spent["stage"] / 3.6e6
             values = [*(f"{spent[name]:.2f}" for name in names), f"{1000 / spent['stage']:.1f}"]
             print(
-                f"| {row} | {' | '.join(values)} | {spent['framework'] / spent['stage']:.2f} | {hours:.1f} |",
+                f"| {row} | {' | '.join(values)} | {spent['framework'] / spent['stage']:.2f} "
+                f"| {hours:.1f} |",
                 flush=True,
             )
             second.append((row, others))

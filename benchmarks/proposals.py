@@ -1,4 +1,4 @@
-"""What proposals cost: a network's batches with them, beside the same batches without, in one process by turns.
+"""Cost of proposals: batches of a network with and without them, alternating in one process.
 
     python benchmarks/proposals.py artifacts/demo/voc --images 64
 

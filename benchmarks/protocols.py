@@ -1,4 +1,4 @@
-"""Both protocols side by side on the demo: which point of the published code causes which difference.
+"""Both protocols on the demo: which point of the published code causes which difference.
 
     python benchmarks/protocols.py                 in the folder of a finished demo
     python benchmarks/protocols.py --project DIR   with the demo in another folder
@@ -165,7 +165,7 @@ class Demo:
 
 
 class Measured:
-    """Metrics of a run's methods under settings; methods are fitted once per parameters and regions."""
+    """Metrics of a run's methods under settings; methods are fitted once per set of parameters."""
 
     def __init__(self, demo: Demo, run: str):
         self.demo = demo

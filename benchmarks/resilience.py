@@ -1,16 +1,19 @@
-"""Full disks, read-only folders and killed processes: `python benchmarks/resilience.py --times 4 --seed 3`, as root.
+"""Full disks, read-only folders and killed processes.
+
+    python benchmarks/resilience.py --times 4 --seed 3      as root
 
 A small project runs undisturbed. A second one lies on a tmpfs that is filled before each stage, so
-that a drawn share of what the stage writes is left. The stage must end with status 1 and a message
-that names a file and the space; nothing half-written may lie beside finished outputs; with space
-again the rerun must end in the bytes of the undisturbed project. The same with the tmpfs mounted
-read-only, and with `kill -9` of a large import and of the worker processes of a network. Prints a
-table.
+that there is space for a random share of what the stage writes. The stage must end with status 1
+and a message that names a file and the space; no partial file may lie beside finished outputs; with
+enough space the rerun must end in the bytes of the undisturbed project. The same is measured with
+the tmpfs mounted read-only, and with `kill -9` of a large import and of the worker processes of a
+network. Prints a table.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -23,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/stages"))
 import kills
 import yaml
 
-#: Stages that are disturbed, and what they are called in the table.
+#: Stages that are disturbed, and their names in the table.
 DISTURBED = {
     "ingest voc": "ingest",
     "infer voc-faster_rcnn": "infer (network)",
@@ -42,58 +46,74 @@ DISTURBED = {
     "report": "report",
 }
 STAGES = (
-    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank", "curate voc",
-    "infer voc-faster_rcnn", "fit voc-faster_rcnn", "score voc-faster_rcnn", "proposals voc-faster_rcnn",
-    "evaluate voc-faster_rcnn", "choose voc-faster_rcnn", "infer imported", "fit imported", "score imported",
-    "proposals imported", "evaluate imported", "choose imported", "report",
+    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank",
+    "ingest voc_blank", "curate voc",
+    "infer voc-faster_rcnn", "fit voc-faster_rcnn", "score voc-faster_rcnn",
+    "proposals voc-faster_rcnn", "evaluate voc-faster_rcnn", "choose voc-faster_rcnn",
+    "infer imported", "fit imported", "score imported", "proposals imported", "evaluate imported",
+    "choose imported", "report",
 )  # fmt: skip
 #: Images and detections of the import that is killed.
-IMAGES, DETECTIONS = 2_000, 200_000
+IMAGES = 2_000
+DETECTIONS = 200_000
 
 
 def prepare(folder: Path) -> Path:
-    """A project with a run of a network, and one whose detections are imported."""
+    """Creates a project with a run of a network, and one whose detections are imported."""
     kills.prepare(folder)
-    made = kills.params()
-    imported = {
+    params = kills.params()
+    params["detectors"]["imported"] = {
         "adapter": "coco_results",
         "benchmark": "voc",
         "weights": "results.json",
         "params": {"score_tolerance": None},
     }
-    made["detectors"]["imported"] = imported
-    (folder / "params.yaml").write_text(yaml.safe_dump(made, sort_keys=False))
+    write_params(folder, params)
     return folder
 
 
+def write_params(project: Path, params: dict) -> None:
+    """Writes the project's params.yaml."""
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
 def write_results(project: Path) -> None:
-    """The detections of the network as another program would write them."""
+    """Writes the detections of the network as another program would write them."""
     from farther.tables import Regions
 
-    rows = []
-    for split in sorted((project / "artifacts/regions/voc-faster_rcnn").iterdir()):
-        if split.is_dir():
-            regions = Regions.read(split)
-            known = regions.header.known_classes
-            size = regions.box[:, 2:] - regions.box[:, :2]
-            for row in range(len(regions)):
-                if regions.label[row] < len(known):
-                    box = [*map(float, regions.box[row, :2]), *map(float, size[row])]
-                    one = {
-                        "image_id": str(regions.image_id[row]),
-                        "category_id": int(regions.label[row]),
-                        "bbox": box,
-                    }
-                    rows.append(one | {"score": float(regions.score[row])})
-    (project / "results.json").write_text(json.dumps(rows))
-    made = yaml.safe_load((project / "params.yaml").read_text())
-    made["detectors"]["imported"]["params"]["categories"] = dict(enumerate(known))
-    (project / "params.yaml").write_text(yaml.safe_dump(made, sort_keys=False))
+    results = []
+    known: tuple[str, ...] = ()
+    for folder in sorted((project / "artifacts/regions/voc-faster_rcnn").iterdir()):
+        if not folder.is_dir():
+            continue
+        regions = Regions.read(folder)
+        known = regions.header.known_classes
+        size = regions.box[:, 2:] - regions.box[:, :2]
+        for row in range(len(regions)):
+            if regions.label[row] >= len(known):
+                continue
+            results.append(
+                {
+                    "image_id": str(regions.image_id[row]),
+                    "category_id": int(regions.label[row]),
+                    "bbox": [*map(float, regions.box[row, :2]), *map(float, size[row])],
+                    "score": float(regions.score[row]),
+                }
+            )
+    (project / "results.json").write_text(json.dumps(results))
+
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["detectors"]["imported"]["params"]["categories"] = dict(enumerate(known))
+    write_params(project, params)
+
+
+# --------------------------------------------------------------------------------------------------
+# disks
 
 
 @contextmanager
 def tmpfs(folder: Path, size: int) -> Iterator[Path]:
-    """A disk of that many bytes."""
+    """A file system of `size` bytes that is mounted inside the context."""
     folder.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
@@ -102,56 +122,96 @@ def tmpfs(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def fill(disk: Path, left: int) -> Path:
-    """A file that leaves so many bytes."""
+def fill(disk: Path, free_bytes: int) -> Path:
+    """Writes a file that leaves `free_bytes` of a disk."""
     ballast = disk / "ballast"
-    free = shutil.disk_usage(disk).free
+    size = max(shutil.disk_usage(disk).free - free_bytes, 1)
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(free - left, 1))
+        os.posix_fallocate(file.fileno(), 0, size)
     return ballast
 
 
-def half_written(calm: dict[str, str], before: dict[str, str], found: dict[str, str]) -> list[str]:
-    """Files beside finished outputs that neither project holds; lists of what is finished grow, and may be between."""
-    names = [name for name in found if found[name] not in (before.get(name), calm.get(name))]
-    return [name for name in names if ".work/" not in name and not name.endswith("regions.json")]
+def half_written(calm: dict[str, str], before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Files beside finished outputs that neither project holds.
+
+    Lists of what is finished grow, so they may have a content in between.
+
+    Args:
+        calm: Digest by name of the files of the undisturbed project.
+        before, after: Those of the disturbed project, before and after the disturbance.
+    """
+    names = []
+    for name, digest in after.items():
+        if digest in (before.get(name), calm.get(name)):
+            continue
+        if ".work/" not in name and not name.endswith("regions.json"):
+            names.append(name)
+    return names
 
 
 def last_line(folder: Path) -> str:
+    """Last line of a project's log, empty if there is none."""
     lines = folder.with_suffix(".log").read_text().strip().splitlines()
-    return lines[-1].removeprefix("SystemExit: ") if lines else ""
+    if not lines:
+        return ""
+    return lines[-1].removeprefix("SystemExit: ")
 
 
-def disturb(
-    calm: Path, project: Path, stage: str, change: str, drawn: random.Random
-) -> tuple[bool, list[str], str]:
-    """Runs a stage on a full or read-only disk: whether it ended with a message, what is half-written, the message."""
-    disk, before = project / "artifacts", kills.content(project / "artifacts")
-    needed = sum(file.stat().st_size for file in new_files(calm, before))
+@dataclass(frozen=True)
+class Disturbance:
+    """The end of a stage on a full or read-only disk.
+
+    Attributes:
+        status: Exit status.
+        message: Last line of the log.
+        is_explained: Whether it ended without an error, or with a message that names the cause.
+        half_written: Files with a partial content.
+    """
+
+    status: int
+    message: str
+    is_explained: bool
+    half_written: list[str]
+
+    def problems(self) -> list[str]:
+        """Partial files, or the message that does not name the cause."""
+        if self.is_explained:
+            return self.half_written
+        return [f"{self.status} {self.message}"]
+
+
+#: Messages that name the cause, by disturbance.
+CAUSES = {
+    "full": r"the disk is full: more than [\d,]+ bytes are needed",
+    "read-only": "the file system is read-only",
+}
+
+
+def disturb(calm: Path, project: Path, stage: str, change: str, rng: random.Random) -> Disturbance:
+    """Runs a stage on a full or read-only disk."""
+    disk = project / "artifacts"
+    before = kills.content(disk)
     if change == "full":
-        ballast = fill(disk, drawn.randrange(0, max(needed, 4096)) // 4096 * 4096)
+        needed = sum(file.stat().st_size for file in new_files(calm, before))
+        free_bytes = rng.randrange(0, max(needed, 4096)) // 4096 * 4096
+        ballast = fill(disk, free_bytes)
     else:
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     try:
-        status = kills.run(project, stage)[0]
+        status, _ = kills.run(project, stage)
     finally:
         if change == "full":
             ballast.unlink()
         else:
             subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+
     message = last_line(project)
-    wanted = (
-        r"the disk is full: more than [\d,]+ bytes are needed"
-        if change == "full"
-        else "the file system is read-only"
-    )
-    said = status == 0 or (status == 1 and re.search(wanted, message) is not None)
-    return (
-        said,
-        half_written(
-            kills.content(calm / "artifacts"), before, kills.content(project / "artifacts")
-        ),
-        f"{status} {message}",
+    names_cause = status == 1 and re.search(CAUSES[change], message) is not None
+    return Disturbance(
+        status,
+        message,
+        is_explained=status == 0 or names_cause,
+        half_written=half_written(kills.content(calm / "artifacts"), before, kills.content(disk)),
     )
 
 
@@ -161,216 +221,259 @@ def new_files(calm: Path, before: dict[str, str]) -> list[Path]:
     return [artifacts / name for name in kills.content(artifacts) if name not in before]
 
 
-def on_disk(folder: Path, times: int, drawn: random.Random) -> Iterator[dict]:
-    """Each stage, undisturbed and on a disk that is full or read-only."""
+def run_stage(project: Path, stage: str) -> None:
+    """Runs a stage that must succeed."""
+    status, _ = kills.run(project, stage)
+    assert status == 0, (stage, last_line(project))
+
+
+def on_disk(folder: Path, times: int, rng: random.Random) -> Iterator[dict]:
+    """Runs each stage undisturbed, and on a disk that is full or read-only."""
     calm = prepare(folder / "calm")
     disturbed = prepare(folder / "disturbed")
     with tmpfs(disturbed / "artifacts", 400 * 2**20):
-        for place in (calm, disturbed):
-            assert kills.run(place, "code_digests")[0] == 0
+        for project in (calm, disturbed):
+            run_stage(project, "code_digests")
+
         for stage in STAGES:
-            assert kills.run(calm, stage)[0] == 0, (stage, last_line(calm))
+            run_stage(calm, stage)
             if stage == "infer voc-faster_rcnn":
-                assert (
-                    kills.forked(partial(write_results, calm)) == 0
-                )  # Polars must not start threads before a fork
-            ended = {"full": 0, "read-only": 0}
-            wrong: list[str] = []
-            for change, count in (("full", times), ("read-only", 1)) if stage in DISTURBED else ():
-                for _ in range(count):
-                    said, half, message = disturb(calm, disturbed, stage, change, drawn)
-                    ended[change] += not message.startswith("0 ")
-                    wrong += half if said else [message]
-            assert kills.run(disturbed, stage)[0] == 0, (stage, last_line(disturbed))
+                # In a fork, as Polars must not start threads before another one.
+                assert kills.forked(partial(write_results, calm)) == 0
+
+            failures = {"full": 0, "read-only": 0}
+            problems: list[str] = []
+            if stage in DISTURBED:
+                for change in ["full"] * times + ["read-only"]:
+                    disturbance = disturb(calm, disturbed, stage, change, rng)
+                    failures[change] += disturbance.status != 0
+                    problems += disturbance.problems()
+
+            run_stage(disturbed, stage)
             if stage == "infer voc-faster_rcnn":
                 for name in ("results.json", "params.yaml"):
                     shutil.copy(calm / name, disturbed / name)
             if stage in DISTURBED:
-                found = kills.compared(calm, disturbed)
-                yield {"stage": DISTURBED[stage], **ended, "wrong": wrong, **found}
+                comparison = kills.compared(calm, disturbed)
+                yield {"stage": DISTURBED[stage], **failures, "wrong": problems, **comparison}
 
 
-def repro_on_disk(folder: Path, times: int, drawn: random.Random) -> dict:
-    """`dvc repro` of two stages, with its cache on the same disk."""
+def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
+    """Runs `dvc repro` of two stages, with its cache on the same disk."""
     calm = kills.prepare_repro(folder / "repro-calm", folder / "calm")
-    assert kills.repro(calm)[0] == 0
-    needed = sum(
-        file.stat().st_size
-        for name in ("artifacts/tables", ".dvc/cache")
-        for file in (calm / name).rglob("*")
-        if file.is_file()
-    )
-    ended, wrong = {"full": 0, "read-only": 0}, []
-    kept = kills.prepare_repro(folder / "repro", folder / "calm").rename(folder / "kept")
+    status, _ = kills.repro(calm)
+    assert status == 0
+    needed = 0
+    for name in ("artifacts/tables", ".dvc/cache"):
+        for file in (calm / name).rglob("*"):
+            if file.is_file():
+                needed += file.stat().st_size
+
+    failures = {"full": 0, "read-only": 0}
+    problems: list[str] = []
+    original = kills.prepare_repro(folder / "repro", folder / "calm").rename(folder / "kept")
     with tmpfs(folder / "repro", 200 * 2**20) as disturbed:  # the log is beside it, on another disk
-        shutil.copytree(kept, disturbed, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(original, disturbed, symlinks=True, dirs_exist_ok=True)
         before = kills.content(disturbed / "artifacts")
         for change in ["full"] * times + ["read-only"]:
             if change == "full":
-                ballast = fill(disturbed, drawn.randrange(0, needed))
+                ballast = fill(disturbed, rng.randrange(0, needed))
             else:
                 cache = disturbed / ".dvc/cache"
                 cache.mkdir(exist_ok=True)
                 subprocess.run(["mount", "--bind", cache, cache], check=True)
                 subprocess.run(["mount", "-o", "remount,bind,ro", cache], check=True)
-            for finding in kills.dvc_locks(disturbed):  # as `farther doctor` says
-                Path(finding.more["remedy"].removeprefix("rm ")).unlink()
-            status = kills.repro(disturbed)[0]
+            delete_locks(disturbed)
+            status, _ = kills.repro(disturbed)
             if change == "full":
                 ballast.unlink()
             else:
                 subprocess.run(["umount", cache], check=True)
-            ended[change] += status != 0
-            wrong += half_written(
+            failures[change] += status != 0
+            problems += half_written(
                 kills.content(calm / "artifacts"), before, kills.content(disturbed / "artifacts")
             )
-        for finding in kills.dvc_locks(disturbed):
-            Path(finding.more["remedy"].removeprefix("rm ")).unlink()
-        assert kills.repro(disturbed)[0] == 0, last_line(disturbed)
-        found = kills.compared(calm, disturbed)
+
+        delete_locks(disturbed)
+        status, _ = kills.repro(disturbed)
+        assert status == 0, last_line(disturbed)
+        comparison = kills.compared(calm, disturbed)
         if (calm / "dvc.lock").read_bytes() != (disturbed / "dvc.lock").read_bytes():
-            found["differ"].append("dvc.lock")
-    return {"stage": "dvc repro", **ended, "wrong": wrong, **found}
+            comparison["differ"].append("dvc.lock")
+    return {"stage": "dvc repro", **failures, "wrong": problems, **comparison}
 
 
-def write_large(place: Path, drawn: random.Random) -> None:
-    """A split of many images, and detections in them."""
+def delete_locks(project: Path) -> None:
+    """Deletes the locks of a DVC that was stopped, as `farther doctor` advises."""
+    for finding in kills.dvc_locks(project):
+        Path(finding.more["remedy"].removeprefix("rm ")).unlink()
+
+
+# --------------------------------------------------------------------------------------------------
+# kills
+
+
+def write_large(folder: Path, rng: random.Random) -> None:
+    """Writes a split of many images, and detections in them."""
     from farther.tables import Images
 
-    ids = [f"i{n}" for n in range(IMAGES)]
-    rows = {
-        "image_id": ids,
-        "dataset": ["d"] * IMAGES,
-        "file": [f"{n}.png" for n in ids],
-        "digest": ["x"] * IMAGES,
-    }
-    Images(**rows, width=[640] * IMAGES, height=[480] * IMAGES).write(
-        place / "splits/test/images.parquet"
+    image_ids = [f"i{n}" for n in range(IMAGES)]
+    images = Images(
+        image_id=image_ids,
+        dataset=["d"] * IMAGES,
+        file=[f"{image_id}.png" for image_id in image_ids],
+        digest=["x"] * IMAGES,
+        width=[640] * IMAGES,
+        height=[480] * IMAGES,
     )
-    found = [
-        {
-            "image_id": drawn.choice(ids),
-            "category_id": drawn.choice(["cat", "dog"]),
-            "bbox": [drawn.randrange(500), 3, 40, 50],
-            "score": drawn.random(),
-        }
-        for _ in range(DETECTIONS)
-    ]
-    (place / "found.json").write_text(json.dumps(found))
+    images.write(folder / "splits/test/images.parquet")
+
+    detections = []
+    for _ in range(DETECTIONS):
+        detections.append(
+            {
+                "image_id": rng.choice(image_ids),
+                "category_id": rng.choice(["cat", "dog"]),
+                "bbox": [rng.randrange(500), 3, 40, 50],
+                "score": rng.random(),
+            }
+        )
+    (folder / "found.json").write_text(json.dumps(detections))
 
 
-def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
-    """`kill -9` of an import at drawn moments; each rerun goes on with the shards that are whole."""
+def import_large(folder: Path, out: str) -> None:
+    """Imports the detections of `write_large` into a folder."""
     from farther import detectors
     from farther.detectors.imported import import_splits
 
+    adapter = detectors.create(
+        "coco_results", weights=folder / "found.json", classes=("cat", "dog")
+    )
+    import_splits(
+        adapter, folder / "splits", folder / out, folder / f"work-{out}", 100, log=_discard
+    )
+
+
+def _discard(_line: str) -> None:
+    """A log that nobody reads."""
+
+
+def large_import(folder: Path, times: int, rng: random.Random) -> dict:
+    """Kills an import with `kill -9` at random moments; each rerun keeps the complete shards."""
     place = folder / "large"
-    assert kills.forked(partial(write_large, place, drawn)) == 0
-
-    def act(out: str) -> None:
-        adapter = detectors.create(
-            "coco_results", weights=place / "found.json", classes=("cat", "dog")
-        )
-        import_splits(
-            adapter, place / "splits", place / out, place / f"work-{out}", 100, log=lambda _: None
-        )
-
+    assert kills.forked(partial(write_large, place, rng)) == 0
     start = time.monotonic()
-    assert kills.forked(partial(act, "calm")) == 0
-    seconds, done = time.monotonic() - start, 0
+    assert kills.forked(partial(import_large, place, "calm")) == 0
+    seconds = time.monotonic() - start
+
+    killed = 0
     for _ in range(times):
-        pid = os.fork()
-        if not pid:
-            act("disturbed")
+        child = os.fork()
+        if not child:
+            import_large(place, "disturbed")
             os._exit(0)
-        time.sleep(drawn.random() * seconds)
-        os.kill(pid, signal.SIGKILL)
-        done += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert kills.forked(partial(act, "disturbed")) == 0
-    calm, disturbed = kills.content(place / "calm"), kills.content(place / "disturbed")
-    differ = sorted(name for name in {*calm, *disturbed} if calm.get(name) != disturbed.get(name))
+        time.sleep(rng.random() * seconds)
+        os.kill(child, signal.SIGKILL)
+        _, wait_status = os.waitpid(child, 0)
+        killed += os.waitstatus_to_exitcode(wait_status) == -signal.SIGKILL
+    assert kills.forked(partial(import_large, place, "disturbed")) == 0
+
+    differ = kills.differences(kills.content(place / "calm"), kills.content(place / "disturbed"))
     left = [str(path.relative_to(place)) for path in place.glob("work-*/**/*") if path.is_file()]
     return {
         "stage": f"import of {DETECTIONS:,} detections",
-        "killed": done,
+        "killed": killed,
         "wrong": [],
         "differ": differ,
         "hidden": left,
     }
 
 
-def killed_workers(folder: Path, times: int, drawn: random.Random) -> dict:
-    """`kill -9` of one of two processes that prepare images for the network."""
+def killed_workers(folder: Path, times: int, rng: random.Random) -> dict:
+    """Kills one of two processes that prepare images for the network with `kill -9`."""
     calm = folder / "calm"
     project = folder / "workers"
+    log_file = project.with_suffix(".log")
     shutil.copytree(calm, project, symlinks=True)
-    made = yaml.safe_load((project / "params.yaml").read_text())
-    made["inference"]["workers"] = 2
-    (project / "params.yaml").write_text(yaml.safe_dump(made, sort_keys=False))
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["inference"]["workers"] = 2
+    write_params(project, params)
     shutil.rmtree(project / "artifacts/regions")
-    done, wrong = 0, []
+
+    killed = 0
+    problems: list[str] = []
     command = [sys.executable, str(kills.ROOT / "stages/infer.py"), "voc-faster_rcnn"]
     for _ in range(times):
-        with project.with_suffix(".log").open("w") as log:
+        with log_file.open("w") as log:
             process = subprocess.Popen(command, cwd=project, stdout=log, stderr=log)
-            workers: list[str] = []
-            while process.poll() is None and len(workers) < 2:
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-                workers = children.read_text().split() if children.exists() else []
-                time.sleep(0.01)
+            workers = wait_for_children(process, 2)
             if len(workers) >= 2:
-                os.kill(int(drawn.choice(workers[-2:])), signal.SIGKILL)
+                os.kill(int(rng.choice(workers[-2:])), signal.SIGKILL)
             status = process.wait(120)
         if status != 0:
-            done += 1
-            wrong += [last_line(project)] * ("Traceback" in project.with_suffix(".log").read_text())
+            killed += 1
+            if "Traceback" in log_file.read_text():
+                problems.append(last_line(project))
     assert subprocess.run(command, cwd=project, stdout=subprocess.DEVNULL).returncode == 0
-    folders = ("artifacts/regions/voc-faster_rcnn",)
-    found = [kills.content(place / folders[0]) for place in (calm, project)]
-    differ = sorted(
-        name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name)
-    )
+
+    regions = "artifacts/regions/voc-faster_rcnn"
     return {
         "stage": "infer, a worker killed",
-        "killed": done,
-        "wrong": wrong,
-        "differ": differ,
+        "killed": killed,
+        "wrong": problems,
+        "differ": kills.differences(
+            kills.content(calm / regions), kills.content(project / regions)
+        ),
         "hidden": [],
     }
 
 
+def wait_for_children(process: subprocess.Popen, count: int) -> list[str]:
+    """Waits until a process has `count` children or ends; returns the ids of its children."""
+    children: list[str] = []
+    while process.poll() is None and len(children) < count:
+        file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        children = []
+        if file.exists():
+            children = file.read_text().split()
+        time.sleep(0.01)
+    return children
+
+
+def print_row(row: dict) -> None:
+    """Prints a row of the table, and its problems to stderr."""
+    trials = " | ".join(str(row.get(name, "")) for name in ("full", "read-only", "killed"))
+    after_rerun = [*row["differ"], *row["hidden"]]
+    print(f"| {row['stage']} | {trials} | {len(row['wrong'])} | {len(after_rerun)} |", flush=True)
+    for line in (*row["wrong"], *after_rerun):
+        print(f"    {line[:300]}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
-    """Prints a row of the table for each stage, and what went wrong below it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Prints a row of the table for each stage, and its problems to stderr."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--seed", type=int, default=3)
-    given = parser.parse_args()
-    drawn = random.Random(given.seed)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
     for package in kills.PACKAGES:
-        __import__(package)
+        importlib.import_module(package)
     import torch
 
     torch.set_num_threads(1)
     print(
-        "| what | full disk | read-only | killed | no message, half-written | differs after the rerun, left over |"
+        "| what | full disk | read-only | killed | no message, half-written "
+        "| differs after the rerun, left over |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="farther-resilience-") as name:
         folder = Path(name).resolve()
-        parts = [partial(on_disk, folder, given.times, drawn)]
-        parts += [
-            lambda part=part: iter([part(folder, given.times, drawn)])
-            for part in (repro_on_disk, large_import, killed_workers)
-        ]
-        for part in parts:
-            for row in part():
-                bad, after = len(row["wrong"]), len(row["differ"]) + len(row["hidden"])
-                tried = " | ".join(
-                    str(row.get(name, "")) for name in ("full", "read-only", "killed")
-                )
-                print(f"| {row['stage']} | {tried} | {bad} | {after} |", flush=True)
-                for line in (*row["wrong"], *row["differ"], *row["hidden"]):
-                    print(f"    {line[:300]}", file=sys.stderr, flush=True)
+        for row in on_disk(folder, options.times, rng):
+            print_row(row)
+        for measure in (repro_on_disk, large_import, killed_workers):
+            print_row(measure(folder, options.times, rng))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How soon the review page shows what nobody labelled, on the demo world, where it is known.
+"""Rank of images with unlabelled objects in the review page's queue, on the demo.
 
     dvc repro && python benchmarks/review_queue.py
 
@@ -26,7 +26,7 @@ SOURCES = ("coco", "openimages")
 
 
 def unlabelled(datasets: list[str], artifacts: Path) -> dict[tuple[str, str], set[str]]:
-    """Dataset and image → ID classes that it shows and that nobody labelled, of the demo's sources."""
+    """Dataset and image → ID classes that the image shows without a label, in the demo."""
     found: dict[tuple[str, str], set[str]] = {}
     for dataset in datasets:
         with (artifacts / "demo" / dataset / "planted.csv").open(

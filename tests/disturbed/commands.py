@@ -1,12 +1,13 @@
-"""Kills commands with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
+"""Kills commands with `kill -9` at random changes of files and compares what reruns write.
 
-Usage: commands.py FOLDER KILLS SEED; prints a line of JSON for each command. Places are numbers of
+Usage: commands.py FOLDER KILLS SEED; prints one line of JSON per command. Places are numbers of
 changes of files, as in tests/stages/kills.py, which does the same for the pipeline's stages.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,97 +30,147 @@ import targets  # noqa: E402
 #: Imported before a fork; PyTorch and Polars must not start threads before.
 PACKAGES = (
     "cv2", "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.command", "farther.command.repro",
-    "farther.derived", "farther.detectors.faster_rcnn", "farther.monitor.onnx.export", "farther.monitor.predict",
-    "farther.publication", "huggingface_hub", "onnxruntime", "supervision", "torch.onnx", "tests.monitor.conftest",
+    "farther.derived", "farther.detectors.faster_rcnn", "farther.monitor.onnx.export",
+    "farther.monitor.predict", "farther.publication", "huggingface_hub", "onnxruntime",
+    "supervision", "torch.onnx", "tests.monitor.conftest",
 )  # fmt: skip
-FRAMES, SIZE = 40, (64, 48)
+#: Exit status of a command that was refused.
+REFUSED = 3
+#: Frames of the video, and their width and height.
+FRAMES = 40
+SIZE = (64, 48)
+#: Outputs of the stages of a run, deleted to begin anew.
+RUN_OUTPUTS = (
+    "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals",
+    "records/choices", "records/evaluation", "records/fitted", "records/outcomes",
+    "records/passes", "records/proposals", "records/recovered", "records/regions",
+    "records/scores", "records/with_proposals",
+    "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is killed.
+    """A command that is killed.
 
     Args:
         project: Name of the project that it runs in.
-        act: Runs it there.
-        output: What it writes.
-        whole: Whether the output is there whole or not at all; else a rerun says which folder to
-            delete.
+        act: Runs it in the current folder.
+        output: The file or folder that it writes.
+        atomic: Whether the output is complete or does not exist; otherwise a rerun says which
+            folder to delete.
     """
 
     project: str
     act: Callable[[], None]
     output: str
-    whole: bool = True
+    atomic: bool = True
 
 
-def _derived() -> None:
+# --------------------------------------------------------------------------------------------------
+# projects
+
+
+def _make_derived_project() -> None:
     """Images that are large enough to be corrupted."""
     import results
 
     write = targets.write
-    targets.write = lambda files: write(
-        {
-            name: (64, 48) if name.startswith("pets/") and name.endswith(".png") else files[name]
-            for name in files
-        }
-    )
+
+    def write_larger_images(files: dict[str, Any]) -> None:
+        files_to_write = dict(files)
+        for name in files:
+            if name.startswith("pets/") and name.endswith(".png"):
+                files_to_write[name] = SIZE
+        write(files_to_write)
+
+    targets.write = write_larger_images
     results.derive_files()
 
 
-def _curated() -> None:
+def _make_curated_project() -> None:
     targets.project("infer")
 
 
-def _deployed() -> None:
+def _make_deployed_project() -> None:
     """A small run, its bundle, photographs and a video."""
     import cv2
     import networks
     import numpy as np
 
     networks._faster_rcnn()
-    _source().monitor("knn")
+    _deployed_run().monitor("knn")
     shutil.move("bundles/knn", "bundle")
+
+    width, height = SIZE
     writer = cv2.VideoWriter("clip.avi", cv2.VideoWriter_fourcc(*"MJPG"), 25, SIZE)
     for number in range(FRAMES):
-        writer.write(np.random.default_rng(number).integers(0, 255, (*SIZE[::-1], 3), np.uint8))
+        rng = np.random.default_rng(number)
+        writer.write(rng.integers(0, 255, (height, width, 3), np.uint8))
     writer.release()
 
 
-def _source() -> Any:
-    """The run in the current folder, made where it is not there yet."""
+def _deployed_run() -> Any:
+    """The run in the current folder, which is made if it does not exist."""
     from tests.monitor.conftest import Deployed, make
 
+    folder = Path()
     entry = {
         "adapter": "faster_rcnn",
         "weights": "a.safetensors",
         "params": {"score_threshold": 0.01},
         "benchmark": "x",
     }
-    given = Path(), entry, {"knn": {"k": 2}}, 0.01
-    return Deployed(*given) if Path("artifacts").is_dir() else make(*given)
+    methods = {"knn": {"k": 2}}
+    if Path("artifacts").is_dir():
+        return Deployed(folder, entry, methods, operating=0.01)
+    return make(folder, entry, methods, operating=0.01)
+
+
+PROJECTS = {
+    "derived": _make_derived_project,
+    "curated": _make_curated_project,
+    "deployed": _make_deployed_project,
+}
+
+
+def make_projects(folder: Path) -> None:
+    """Makes each project in a process of its own."""
+
+    def make(project: Path, build: Callable[[], None]) -> None:
+        os.chdir(project)
+        build()
+
+    for name, build in PROJECTS.items():
+        project = folder / name
+        project.mkdir(parents=True)
+        assert kills.forked(partial(make, project, build)) == 0, name
+
+
+# --------------------------------------------------------------------------------------------------
+# commands
 
 
 def _bundle() -> None:
     from farther.monitor import write_bundle
 
-    write_bundle(_source().source("knn"), "out", onnx=True)
+    write_bundle(_deployed_run().source("knn"), "out", onnx=True)
 
 
 def _predict(source: str) -> None:
-    """With small shards: the command takes shards of 512 images."""
+    """Predicts with small shards: the command has shards of 512 images."""
     from farther.monitor import Bundle, Monitor
     from farther.monitor.predict import PredictSettings, check_free, predict
     from farther.monitor.sources import open_source
 
     check_free(Path("out"))
     monitor = Monitor(Bundle.load("bundle"), "cpu")
-    predict(
-        monitor,
-        open_source(source),
-        PredictSettings(out=Path("out"), shard_images=4),
-        log=lambda _: None,
-    )
+    settings = PredictSettings(out=Path("out"), shard_images=4)
+    predict(monitor, open_source(source), settings, log=_discard)
+
+
+def _discard(_line: str) -> None:
+    """A log that nobody reads."""
 
 
 def _farther(*words: str) -> None:
@@ -128,7 +179,6 @@ def _farther(*words: str) -> None:
     assert main(["--traceback", *words]) == 0
 
 
-PROJECTS = {"derived": _derived, "curated": _curated, "deployed": _deployed}
 DERIVED = "artifacts/derived"
 PUBLISH = "benchmark publish pets out --format"
 COMMANDS = {
@@ -145,147 +195,167 @@ COMMANDS = {
         "curated", partial(_farther, *PUBLISH.split(), "huggingface"), "out"
     ),
     "bundle --onnx": Command("deployed", _bundle, "out"),
-    "predict, images": Command("deployed", partial(_predict, "train"), "out", whole=False),
-    "predict, video": Command("deployed", partial(_predict, "clip.avi"), "out", whole=False),
+    "predict, images": Command("deployed", partial(_predict, "train"), "out", atomic=False),
+    "predict, video": Command("deployed", partial(_predict, "clip.avi"), "out", atomic=False),
 }
 
 
+# --------------------------------------------------------------------------------------------------
+# kills
+
+
 def refusing(act: Callable[[], None], log: Path) -> None:
-    """Runs a command; its refusal is written to a file, and the process ends with status 3."""
+    """Runs a command; if it is refused, writes the message to a file and exits with `REFUSED`."""
     from farther.errors import FartherError
 
-    sys.stdout = sys.stderr = log.with_suffix(".out").open("a", buffering=1)
+    printed = log.with_suffix(".out").open("a", buffering=1)
+    sys.stdout = printed
+    sys.stderr = printed
     try:
         act()
     except FartherError as error:
         log.write_text(str(error))
-        os._exit(3)
+        os._exit(REFUSED)
 
 
-def told(log: Path) -> str:
-    """What a command was refused for, or printed."""
-    return log.read_text() if log.exists() else log.with_suffix(".out").read_text()[-3000:]
+def log_text(log: Path) -> str:
+    """The message of a command that was refused, or else the end of what it printed."""
+    if log.exists():
+        return log.read_text()
+    return log.with_suffix(".out").read_text()[-3000:]
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Digest of each file below a folder, hidden ones included."""
-    files = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    }
+    """SHA-256 of each file below a folder, hidden files included."""
+    digest_by_name = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = Path(parent, name)
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            digest_by_name[str(file.relative_to(folder))] = digest
+    return digest_by_name
 
 
-def kill(
-    command: Command, before: Path, folder: Path, number: int, drawn: random.Random
-) -> dict[str, Any]:
-    """Runs a command undisturbed in one copy of its project, and with kills in as many others."""
+@dataclass
+class Outcome:
+    """The kills of a command, in the form that the tests read.
+
+    Attributes:
+        changes: Number of changes of files that the undisturbed command makes.
+        kills: Numbers of the changes before which it was killed.
+        torn: Kills that left partial output of an atomic command.
+        said: Messages of reruns that were refused.
+        differ: Files that differ after the rerun, each with its kill.
+    """
+
+    changes: int
+    kills: list[int] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    differ: list[str] = field(default_factory=list)
+
+
+def kill(command: Command, project: Path, folder: Path, number: int, rng: random.Random) -> Outcome:
+    """Runs a command undisturbed in one copy of its project, and with kills in `number` others."""
     calm = folder / "calm"
-    shutil.copytree(before, calm, symlinks=True)
-    status, changes = kills.counted(calm, partial(refusing, command.act, folder / "calm.said"))
-    assert status == 0, told(folder / "calm.said")
-    expected, places, said, differ, torn = digests(calm), [], [], [], []
+    log = folder / "calm.said"
+    shutil.copytree(project, calm, symlinks=True)
+    status, changes = kills.counted(calm, partial(refusing, command.act, log))
+    assert status == 0, log_text(log)
+
+    outcome = Outcome(changes)
     for trial in range(number):
-        place, copy, log = drawn.randint(1, changes), folder / f"{trial}", folder / f"{trial}.said"
-        shutil.copytree(before, copy, symlinks=True)
-        act = partial(refusing, command.act, log)
-        status = kills.counted(copy, act, place)[0]
-        assert status == -signal.SIGKILL, (place, changes, status)
-        left = digests(copy / command.output)
-        if command.whole and left and left != digests(calm / command.output):
-            torn.append(place)
-        status = kills.counted(copy, act)[0]
-        if status == 3 and not command.whole:
-            said.append(log.read_text())
-            shutil.rmtree(copy / command.output)
-            status = kills.counted(copy, act)[0]
-        assert status == 0, told(log)
-        found = digests(copy)
-        differ += [
-            f"{place}: {name}"
-            for name in {*expected, *found}
-            if expected.get(name) != found.get(name)
-        ]
-        places.append(place)
+        kill_at = rng.randint(1, changes)
+        copy = folder / f"{trial}"
+        shutil.copytree(project, copy, symlinks=True)
+        kill_once(command, copy, calm, kill_at, outcome)
         shutil.rmtree(copy)
     shutil.rmtree(calm)
-    return {
-        "changes": changes,
-        "kills": places,
-        "torn": torn,
-        "said": said,
-        "differ": sorted(differ),
-    }
+    outcome.differ.sort()
+    return outcome
 
 
-def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]:
+def kill_once(command: Command, copy: Path, calm: Path, kill_at: int, outcome: Outcome) -> None:
+    """Kills a command in a copy of its project, reruns it, and adds what happened to `outcome`."""
+    log = copy.with_name(f"{copy.name}.said")
+    act = partial(refusing, command.act, log)
+    status, _ = kills.counted(copy, act, kill_at)
+    assert status == -signal.SIGKILL, (kill_at, outcome.changes, status)
+
+    output = digests(copy / command.output)
+    if command.atomic and output and output != digests(calm / command.output):
+        outcome.torn.append(kill_at)
+
+    status, _ = kills.counted(copy, act)
+    if status == REFUSED and not command.atomic:
+        outcome.said.append(log.read_text())
+        shutil.rmtree(copy / command.output)
+        status, _ = kills.counted(copy, act)
+    assert status == 0, log_text(log)
+
+    outcome.kills.append(kill_at)
+    for name in kills.differences(digests(calm), digests(copy)):
+        outcome.differ.append(f"{kill_at}: {name}")
+
+
+def kill_jobs(folder: Path, number: int, rng: random.Random) -> Outcome:
     """Kills `farther repro --jobs 2` with all of its processes: two runs of imported detections."""
+    calm = folder / "calm"
+    disturbed = folder / "disturbed"
+    for project in (calm, disturbed):
+        project.mkdir(parents=True)
+        assert kills.forked(partial(_make_imported_project, project)) == 0
 
-    def make(copy: Path) -> None:
-        os.chdir(copy)
-        targets.project("infer")
-        (copy / "clip").mkdir()
-        (copy / "data/decisions").mkdir(parents=True)
-        (copy / "data/decisions/.gitkeep").touch()
-        params = {**targets.PARAMS, "embed": {"weights": "clip", "encoder": {}}}
-        (copy / "params.yaml").write_text(json.dumps(params))
-        (copy / "stages").symlink_to(ROOT / "stages")
-        (copy / "artifacts/code.json").unlink()
-        targets.stage("code_digests")
-        kills.under_dvc(copy, dict.fromkeys(("infer", *in_process.OF_RUN), "${detectors}"))
-
-    calm, disturbed = (folder / name for name in ("calm", "disturbed"))
-    for copy in (calm, disturbed):
-        copy.mkdir(parents=True)
-        assert kills.forked(partial(make, copy)) == 0
-    outputs = (
-        "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals", "records/choices",
-        "records/evaluation", "records/fitted", "records/outcomes", "records/passes", "records/proposals",
-        "records/recovered", "records/regions", "records/scores", "records/with_proposals",
-        "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",
-    )  # fmt: skip
-    made = tuple(f"artifacts/{name}" for name in outputs)
-    found = kills.kill_repro(
-        calm, disturbed, number, drawn, command=("repro", "--jobs", "2"), made=made
+    killed = kills.kill_repro(
+        calm,
+        disturbed,
+        number,
+        rng,
+        command=("repro", "--jobs", "2"),
+        outputs=tuple(f"artifacts/{name}" for name in RUN_OUTPUTS),
     )
-    differ = [
-        name for name in found["differ"] if not name.startswith(".work/logs/")
-    ]  # what a stage printed
-    return {
-        "changes": found["changes"],
-        "kills": found["kills"],
-        "torn": [],
-        "said": [],
-        "differ": differ,
-    }
+    outcome = Outcome(killed["changes"], killed["kills"])
+    for name in killed["differ"]:
+        # The output of a stage that was killed differs.
+        if not name.startswith(".work/logs/"):
+            outcome.differ.append(name)
+    return outcome
 
 
-def prepare(folder: Path) -> None:
-    """Makes the projects."""
-    for name, build in PROJECTS.items():
-        (folder / name).mkdir(parents=True)
-        made = partial(os.chdir, folder / name)
-        assert kills.forked(lambda made=made, build=build: (made(), build())) == 0, name
+def _make_imported_project(project: Path) -> None:
+    """Two runs of imported detections, whose stages from `infer` on are under DVC."""
+    os.chdir(project)
+    targets.project("infer")
+    (project / "clip").mkdir()
+    (project / "data/decisions").mkdir(parents=True)
+    (project / "data/decisions/.gitkeep").touch()
+    params = {**targets.PARAMS, "embed": {"weights": "clip", "encoder": {}}}
+    (project / "params.yaml").write_text(json.dumps(params))
+    (project / "stages").symlink_to(ROOT / "stages")
+    (project / "artifacts/code.json").unlink()
+    targets.stage("code_digests")
+    stages = ("infer", *in_process.OF_RUN)
+    kills.under_dvc(project, dict.fromkeys(stages, "${detectors}"))
 
 
 def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Kills of each command, as many of each; those of `repro --jobs` take longest."""
-    drawn = random.Random(seed)
-    prepare(folder)
-    share = len(COMMANDS) + 1
-    for place, (name, command) in enumerate(COMMANDS.items()):
-        count = number // share + (place < number % share)
-        yield {
-            "command": name,
-            **kill(command, folder / command.project, folder / f"at {place}", count, drawn),
-        }
-    yield {"command": "repro --jobs", **kill_jobs(folder / "jobs", number // share, drawn)}
+    """Yields the kills of each command, about as many of each; `repro --jobs` takes longest."""
+    rng = random.Random(seed)
+    make_projects(folder)
+    kills_per_command, remainder = divmod(number, len(COMMANDS) + 1)
+    for index, (name, command) in enumerate(COMMANDS.items()):
+        count = kills_per_command + (index < remainder)
+        outcome = kill(command, folder / command.project, folder / f"at {index}", count, rng)
+        yield {"command": name, **asdict(outcome)}
+
+    outcome = kill_jobs(folder / "jobs", kills_per_command, rng)
+    yield {"command": "repro --jobs", **asdict(outcome)}
 
 
 def load() -> None:
-    """Imports what is imported before a fork."""
+    """Imports `PACKAGES`, with PyTorch on one thread."""
     for package in PACKAGES:
-        __import__(package)
+        importlib.import_module(package)
     import torch
 
     torch.set_num_threads(1)
@@ -293,5 +363,5 @@ def load() -> None:
 
 if __name__ == "__main__":
     load()
-    for done in main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3])):
-        print(json.dumps(done), flush=True)
+    for outcome in main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3])):
+        print(json.dumps(outcome), flush=True)

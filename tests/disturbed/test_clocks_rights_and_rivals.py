@@ -1,4 +1,4 @@
-"""A clock that jumps, a project that may only be read, and two processes that write the same files."""
+"""A clock that jumps, a read-only project, and two processes that write the same files."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def project(tmp_path_factory):
     yield from imported.project.__wrapped__(tmp_path_factory)
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the clock
 
 
@@ -81,17 +81,18 @@ def test_a_changed_file_of_the_same_size_and_time_is_noticed(project, tmp_path, 
     assert kept == new != before
 
 
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the rights
 
-#: Runs commands in this process; prints the status of each, and what it said on stderr.
+#: Runs commands in this process; prints the status and the stderr of each.
 COMMANDS = """
 import contextlib, io, json, sys
 from farther.command import main
 for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
         status = main(words)
-    print(json.dumps([words, status, said.getvalue()]))
+    print(json.dumps([words, status, stderr.getvalue()]))
 """
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0" && exec "$@"'
 
@@ -143,7 +144,7 @@ def test_a_project_that_may_only_be_read_is_read_and_what_writes_there_says_so_o
     assert content(project) == before
 
 
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the rivals
 
 #: Writes one file and one line of decisions again and again; says how often another process was in

@@ -1,4 +1,4 @@
-"""A full disk and a quota while commands write: one message that names the file, and nothing half-written is left."""
+"""A full disk or a quota while commands write: one message names the file, no output is partial."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`kill -9` at drawn places of commands: nothing half-written is left to be read, and a rerun gives the same bytes."""
+"""`kill -9` of commands at random places: no partial output is read, a rerun gives equal bytes."""
 
 import json
 import os

@@ -35,7 +35,7 @@ class Project:
         self.params: dict[str, Any] = {}
 
     def lay(self) -> None:
-        """Writes the folder: parameters and tables of a tiny world; the detector has not run yet."""
+        """Writes parameters and tables of a tiny dataset; the detector has not run yet."""
         folder = self.folder
         for name in ("data/benchmarks", "data/decisions", "data/names"):
             shutil.copytree(ROOT / name, folder / name)
@@ -95,7 +95,10 @@ def merge(into: dict[str, Any], values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project as section 1 of the tutorial leaves the demo, the current folder: its detector was evaluated."""
+    """The project in the state after section 1 of the tutorial: its detector was evaluated.
+
+    It is the current folder.
+    """
     with once(tmp_path_factory, "docs-evaluated") as (folder, wanted):
         if wanted:
             folder.mkdir()

@@ -1,4 +1,4 @@
-"""Writes into the docs what they show of the demo: run `python tests/docs/render.py` after `make demo`.
+"""Renders the demo's results in the docs: run `python tests/docs/render.py` after `make demo`.
 
 It renders `docs/outcomes.png`, `docs/carrots.jpg`, the page `docs/notebook.md` with its pictures,
 and the marked blocks of other pages:
@@ -146,7 +146,7 @@ def figure(file: Path) -> None:
 
 
 def carrots(project: Path) -> None:
-    """Three carrots of a near split, one per outcome: the most confident detections, and the widest one missed."""
+    """Three carrots of a near split: the most confident detections, and the widest one missed."""
     split, method = SPLITS[0], "knn"
     regions = Regions.read(project / f"artifacts/regions/{RUN}/{split}")
     images = Images.read(project / f"artifacts/splits/voc/{split}/images.parquet").frame

@@ -1,4 +1,4 @@
-"""What the pages say how to add is put into a project's folder of extensions, as a new user would, and used there."""
+"""Extensions that the docs explain work in a project's folder of extensions."""
 
 from __future__ import annotations
 
@@ -38,21 +38,36 @@ objects = Objects.read("tables/test/objects.parquet")
 
 torch.manual_seed(0)
 torch.save(resnet18(num_classes=3).state_dict(), "resnet18.pth")
-detector = detectors.create("resnet18", weights="resnet18.pth", classes=["x", "y", "z"], side=64, device="cpu")
+detector = detectors.create(
+    "resnet18", weights="resnet18.pth", classes=["x", "y", "z"], side=64, device="cpu"
+)
 found = detector.detect(["mine/test/a.jpg", "mine/test/b.jpg"])
 
 scores = methods.create("sharpness").fit(found).score(found)
 
 # One region on each object: the first is kept as known.
-on = Regions(header=found.header, image_id=objects.image_id, region_id=np.arange(2), box=objects.box,
-             score=np.array([0.75, 0.25]), label=found.label, logits=found.logits, features=found.features)
+on = Regions(
+    header=found.header,
+    image_id=objects.image_id,
+    region_id=np.arange(2),
+    box=objects.box,
+    score=np.array([0.75, 0.25]),
+    label=found.label,
+    logits=found.logits,
+    features=found.features,
+)
 outcome = OpenSetSplit.of(objects, on).match(np.array([False, True]))
 case = Case(found, scores, on, np.array([1.0, 0.0]), 0.5, outcome)
 wanted = create_all({"confidence_of_errors": {"least": 0.3}}, taken=["nose"])
+logits = found.features @ found.weight.T + found.bias
 print(json.dumps({
-    "boxes": objects.box.tolist(), "categories": objects.category.tolist(), "regions": found.box.tolist(),
-    "agree": bool(np.allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)),
-    "scores": len(scores), "figure": wanted["confidence_of_errors"].compute(case), "known": METRICS.names(),
+    "boxes": objects.box.tolist(),
+    "categories": objects.category.tolist(),
+    "regions": found.box.tolist(),
+    "agree": bool(np.allclose(logits, found.logits, atol=1e-4)),
+    "scores": len(scores),
+    "figure": wanted["confidence_of_errors"].compute(case),
+    "known": METRICS.names(),
 }))
 """
 

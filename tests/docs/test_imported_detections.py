@@ -1,4 +1,4 @@
-"""The examples of docs/imported-detections.md, run on files as each open-world detector writes them."""
+"""The examples of docs/imported-detections.md, on files as each open-world detector writes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PAGE = Page("imported-detections.md")
 IMAGE = "000000000139"
 #: The classes of task 1 of M-OWODB.
 VOC = yaml.safe_load(
-    "[aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, dog, horse, motorbike, person, "
+    "[aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, dog, horse, "
+    "motorbike, person, "
     "pottedplant, sheep, sofa, train, tvmonitor]"
 )
 #: Class, box (xmin, ymin, xmax, ymax) and score of each detection, rounded as the text files are.

@@ -1,4 +1,4 @@
-"""What docs/your-own-benchmark.md tells its reader to do is done here, on generated photographs and detections."""
+"""The steps of docs/your-own-benchmark.md, on generated photographs and detections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def pets(root: Path) -> list[str]:
     """A dataset as Roboflow exports it; returns the names of its images."""
     names = []
     x, y, width, height = BOX
-    row = f"{(x + width / 2) / SIZE[0]} {(y + height / 2) / SIZE[1]} {width / SIZE[0]} {height / SIZE[1]}\n"
+    center = f"{(x + width / 2) / SIZE[0]} {(y + height / 2) / SIZE[1]}"
+    row = f"{center} {width / SIZE[0]} {height / SIZE[1]}\n"
     for subset in ("train", "valid", "test"):
         for n in range(8):
             names.append(f"{subset}-{n}.jpg")
@@ -52,8 +53,14 @@ def wild(root: Path) -> list[str]:
     for n, category in enumerate(("lynx", "kite", "lynx", "rabit", "kite", "dogs", "lynx", "kite")):
         names.append(f"IMG {n:04}.jpg")
         photo(root / names[-1], 100 + n)
-        box = f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + width}</xmax><ymax>{y + height}</ymax>"
-        found = f"<object><name>{category}</name><difficult>Unspecified</difficult><bndbox>{box}</bndbox></object>"
+        box = (
+            f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin>"
+            f"<xmax>{x + width}</xmax><ymax>{y + height}</ymax>"
+        )
+        found = (
+            f"<object><name>{category}</name><difficult>Unspecified</difficult>"
+            f"<bndbox>{box}</bndbox></object>"
+        )
         path = rf"C:\Users\ann\{names[-1]}"
         size = f"<size><width>{SIZE[0]}</width><height>{SIZE[1]}</height></size>"
         xml = f"<annotation><filename>{path}</filename>{size}{found}</annotation>"

@@ -1,4 +1,7 @@
-"""What the docs show of the demo's results is what `artifacts/metrics` says; `tests/docs/render.py` updates it."""
+"""Results of the demo in the docs equal those in `artifacts/metrics`.
+
+`tests/docs/render.py` updates the docs.
+"""
 
 from __future__ import annotations
 

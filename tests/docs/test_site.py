@@ -94,7 +94,7 @@ def test_every_method_has_its_section_in_the_reference(site):
 
 
 def public_names() -> set[str]:
-    """All names of packages with `__all__`, functions and classes of metrics, and those that outside code relies on."""
+    """Names in `__all__` of packages, functions and classes of metrics, and other public names."""
     modules = {package: importlib.import_module(f"farther.{package}") for package in PACKAGES}
     names = {
         f"farther.{package}.{name}"

@@ -18,7 +18,7 @@ TARGET = re.compile(r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)|<https?://\S+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_have_at_most_120_characters(page):
-    """Code, tables, pictures, what is rendered from results, and the addresses of links do not count."""
+    """Code, tables, pictures, rendered results and the addresses of links do not count."""
     text = LEFT_OUT.sub("", page.read_text(encoding="utf-8"))
     lines = [
         TARGET.sub("", line)

@@ -1,4 +1,4 @@
-"""What docs/text-scores.md tells its reader to do is done here, with boxes alone and an untrained CLIP."""
+"""The steps of docs/text-scores.md, with boxes alone and an untrained CLIP."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What docs/tutorial.md tells its reader to do is done here, in its order, on a world of a few scenes.
+"""The steps of docs/tutorial.md, in their order, on a demo of a few scenes.
 
-The notebook that goes on from there runs from its first cell to its last, on the same.
+The notebook that continues the tutorial runs from its first cell to its last, on the same project.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages in a browser show names, labels, paths and notes as they are written; nothing of them runs or is loaded."""
+"""Pages in a browser show names, labels, paths and notes as written, and execute none of them."""
 
 import copy
 import json
@@ -38,9 +38,16 @@ SHOWN = tuple(map(printable, NAMES))
 JOINED = "; ".join(name for name in NAMES if len(name) < 999)
 
 #: What a page shows: its text, and what is read aloud of it or appears below the pointer.
-WORDS = """[document.documentElement.textContent, ...[...document.querySelectorAll("*")].flatMap((one) =>
-  ["aria-label", "title", "alt", "value", "placeholder"].map((name) => one.getAttribute(name) ?? ""))].join("\\n")"""
-DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParent === null || one.querySelector('svg'))"
+WORDS = (
+    "[document.documentElement.textContent, "
+    '...[...document.querySelectorAll("*")].flatMap((one) =>\n'
+    '  ["aria-label", "title", "alt", "value", "placeholder"]'
+    '.map((name) => one.getAttribute(name) ?? ""))].join("\\n")'
+)
+DRAWN = (
+    "[...document.querySelectorAll('.chart')].every((one) => "
+    "one.offsetParent === null || one.querySelector('svg'))"
+)
 
 
 @pytest.fixture
@@ -52,7 +59,10 @@ def watched(browser):
 
 
 def assert_quiet(browser, home: str = "file://") -> None:
-    """No dialog, no script of a text, no request to elsewhere, no complaint: also not one of the page's policy."""
+    """Checks that no dialog opened, no script of a text ran, and nothing was requested elsewhere.
+
+    The browser must not complain either, not even of the page's content policy.
+    """
     assert browser.read("window.ran") is None
     assert not [
         event for event in browser.events if event.get("method") == "Page.javascriptDialogOpening"
@@ -64,7 +74,10 @@ def assert_quiet(browser, home: str = "file://") -> None:
     ]
     assert not [address for address in asked if not address.startswith((home, "data:", "blob:"))]
     assert browser.complaints() == []
-    handlers = "[...document.querySelectorAll('*')].some((one) => one.getAttributeNames().some((name) => /^on/.test(name)))"
+    handlers = (
+        "[...document.querySelectorAll('*')].some((one) => "
+        "one.getAttributeNames().some((name) => /^on/.test(name)))"
+    )
     assert not browser.read(handlers)
     links = "[...document.querySelectorAll('a')].map((one) => one.protocol)"
     assert {*browser.read(links)} <= {"file:", "https:", "http:"}

@@ -1,4 +1,4 @@
-"""What people read outside of a browser shows names as they are written, and nothing of them is obeyed.
+"""Files and terminal output show names as written, and no reader executes any part of a name.
 
 Each writer gets every text, and a reader that knows nothing of how the writer escapes: csv, a
 CommonMark parser, an XML parser, PyYAML, and TeX's and BibTeX's rules on braces.
@@ -52,12 +52,15 @@ def tables():
     return run_tables(run_of({text: {"nose": 0.5, "ap_u": 0.25} for text in TEXTS.values()}))
 
 
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # spreadsheets
 
 
 def cells(text: str) -> set[str]:
-    """The cells of CSV, none of which a spreadsheet computes, without the apostrophes that see to it."""
+    """The cells of a CSV file, without the apostrophes that keep a spreadsheet from computing them.
+
+    No cell may be one that a spreadsheet computes.
+    """
     found = {cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row}
     assert not [cell for cell in found if COMPUTED.match(cell)]
     return {of_spreadsheet(cell) for cell in found}
@@ -93,7 +96,7 @@ def test_decisions_are_read_as_they_were_written(tmp_path):
     assert file.read().frame["note"].to_list() == file.read().frame["image_id"].to_list() == written
 
 
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # figures
 
 
@@ -126,7 +129,7 @@ def test_figures_and_their_numbers():
     }
 
 
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # TeX, BibTeX
 
 #: What TeX prints of a command.
@@ -184,7 +187,7 @@ def test_references_as_bibtex():
     assert [typeset(title) for title in titles] == [printable_line(text) for text in texts]
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Markdown
 
 
@@ -257,7 +260,7 @@ def test_the_card_of_a_dataset(publication):
     assert f"({', '.join(map(printable_line, TEXTS.values()))})" in " ".join(shown.texts)
 
 
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # terminal, YAML
 
 
@@ -295,7 +298,10 @@ def test_files_of_a_new_project(tmp_path, monkeypatch, capsys):
 
 
 def write_sets(root, names):
-    """Two datasets of one image with objects of these names, those of the second in the plural; and detections."""
+    """Writes two datasets of one image each, with objects of these names, and detections.
+
+    The names in the second dataset are in the plural.
+    """
     for folder in ("pets", "wild"):
         (root / folder / "all").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 10)).save(root / folder / "all/a.jpg")

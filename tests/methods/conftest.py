@@ -22,7 +22,7 @@ def make_regions(
     dtype: type = np.float32,
     **header: Any,
 ) -> Regions:
-    """Regions with rectified features; the last layer and the classes' centres are the same for every seed.
+    """Regions with rectified features; last layer and class centres are the same for every seed.
 
     Each class has features of its own, and some features are no class's.
 

@@ -294,7 +294,8 @@ def test_a_score_that_is_not_a_number_names_the_state(make, tmp_path):
 def test_importing_the_methods_loads_no_heavy_library():
     program = (
         "import sys, farther.methods as m; m.create('msp');"
-        "print([n for n in ('torch', 'sklearn', 'scipy.stats', 'scipy.linalg', 'faiss') if n in sys.modules])"
+        "print([n for n in ('torch', 'sklearn', 'scipy.stats', 'scipy.linalg', 'faiss') "
+        "if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -314,7 +315,7 @@ def test_a_method_is_imported_without_the_others():
 
 
 def _without(regions: Regions, method: methods.Method) -> Regions:
-    """Nonsense in the place of logits and predicted classes that the method does not say it needs."""
+    """Regions with meaningless logits and labels where the method does not declare their use."""
     columns = regions.columns()
     if "logits" not in method.needs:
         columns["logits"] = np.ones_like(regions.logits)

@@ -1,4 +1,4 @@
-"""Each score against another library's, or against its formula written out for one region at a time."""
+"""Each score beside that of another library, or beside its formula for one region at a time."""
 
 import numpy as np
 import pytest

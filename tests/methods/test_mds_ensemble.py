@@ -1,4 +1,4 @@
-"""The sum of Mahalanobis scores of several layers, and its weights, beside scikit-learn and pytorch-ood."""
+"""Sum of Mahalanobis scores of several layers, and its weights, beside other libraries."""
 
 import numpy as np
 import pytest

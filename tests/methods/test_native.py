@@ -65,7 +65,7 @@ def run_of(regions: Regions, folder) -> RunRegions:
 
 
 def test_the_threshold_of_native_is_the_label(make, tmp_path):
-    """That of others is taken from the other detections: see tests/evaluation/test_kept_results.py."""
+    """τ of other methods comes from the other detections: see evaluation/test_kept_results.py."""
     regions = with_unknown(make(seed=1), 4)
     native = methods.create("native")
     fit_method(native, run_of(regions, tmp_path))

@@ -1,4 +1,7 @@
-"""Scores under `protocol="published-code"`: against what that code computes, written out with other libraries."""
+"""Scores under `protocol="published-code"`, beside the computation of that code.
+
+The computation is written out with other libraries.
+"""
 
 import numpy as np
 import pytest

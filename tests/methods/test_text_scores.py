@@ -22,7 +22,10 @@ def test_mcm_is_that_of_pytorch_ood(make, temperature):
 
 
 def negatives(cosines: list[float], known: int) -> Regions:
-    """One region, by the cosines of its embedding (1, 0) with the texts, of which the first are the known classes'."""
+    """One region with embedding (1, 0), given its cosines with the texts.
+
+    The first `known` texts are those of the known classes.
+    """
     weight = 100 * np.array([[c, np.sqrt(1 - c * c)] for c in cosines])
     values = {
         "features": np.array([[2.0, 0.0]], np.float32),

@@ -122,7 +122,8 @@ def test_negative_prompts_count_in_tensors_too(make):
     method = methods.create("neg_label", groups=1, temperature=0.5)
     module = method.to_torch(header=regions.header)
     scores = module(features=torch.from_numpy(np.array(regions.features)), **{
-        "label": torch.from_numpy(regions.label.astype(np.int64)), "score": torch.from_numpy(np.array(regions.score)),
+        "label": torch.from_numpy(regions.label.astype(np.int64)),
+        "score": torch.from_numpy(np.array(regions.score)),
     })  # fmt: skip
     np.testing.assert_allclose(scores, method.score(regions), rtol=1e-12)
 
@@ -286,7 +287,11 @@ def test_a_device_without_float64_gets_float32_and_says_so(monkeypatch, make):
 
 @pytest.fixture
 def user_defined():
-    """Three methods of a user: of before, one that derives from it, and a new one that derives from farther's."""
+    """User-defined methods that score `Regions`, or `Rows`, which have a form in PyTorch.
+
+    The first takes regions, the second derives from it and takes rows, the third derives from one
+    of farther's methods, and the fourth takes rows.
+    """
     before = dict(METHODS._classes)
 
     @register("widest_before")

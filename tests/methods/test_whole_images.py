@@ -1,4 +1,4 @@
-"""Scores of whole images: from the network's own output, by the formulas of the papers, written out per image."""
+"""Scores of whole images from the network's output, beside the papers' formulas per image."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ TRANSFORM = ImageClassification(resize_size=24, crop_size=24, **NORM)
 
 
 class Output:
-    """What a network computes for the images of a split, as float64: h of shape (N, D), z of shape (N, K)."""
+    """Output of a network for a split's images: h of shape (N, D), z of shape (N, K), float64."""
 
     def __init__(self, network, images):
         kept = []

@@ -48,7 +48,9 @@ def scene(number: int) -> np.ndarray:
     y, x = np.mgrid[:height, :width]
     pixels = np.full((height, width, 3), 200, np.uint8)
     for _ in range(3):
-        row, column, radius = rng.integers(height), rng.integers(width), rng.integers(6, 24)
+        row = rng.integers(height)
+        column = rng.integers(width)
+        radius = rng.integers(6, 24)
         pixels[(y - row) ** 2 + (x - column) ** 2 < radius**2] = COLOURS[rng.integers(len(COLOURS))]
         pixels[row : row + 3] = COLOURS[rng.integers(len(COLOURS))]
     return pixels
@@ -89,15 +91,14 @@ class Deployed:
 
     def stored(self, method: str) -> tuple[Regions, np.ndarray]:
         """The pipeline's regions of the validation split at or above t*, and their scores."""
-        name = read_entry(method, self.methods[method]).pass_name
-        folder = (
-            self.files.regions("val")
-            if name is None
-            else self.folder / f"artifacts/passes/run/{name}/val"
-        )
-        regions, scores = Regions.read(folder), Scores.read(self.files.scores(method, "val"))
-        rows = regions.score >= self.operating
-        return regions[rows], scores.score[rows]
+        pass_name = read_entry(method, self.methods[method]).pass_name
+        folder = self.files.regions("val")
+        if pass_name is not None:
+            folder = self.folder / f"artifacts/passes/run/{pass_name}/val"
+        regions = Regions.read(folder)
+        scores = Scores.read(self.files.scores(method, "val")).score
+        is_confident = regions.score >= self.operating
+        return regions[is_confident], scores[is_confident]
 
 
 def make(
@@ -107,36 +108,60 @@ def make(
     operating: float,
     further: tuple[str, ...] = (),
 ) -> Deployed:
-    """Draws images, and runs the pipeline's stages on them; `further` are splits beside those for training and ID."""
+    """Writes random images and runs the pipeline's stages on them.
+
+    Args:
+        folder: The project.
+        entry: Entry of the run in params.yaml.
+        methods: Entries of the methods.
+        operating: t*.
+        further: Splits beside `train` and `val`.
+    """
     deployed = Deployed(folder, entry, methods, operating)
-    splits = folder / "artifacts/splits/drawn"
-    for first, split in enumerate(("train", "val", *further)):
-        rows = []
-        for number in range(100 * first, 100 * first + 10):
-            pixels = scene(number)
-            (folder / split).mkdir(exist_ok=True)
-            Image.fromarray(pixels).save(folder / split / f"{number}.png")
-            rows.append(
-                (
-                    f"{split}-{number}",
-                    "drawn",
-                    f"{split}/{number}.png",
-                    pixels.shape[1],
-                    pixels.shape[0],
-                    "",
-                )
-            )
-        names = ("image_id", "dataset", "file", "width", "height", "digest")
-        Images(**dict(zip(names, zip(*rows, strict=True), strict=True))).write(
-            splits / split / "images.parquet"
-        )
-        Objects.empty().write(splits / split / "objects.parquet")
-    weights = {"weights": entry["weights"]}
-    detector = detectors.create(entry["adapter"], **weights, **entry["params"])
-    artifacts, log = folder / "artifacts", lambda text: None
-    regions, passes = artifacts / "regions/run", artifacts / "passes/run"
-    roots = {"drawn": folder}
-    names = entry.get("classes")
+    for index, split in enumerate(("train", "val", *further)):
+        write_split(folder, split, first_scene=100 * index)
+    detector = detectors.create(entry["adapter"], weights=entry["weights"], **entry["params"])
+    run_detector(deployed, detector)
+    run_methods(deployed)
+    write_json(deployed.files.threshold, {"threshold": operating, "settings": {"split": "val"}})
+    write_self_awareness(deployed, detector)
+    return deployed
+
+
+def write_split(folder: Path, split: str, first_scene: int) -> None:
+    """Writes a split of ten scenes without objects, and its images."""
+    (folder / split).mkdir(exist_ok=True)
+    columns: dict[str, list[Any]] = {
+        "image_id": [],
+        "dataset": [],
+        "file": [],
+        "width": [],
+        "height": [],
+        "digest": [],
+    }
+    for number in range(first_scene, first_scene + 10):
+        pixels = scene(number)
+        height, width, _ = pixels.shape
+        Image.fromarray(pixels).save(folder / split / f"{number}.png")
+        columns["image_id"].append(f"{split}-{number}")
+        columns["dataset"].append("drawn")
+        columns["file"].append(f"{split}/{number}.png")
+        columns["width"].append(width)
+        columns["height"].append(height)
+        columns["digest"].append("")
+
+    tables = folder / "artifacts/splits/drawn" / split
+    Images(**columns).write(tables / "images.parquet")
+    Objects.empty().write(tables / "objects.parquet")
+
+
+def run_detector(deployed: Deployed, detector: detectors.Detector) -> None:
+    """Stores the regions of all splits, and those of the run's passes."""
+    artifacts = deployed.folder / "artifacts"
+    splits = artifacts / "splits/drawn"
+    roots = {"drawn": deployed.folder}
+    regions = artifacts / "regions/run"
+    classes = deployed.entry.get("classes")
     infer_splits(
         detector,
         splits,
@@ -144,49 +169,63 @@ def make(
         regions,
         artifacts / ".work/r",
         INFERENCE,
-        classes=names,
+        classes=classes,
         progress=False,
-        log=log,
+        log=_discard,
     )
-    made = read_passes("run", entry.get("passes"))
     infer_passes(
         detector,
-        made,
+        read_passes("run", deployed.entry.get("passes")),
         splits,
         roots,
         regions,
-        passes,
+        artifacts / "passes/run",
         artifacts / ".work/p",
         INFERENCE,
-        classes=names,
-        log=log,
+        classes=classes,
+        log=_discard,
     )
-    files = deployed.files
-    entries = [read_entry(name, values) for name, values in methods.items()]
+
+
+def run_methods(deployed: Deployed) -> None:
+    """Fits the methods, and writes their scores and τ."""
+    artifacts = deployed.folder / "artifacts"
+    regions = artifacts / "regions/run"
+    passes = artifacts / "passes/run"
+    fitted = deployed.files.all_fitted
+    entries = [read_entry(name, values) for name, values in deployed.methods.items()]
     fit_run(
         entries,
-        RunRegions(regions, operating, passes=passes),
-        files.all_fitted,
-        dict.fromkeys(methods, ""),
+        RunRegions(regions, deployed.operating, passes=passes),
+        fitted,
+        dict.fromkeys(deployed.methods, ""),
     )
-    score_run(regions, passes, files.all_fitted, artifacts / "scores/run", lambda method: "")
-    for entry in applicable(files.all_fitted, read_entries(files.all_fitted)):
-        write_tau(files, entry.name, operating)
-    write_json(files.threshold, {"threshold": operating, "settings": {"split": "val"}})
+    score_run(regions, passes, fitted, artifacts / "scores/run", lambda method: "")
+    for entry in applicable(fitted, read_entries(fitted)):
+        write_tau(deployed.files, entry.name, deployed.operating)
+
+
+def write_self_awareness(deployed: Deployed, detector: detectors.Detector) -> None:
+    """Writes calibrators, and the median uncertainty of the images as the threshold to refuse."""
     known = detector.header().known_classes
     calibrators = {name: Linear(0.7, 0.1 / (k + 1)) for k, name in enumerate(known)}
-    doubt = image_uncertainty.of_confidence(
-        Regions.read(files.regions("val")), list(deployed.images().image_id)
+    uncertainty = image_uncertainty.of_confidence(
+        Regions.read(deployed.files.regions("val")), list(deployed.images().image_id)
     )
-    self_aware = SelfAwareDetector(
-        dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2])
-    )
-    write_results(files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
-    return deployed
+    median = float(np.sort(uncertainty)[len(uncertainty) // 2])
+    self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, median)
+    write_results(deployed.files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
+
+
+def _discard(_line: str) -> None:
+    """A log that nobody reads."""
 
 
 def write_tau(files: RunFiles, method: str, operating: float) -> None:
-    """Writes the τ of a method that keeps 70% of the detections at or above t*, as the stage `evaluate` does."""
+    """Writes τ of a method as the stage `evaluate` does.
+
+    It keeps 70% of the detections at or above t*, unless the method has a threshold of its own.
+    """
     own = read_method(files.fitted(method)).get("fixed_threshold")
     regions = Regions.read(files.regions("val"))
     is_used = (regions.score >= operating) & ~regions.is_labelled_unknown
@@ -201,32 +240,33 @@ def write_tau(files: RunFiles, method: str, operating: float) -> None:
 
 
 def propose(deployed: Deployed, name: str, threshold: float) -> None:
-    """Infers the proposals of a source, and says which threshold was found for them."""
-    artifacts, entry = deployed.folder / "artifacts", deployed.entry
+    """Infers the proposals of a source, and writes the threshold that was chosen for them."""
+    artifacts = deployed.folder / "artifacts"
+    entry = deployed.entry
     detector = detectors.create(entry["adapter"], weights=entry["weights"], **entry["params"])
-    source = read_sources("run", {name: entry["proposals"][name]})
-    folders = (
+    sources = read_sources("run", {name: entry["proposals"][name]})
+    infer_splits(
+        detector,
         artifacts / "splits/drawn",
         {"drawn": deployed.folder},
         artifacts / "regions/run",
         artifacts / ".work/r",
+        INFERENCE,
+        classes=entry.get("classes"),
+        proposals=(artifacts / "proposals/run", selections("run", sources, detector)),
+        progress=False,
+        log=_discard,
     )
-    into = artifacts / "proposals/run", selections("run", source, detector)
-    names = entry.get("classes")
-    infer_splits(
-        detector, *folders, INFERENCE, classes=names, proposals=into, progress=False, log=str
-    )
-    found = SourceResults(
-        kind=source[name].name,
+    results = SourceResults(
+        kind=sources[name].name,
         threshold=threshold,
         alarms=0.2,
         proposals=1,
         splits={},
         distances={},
     )
-    write_results(
-        deployed.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: found})
-    )
+    run_results = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: results})
+    write_results(deployed.files.recovered, run_results)
 
 
 @pytest.fixture(scope="module", autouse=True)

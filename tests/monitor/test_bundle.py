@@ -161,7 +161,10 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
     regions = deployed.files.regions("val") / "regions.json"
     for file, stage in ((deployed.files.threshold, "fit"), (regions, "infer")):
         file.rename(tmp_path / file.name)
-        absent = f"{re.escape(str(file))}: the file does not exist: the run has no such artifact yet: run `dvc repro "
+        absent = (
+            f"{re.escape(str(file))}: the file does not exist: the run has no such artifact yet: "
+            "run `dvc repro "
+        )
         with pytest.raises(DataError, match=f"{absent}{stage}@run`"):
             write_bundle(source, tmp_path / "bundle")
         (tmp_path / file.name).rename(file)

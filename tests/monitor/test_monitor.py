@@ -1,4 +1,4 @@
-"""The monitor beside the pipeline: the same detections, scores and acceptances, for every adapter."""
+"""The monitor beside the pipeline: equal detections, scores and decisions for every adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported graphs beside the pipeline: onnxruntime gives the same detections, scores and decisions."""
+"""Exported graphs beside the pipeline: equal detections, scores and decisions in onnxruntime."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_boxes_of_padded_images_are_placed_as_ultralytics_does(shape):
 
 
 def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):
-    """An image's detections whose boxes, and those of proposals, begin at the same number on both axes."""
+    """Detections and proposals of an image; each box begins at the same number on both axes."""
     count = len(label)
     columns = {
         "box": np.add.outer(np.full(count, box), [0, 0, 1, 1]),
@@ -243,7 +243,8 @@ def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):
     regions = Regions(**of_image, **columns, logits=np.zeros((count, 2)))
     proposals = Regions(
         image_id=["a"] * len(proposed), region_id=np.arange(len(proposed)), classes=("object",),
-        box=np.add.outer(np.asarray(proposed, float), [0, 0, 5, 5]), score=np.full(len(proposed), objectness),
+        box=np.add.outer(np.asarray(proposed, float), [0, 0, 5, 5]),
+        score=np.full(len(proposed), objectness),
         label=np.zeros(len(proposed), int), logits=np.zeros((len(proposed), 1)),
     )  # fmt: skip
     return Monitored(
@@ -322,8 +323,9 @@ def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou
     ]
     tables = [
         Regions(
-            image_id=["image"] * len(box), region_id=np.arange(len(box)), box=box, score=np.ones(len(box)),
-            label=np.zeros(len(box), int), logits=np.zeros((len(box), 1)), classes=("a",),
+            image_id=["image"] * len(box), region_id=np.arange(len(box)), box=box,
+            score=np.ones(len(box)), label=np.zeros(len(box), int),
+            logits=np.zeros((len(box), 1)), classes=("a",),
         )
         for box in boxes
     ]  # fmt: skip
@@ -704,7 +706,7 @@ def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, re
 
 
 def resized(kind: str, folder: Path, *, one_shape: bool) -> Deployed:
-    """A small detection transformer of transformers, whose processor resizes all images to one shape or does not."""
+    """A small detection transformer whose processor resizes images to one shape, or does not."""
     save_folder(folder, kind)
     if one_shape:
         file = folder / "preprocessor_config.json"

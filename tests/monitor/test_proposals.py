@@ -1,4 +1,4 @@
-"""Proposals where a detector is deployed: those of the pipeline, on no detection and above the threshold."""
+"""Proposals of a deployed detector: those of the pipeline that match no detection, above t*."""
 
 import json
 from dataclasses import replace
@@ -163,7 +163,7 @@ def test_proposals_that_a_bundle_cannot_hold_are_refused_by_name(requested, mess
         deployed.bundle("energy", proposals=requested)
 
 
-def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unless_they_are_asked_for(
+def test_unmeasured_sources_and_methods_of_a_pass_are_bundled_without_proposals_by_default(
     deployed,
 ):
     source = deployed.source("energy")

@@ -59,9 +59,9 @@ def changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _inside(node: ast.AST, span: tuple[int, int] | None) -> Iterator[Change]:
-    """The changes of what is in a node. Annotations, decorators and docstrings are left as they are.
+    """Yields the changes inside a node, but for annotations, decorators and docstrings.
 
-    So are zeros that would become −1 as an index, which is the same of one element, or in a
+    Zeros are left out that would become −1 as an index, which is the same of one element, or in a
     comparison, which is the same for whole numbers as another operator.
     """
     for name, field in ast.iter_fields(node):

@@ -1,4 +1,6 @@
-"""Plants small bugs, one at a time, and runs the tests: `python tests/mutants/run.py --mutants 200 --seed 5 metrics`.
+"""Mutation tests: plants small bugs, one at a time, and runs the tests of the changed package.
+
+    python tests/mutants/run.py --mutants 200 --seed 5 metrics
 
 A mutant is caught if a test of its package fails, or if the tests take far longer than without it.
 No file is changed: the module is compiled from the changed tree in the process that runs the tests,
@@ -88,12 +90,15 @@ def tests_of(package: str) -> list[str]:
     )
 
 
-# ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # in the tests' process
 
 
 class Mutated(SourceFileLoader):
-    """Finds and loads the mutated module: a finder, a loader, and a plugin of pytest, whose own finder comes first."""
+    """Finder and loader of the mutated module, and a plugin of pytest.
+
+    As a plugin it puts itself before the finder of pytest.
+    """
 
     def __init__(self, mutant: Mutant):
         parts = mutant.file.relative_to(LIBRARY.parent).with_suffix("").parts
@@ -178,7 +183,7 @@ def pytest_main(arguments: Sequence[str], *plugins: object) -> int:
     return int(pytest.main(["-x", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins))
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # in the parent
 
 
@@ -212,7 +217,10 @@ class Baseline:
         return cls(noted["seconds"], noted["lines"])
 
     def arguments(self, mutant: Mutant) -> list[str]:
-        """The files of tests that reach the function of a mutant; all where it is in none, or a shared fixture does."""
+        """Arguments of pytest: the files of tests that reach the function of a mutant.
+
+        All files of the package, where the mutant is in no function or a shared fixture reaches it.
+        """
         files = sorted({test.split("::")[0] for test in self.seconds})
         if mutant.span is not None:
             lines = self.lines.get(str(mutant.file), {})
@@ -233,7 +241,10 @@ class Baseline:
 
 
 def fork(run: Callable[[], int], seconds: float, printed: Path = Path(os.devnull)) -> int:
-    """Starts something in a fork that prints to a file and ends after some seconds; returns the process's number."""
+    """Runs a function in a fork that prints to a file; returns the number of its process.
+
+    The fork ends after `seconds` at the latest.
+    """
     if child := os.fork():
         return child
     status = 1
@@ -284,7 +295,9 @@ def survivors(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, bo
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("packages", nargs="*", default=PACKAGES)
     parser.add_argument("--mutants", type=int, default=200, help="how many are drawn")
     parser.add_argument("--seed", default="1")

@@ -23,7 +23,7 @@ SSHD = shutil.which(
 
 @dataclass
 class Remote(ABC):
-    """Where a DVC remote lies, and how to look at it without DVC. Names are those of objects below `url`."""
+    """A DVC remote and its content without DVC; names are those of objects below `url`."""
 
     name: str
     url: str
@@ -138,7 +138,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @contextmanager
 def ssh_server(folder: Path) -> Iterator[SSHServer]:
-    """Serves SSH as long as the context lasts; keys, settings and what is pushed lie in `folder`."""
+    """Serves SSH inside the context; keys, settings and pushed files are stored in `folder`."""
     assert SSHD is not None
     if (
         os.getuid() == 0

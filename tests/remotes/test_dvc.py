@@ -82,7 +82,7 @@ class Clone:
         )
 
     def connect(self, remote) -> None:
-        """Makes a remote the default one: its settings are for everybody, its secrets for this clone only."""
+        """Makes a remote the default: its settings are shared, its secrets belong to this clone."""
         settings = {"url": remote.url, **remote.settings}
         (self.folder / ".dvc" / "config").write_text(
             f"[core]\nremote = {remote.name}\n{section(remote.name, settings)}"

@@ -1,4 +1,7 @@
-"""Methods that learn classes from the annotated objects: OpenOOD's definitions, as loops over the training images."""
+"""Methods that are fitted on annotated objects, beside OpenOOD's definitions.
+
+The definitions are written out as loops over the training images.
+"""
 
 from dataclasses import replace
 
@@ -27,7 +30,7 @@ def network() -> torch.nn.Sequential:
 
 
 def classified(count: int, seed: int) -> tuple[Regions, np.ndarray]:
-    """A small network's features and logits of images, one region each, and labels that it often gets wrong."""
+    """Features and logits of images by a small network, and labels that it often predicts wrong."""
     generator, net = torch.Generator().manual_seed(seed), network()
     with torch.no_grad():
         features = net[:2](2 * torch.randn(count, 6, generator=generator, dtype=torch.float64))

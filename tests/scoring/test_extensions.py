@@ -56,7 +56,7 @@ class MyMetric(Metric):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The folder of extensions of the working directory; what it registers is forgotten afterwards."""
+    """The working directory's folder of extensions; their registrations are undone afterwards."""
     known = {each: {name: each.get(name) for name in each.names()} for each in REGISTRIES}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -1,4 +1,4 @@
-"""Scores that other programs computed, as a method: each row belongs to one image, and every region has a score."""
+"""Scores of other programs as a method: each row belongs to one image, each region has a score."""
 
 import json
 import re
@@ -100,7 +100,8 @@ def test_uncertainties_are_turned_round(run, tmp_path):
         (
             (0.95, 0.85),
             {},
-            "AUROC of split 'val' against near is 0.250, below 0.5: .* OOD\\? Then write `higher: ood`",
+            "AUROC of split 'val' against near is 0.250, below 0.5: .* OOD\\? "
+            "Then write `higher: ood`",
         ),
         ((0.95, 0.85), {"higher": "ood"}, None),
         ((0.2, 0.1), {"higher": "ood"}, "is 0.000, below 0.5: .* ID\\? Then write `higher: id`"),
@@ -130,7 +131,10 @@ def test_a_name_that_may_be_of_two_images_is_refused_and_the_column_split_tells_
         DataError, match=r"'0001' may be 'ood/0001.jpg'.* or 'id/0001.jpg'.*column `split`"
     ):
         scored(run, tmp_path, ambiguous)
-    with_split = "split,image,score\nval,v1,0.9\nval,v2,0.8\ntest,0001,0.7\ntest,0002,0.6\nnear,0001,0.2\nnear,0007,0.1\n"
+    with_split = (
+        "split,image,score\nval,v1,0.9\nval,v2,0.8\ntest,0001,0.7\ntest,0002,0.6\n"
+        "near,0001,0.2\nnear,0007,0.1\n"
+    )
     _, scores = scored(run, tmp_path, with_split)
     assert scores == {"val": [0.9, 0.8], "test": [0.7, 0.6], "near": [0.2, 0.1]}
 
@@ -203,7 +207,7 @@ def test_images_of_no_split_are_counted_and_named(run, tmp_path):
     }
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # OpenOOD
 
 
@@ -246,7 +250,8 @@ def test_saved_scores_of_openood_are_in_the_order_of_its_lists(run, tmp_path):
     [
         (
             {"labels": (5, 3)},
-            r"test\.npz: row 0: field 'label': label 5, but test\.txt has 3 there: is it in the order",
+            r"test\.npz: row 0: field 'label': label 5, but test\.txt has 3 there: "
+            "is it in the order",
         ),
         ({"labels": (3,), "conf": (0.7,)}, r"1 scores, but test\.txt lists 2 images"),
         ({"conf": (0.7, np.inf)}, r"test\.npz: row 1: field 'conf': not a finite number"),
@@ -266,7 +271,7 @@ def test_saved_scores_without_a_list_are_refused(run, tmp_path):
         fit_and_score({"theirs": entry}, run, tmp_path)
 
 
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # detectors
 
 

@@ -83,7 +83,8 @@ def test_annotated_classes_are_those_of_the_rows_in_every_batch(stored, tmp_path
         (
             0.5,
             {},
-            r"the pass 'crop' has crops only of detections from 0\.5 on, and t\* is 0\.4: lower its `min_score`",
+            r"the pass 'crop' has crops only of detections from 0\.5 on, and t\* is 0\.4: "
+            "lower its `min_score`",
         ),
         (
             0.3,

@@ -316,7 +316,7 @@ def test_an_equal_entry_in_another_place_of_params_changes_the_list_alone(proces
     assert read_entries(tmp_path / "fitted").names == ["knn", "msp"]
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # nothing is stale
 
 

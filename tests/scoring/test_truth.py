@@ -15,7 +15,7 @@ from farther.tables import Regions, TrueClasses
 
 @pytest.fixture
 def run(tmp_path, make):
-    """A folder of regions, and a table of what those of the split `val` show: every third shows nothing."""
+    """A folder of regions, and the true classes of the split `val`; every third has none."""
     train, val = make(200, seed=1, background=True), make(90, seed=2, background=True)
     train.write(tmp_path / "run" / "train")
     val.write(tmp_path / "run" / "val")

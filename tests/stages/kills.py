@@ -1,4 +1,6 @@
-"""Kills stages with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
+"""Kills stages with `kill -9` at random changes of files and compares what reruns write.
+
+The reruns must end in the files of an undisturbed run.
 
 Usage: kills.py FOLDER KILLS SEED; prints a line of JSON for each stage.
 
@@ -9,6 +11,7 @@ not a time.
 
 import gc
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -17,7 +20,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +33,9 @@ from farther.pipeline.stages import Stage
 from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
-#: Arguments of the commands of stages that are repeated, by the section that they are repeated
-#: over.
+#: Folder beside the artifacts that the stage `enrich` writes to.
+CANDIDATES = "data/candidates"
+#: Arguments of the commands of repeated stages, by the section that they are repeated over.
 ARGUMENTS = {
     "datasets": ("voc", "coco", "openimages"),
     "enrich": ("voc",),
@@ -54,10 +58,10 @@ STAGES = tuple(command for stage in TABLE[1:] for command in commands(stage))
 SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
-    "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors", "farther.detectors.faster_rcnn",
-    "farther.evaluation.detector", "farther.report", "farther.similarity", "farther.evaluation.cost",
-    "farther_demo.world", "farther.derived", "jinja2", "open_clip", "scipy.stats", "sklearn.covariance",
-    "torch", "torchvision", "tqdm",
+    "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors",
+    "farther.detectors.faster_rcnn", "farther.evaluation.detector", "farther.report",
+    "farther.similarity", "farther.evaluation.cost", "farther_demo.world", "farther.derived",
+    "jinja2", "open_clip", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.
 CHANGES = {
@@ -74,59 +78,95 @@ CHANGES = {
 
 def params() -> dict:
     """The demo's parameters with one small benchmark."""
-    made = yaml.safe_load((ROOT / "params.yaml").read_text())
-    others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
-    few = {
-        "voc": {"train": 8, "val": 6, "test": 6},
-        "coco": 16,
-        **others,
-        "openimages": 8,
-        "drawings_unknown": 2,
-    }
-    made["demo"].update(few)
-    made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "openimages")}
-    made["enrich"] = {"voc": {"pools": [{"dataset": "openimages", "subset": "validation"}]}}
-    names = {"paste": "voc_pasted", "corrupt": "voc_shifted", "blank": "voc_blank"}
-    made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
-    for kind, name in names.items():
-        made["derived"][kind][name]["images"]["most"] = 6
-    made["derived"]["corrupt"]["voc_shifted"].update(
+    settings = yaml.safe_load((ROOT / "params.yaml").read_text())
+    settings["demo"].update(
+        {
+            "voc": {"train": 8, "val": 6, "test": 6},
+            "coco": 16,
+            "bdd": {"train": 2, "val": 2, "test": 2},
+            "drawings": {"train": 2, "val": 2, "test": 2},
+            "openimages": 8,
+            "drawings_unknown": 2,
+        }
+    )
+    settings["datasets"] = _selected(settings["datasets"], ("voc", "coco", "openimages"))
+    settings["enrich"] = {"voc": {"pools": [{"dataset": "openimages", "subset": "validation"}]}}
+    settings["derived"] = _derived_params(settings["derived"])
+    settings["benchmarks"] = {"voc": _benchmark_params(settings["benchmarks"]["voc"])}
+
+    detector = settings["detectors"]["voc-faster_rcnn"]
+    detector.pop("passes", None)
+    detector["proposals"] = {"rpn": {}}
+    settings["detectors"] = {"voc-faster_rcnn": detector}
+
+    settings["methods"] = _selected(settings["methods"], ("msp", "knn"))
+    settings["inference"].update(workers=1, shard_images=4)
+    settings["embed"]["images"].update(workers=0, shard_images=8)
+    settings["evaluate"]["replicates"] = 10
+    settings["cost"] = {"images": 2}
+    settings["report"] = {}
+    return settings
+
+
+def _selected(section: dict, names: Collection[str]) -> dict:
+    return {name: section[name] for name in names}
+
+
+def _derived_params(derived: dict) -> dict:
+    """One derived dataset of each kind, of at most six images."""
+    small = {}
+    for kind, dataset in (
+        ("paste", "voc_pasted"),
+        ("corrupt", "voc_shifted"),
+        ("blank", "voc_blank"),
+    ):
+        settings = derived[kind][dataset]
+        settings["images"]["most"] = 6
+        small[kind] = {dataset: settings}
+
+    small["corrupt"]["voc_shifted"].update(
         severities=[1], corruptions=["gaussian_noise", "contrast"]
     )
-    voc = made["benchmarks"]["voc"]
-    del voc["shifted"]
-    voc["splits"] = {
-        name: entry for name, entry in voc["splits"].items() if entry["dataset"] == "coco"
-    }
-    made["benchmarks"] = {"voc": voc}
-    run = made["detectors"]["voc-faster_rcnn"]
-    run.pop("passes", None)
-    run["proposals"] = {"rpn": {}}
-    made["detectors"] = {"voc-faster_rcnn": run}
-    made["methods"] = {name: made["methods"][name] for name in ("msp", "knn")}
-    made["inference"].update(workers=1, shard_images=4)
-    made["embed"]["images"].update(workers=0, shard_images=8)
-    made["evaluate"]["replicates"] = 10
-    made["cost"] = {"images": 2}
-    made["report"] = {}
-    return made
+    return small
+
+
+def _benchmark_params(benchmark: dict) -> dict:
+    """A benchmark with its OOD splits from COCO only."""
+    del benchmark["shifted"]
+    splits = benchmark["splits"]
+    benchmark["splits"] = {}
+    for name, split in splits.items():
+        if split["dataset"] == "coco":
+            benchmark["splits"][name] = split
+    return benchmark
 
 
 def prepare(folder: Path) -> Path:
-    """A project with the stages and no artifacts."""
-    folder.mkdir(parents=True)
-    for name in ("stages", "data", "extensions"):
+    """Creates a project with the stages and no artifacts."""
+    (folder / "data").mkdir(parents=True)
+    for name in ("stages", "extensions"):
         (folder / name).symlink_to(ROOT / name)
+    for source in (ROOT / "data").iterdir():
+        if source.name == "candidates":  # stage `enrich` writes there
+            shutil.copytree(source, folder / CANDIDATES)
+        else:
+            (folder / "data" / source.name).symlink_to(source)
     (folder / "params.yaml").write_text(yaml.safe_dump(params(), sort_keys=False))
     return folder
 
 
+# --------------------------------------------------------------------------------------------------
+# forks that count their changes
+
+
 def forked(act: Callable[[], None]) -> int:
-    """Exit status of a forked process; negative for a signal."""
+    """Runs a function in a forked process; returns its exit status, negative for a signal."""
     gc.freeze()
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    child = os.fork()
+    if child:
+        _, wait_status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(wait_status)
+
     status = 1
     try:
         act()
@@ -138,51 +178,49 @@ def forked(act: Callable[[], None]) -> int:
 
 
 def count_changes(folder: Path, changed: Callable[[], None]) -> None:
-    """Calls `changed` before each change of a file in a folder that this process makes, for good."""
-    me, place = os.getpid(), str(folder.resolve())
+    """Calls `changed` before each change that this process makes of a file in a folder.
+
+    An audit hook of Python cannot be removed: the calls go on until the process ends.
+    """
+    counting_process = os.getpid()
+    prefix = str(folder.resolve())
 
     def hook(event: str, arguments: tuple) -> None:
-        if os.getpid() != me or not (event in CHANGES or (event == "open" and _writes(arguments))):
+        if os.getpid() != counting_process:
+            return
+        if not _is_change(event, arguments):
             return
         name = arguments[0]
-        if isinstance(name, (str, bytes, os.PathLike)):
-            path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
-            if path.startswith(place):
-                changed()
+        if not isinstance(name, (str, bytes, os.PathLike)):
+            return
+        path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100
+        if path.startswith(prefix):
+            changed()
 
     sys.addaudithook(hook)
 
 
-def _writes(arguments: tuple) -> bool:
-    return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-
-
-def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]:
-    """Exit status of a stage, and the number of changes it made."""
-
-    def act() -> None:
-        name, *arguments = stage.split()
-        script = str(ROOT / "stages" / f"{name}.py")
-        sys.argv = [script, *arguments]
-        sys.stdout = sys.stderr = folder.with_suffix(".log").open("a", buffering=1)
-        runpy.run_path(script, run_name="__main__")
-
-    return counted(folder, act, kill_at)
+def _is_change(event: str, arguments: tuple) -> bool:
+    """Whether an event of Python changes a file."""
+    if event == "open":
+        flags = arguments[2]
+        return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    return event in CHANGES
 
 
 def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -> tuple[int, int]:
-    """Exit status of what a forked process does in a folder, and the number of changes it made there.
+    """Runs a function in a forked process; returns its exit status and the changes it made.
 
     Args:
-        folder: The folder.
-        act: What is done.
+        folder: The folder that the function runs in, whose changes are counted.
+        act: The function.
         kill_at: Number of the change before which the process is killed.
     """
     reading, writing = os.pipe()
 
     def count_and_act() -> None:
         os.chdir(folder)
-        os.sched_getaffinity = lambda _: {0}
+        os.sched_getaffinity = _first_core
         count = 0
 
         def changed() -> None:
@@ -198,59 +236,112 @@ def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -
     status = forked(count_and_act)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        return status, int(pipe.read() or 0)
+        changes = int(pipe.read() or 0)
+    return status, changes
+
+
+def _first_core(_pid: int) -> set[int]:
+    """Replaces `os.sched_getaffinity`: one core, so that the order of the changes is the same."""
+    return {0}
+
+
+def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]:
+    """Runs a stage; returns its exit status, and the number of changes it made."""
+
+    def act() -> None:
+        name, *arguments = stage.split()
+        script = str(ROOT / "stages" / f"{name}.py")
+        sys.argv = [script, *arguments]
+        log = folder.with_suffix(".log").open("a", buffering=1)
+        sys.stdout = log
+        sys.stderr = log
+        runpy.run_path(script, run_name="__main__")
+
+    return counted(folder, act, kill_at)
+
+
+# --------------------------------------------------------------------------------------------------
+# comparisons of artifacts
 
 
 def content(artifacts: Path) -> dict[str, str]:
-    """Digest of each file but the one with measured times, hidden ones included."""
-    files = (Path(above, name) for above, _, names in os.walk(artifacts) for name in names)
-    return {
-        str(file.relative_to(artifacts)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-        if file != artifacts / "times.json"
-    }
+    """SHA-256 of each file but the one with measured times, hidden files included."""
+    digests = {}
+    for folder, _, names in os.walk(artifacts):
+        for name in names:
+            file = Path(folder, name)
+            if file != artifacts / "times.json":
+                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+                digests[str(file.relative_to(artifacts))] = digest
+    return digests
 
 
 def identities(artifacts: Path) -> dict[str, tuple[int, int]]:
-    """Number and time of change of each file but the one with measured times; one that is written anew has others."""
-    files = (
-        file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json"
-    )
-    return {
-        str(file.relative_to(artifacts)): (file.stat().st_ino, file.stat().st_mtime_ns)
-        for file in files
-    }
+    """Inode and modification time of each file but the one with measured times.
+
+    A file that is written anew has others, even where its content is the same.
+    """
+    identity_by_name = {}
+    for file in artifacts.rglob("*"):
+        if file.is_file() and file != artifacts / "times.json":
+            status = file.stat()
+            name = str(file.relative_to(artifacts))
+            identity_by_name[name] = (status.st_ino, status.st_mtime_ns)
+    return identity_by_name
 
 
-def rewritten(folder: Path, again: Callable[[], object]) -> list[str]:
-    """Artifacts of a project that a further run writes or deletes although nothing changed."""
+def differences(first: dict, second: dict) -> list[str]:
+    """Names that are missing in one of two dicts, or have another value there."""
+    names = first.keys() | second.keys()
+    return sorted(name for name in names if first.get(name) != second.get(name))
+
+
+def rewritten(folder: Path, rerun: Callable[[], object]) -> list[str]:
+    """Artifacts of a project that a rerun writes or deletes although nothing changed."""
     before = identities(folder / "artifacts")
-    again()
+    rerun()
     after = identities(folder / "artifacts")
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-
-
-def killed(
-    attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random
-) -> int:
-    """Kills an attempt at a change that is drawn; one that resumes makes fewer, and what ends before is begun anew."""
-    while True:
-        place = drawn.randint(1, changes)
-        status = attempt(place)
-        if status == -signal.SIGKILL:
-            return place
-        assert status == 0, status
-        reset()
+    return differences(before, after)
 
 
 def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
-    """Files of the disturbed project that differ from those of the calm one, and hidden ones but the known record."""
-    expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
-    differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    hidden = sorted(
-        name for name in found if "/." in f"/{name}" and Path(name).name != NETWORK_RECORD
-    )
-    return {"differ": differ, "hidden": hidden}
+    """Files that differ between the projects, and hidden files of the disturbed one.
+
+    The record of a network is not counted among the hidden files.
+    """
+    calm_content = content(calm / "artifacts")
+    disturbed_content = content(disturbed / "artifacts")
+    differ = differences(calm_content, disturbed_content)
+    for name in differences(content(calm / CANDIDATES), content(disturbed / CANDIDATES)):
+        differ.append(f"{CANDIDATES}/{name}")
+
+    hidden = []
+    for name in disturbed_content:
+        path = Path(name)
+        is_hidden = any(part.startswith(".") for part in path.parts)
+        if is_hidden and path.name != NETWORK_RECORD:
+            hidden.append(name)
+    return {"differ": differ, "hidden": sorted(hidden)}
+
+
+# --------------------------------------------------------------------------------------------------
+# kills of stages
+
+
+def killed(
+    attempt: Callable[[int], int], reset: Callable[[], None], changes: int, rng: random.Random
+) -> int:
+    """Kills an attempt at a random change, and returns the number of the change.
+
+    An attempt that resumes makes fewer changes and may end before: then all begins anew.
+    """
+    while True:
+        kill_at = rng.randint(1, changes)
+        status = attempt(kill_at)
+        if status == -signal.SIGKILL:
+            return kill_at
+        assert status == 0, status
+        reset()
 
 
 def refusal(folder: Path, stage: str) -> dict:
@@ -261,16 +352,21 @@ def refusal(folder: Path, stage: str) -> dict:
     with locked(folder / output):
         status, _ = run(folder, stage)
     assert status == 1, stage
+
     message = folder.with_suffix(".log").read_text().splitlines()[-1]
     return {"output": output, "owner": os.getpid(), "refused": message.removeprefix("SystemExit: ")}
 
 
 def _status(folder: Path, stage: str, kill_at: int) -> int:
-    return run(folder, stage, kill_at)[0]
+    status, _ = run(folder, stage, kill_at)
+    return status
 
 
 def _delete(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def cpu() -> int:
@@ -278,52 +374,68 @@ def cpu() -> int:
     return round(sum(os.times()[:4]))
 
 
-def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -> Iterator[dict]:
-    """Runs each stage undisturbed in one project, and with kills in the other one."""
-    each = [kills // len(STAGES) + (number < kills % len(STAGES)) for number in range(len(STAGES))]
-    drawn.shuffle(each)
-    for place in (calm, disturbed):
-        assert run(place, "code_digests")[0] == 0
-    for stage, number in zip(STAGES, each, strict=True):
+def kill_stages(calm: Path, disturbed: Path, kills: int, rng: random.Random) -> Iterator[dict]:
+    """Runs each stage undisturbed in one project, and with kills in another."""
+    kills_per_stage, remainder = divmod(kills, len(STAGES))
+    counts = [kills_per_stage + (number < remainder) for number in range(len(STAGES))]
+    rng.shuffle(counts)
+    for project in (calm, disturbed):
+        status, _ = run(project, "code_digests")
+        assert status == 0
+
+    for stage, count in zip(STAGES, counts, strict=True):
         refused = refusal(disturbed, stage)
         status, changes = run(calm, stage)
         assert status == 0, stage
-        attempt, output = partial(_status, disturbed, stage), disturbed / refused["output"]
-        places = [killed(attempt, partial(_delete, output), changes, drawn) for _ in range(number)]
-        assert run(disturbed, stage)[0] == 0, stage
+
+        attempt = partial(_status, disturbed, stage)
+        reset = partial(_delete, disturbed / refused["output"])
+        places = [killed(attempt, reset, changes, rng) for _ in range(count)]
+        status, _ = run(disturbed, stage)
+        assert status == 0, stage
+
         if stage == "cost":
-            shutil.copy(
-                calm / "artifacts/times.json", disturbed / "artifacts"
-            )  # the report shows them
-        done = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
+            # The report shows the measured times.
+            shutil.copy(calm / "artifacts/times.json", disturbed / "artifacts")
+        outcome = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
         if stage not in SLOW:
-            done["rewritten"] = rewritten(calm, partial(run, calm, stage))
-        yield {**done, **refused, **compared(calm, disturbed)}
+            outcome["rewritten"] = rewritten(calm, partial(run, calm, stage))
+        yield {**outcome, **refused, **compared(calm, disturbed)}
+
+
+# --------------------------------------------------------------------------------------------------
+# kills of DVC and of farther's commands
 
 
 def prepare_repro(folder: Path, stages: Path) -> Path:
-    """A project with two stages `ingest` under DVC, and the demo's datasets."""
+    """Creates a project with two stages `ingest` under DVC, and the demo's datasets."""
     folder.mkdir()
     shutil.copytree(stages / "artifacts/demo", folder / "artifacts/demo")
     for name in ("params.yaml", "artifacts/code.json"):
         shutil.copy(stages / name, folder / name)
     (folder / "stages").symlink_to(ROOT / "stages")
-    made = params()
-    return under_dvc(folder, {"ingest": {name: made["datasets"][name] for name in ("voc", "coco")}})
+    datasets = _selected(params()["datasets"], ("voc", "coco"))
+    return under_dvc(folder, {"ingest": datasets})
 
 
 def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
-    """A project with some stages of the pipeline, for each of some names, under DVC; its processes count changes."""
+    """Puts stages of the pipeline under DVC, in a project whose processes count their changes.
+
+    Args:
+        folder: The project.
+        stages: The names or the entries that each stage is repeated over.
+    """
     from dvc.repo import Repo
 
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     pipeline["stages"] = {
-        name: pipeline["stages"][name] | {"foreach": each} for name, each in stages.items()
+        name: pipeline["stages"][name] | {"foreach": entries} for name, entries in stages.items()
     }
     (folder / "dvc.yaml").unlink(missing_ok=True)
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     with Repo.init(folder, no_scm=True) as repo, repo.config.edit() as config:
         config["core"]["analytics"] = False
+
     (folder / "hook").mkdir()
     (folder / "hook/sitecustomize.py").write_text(
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -333,8 +445,9 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
 
 
 def count_together() -> None:
-    """Counts the changes of this process with those of its parents, and kills all of them at the given one."""
-    folder, kill_at = Path(os.environ["KILLS_FOLDER"]), int(os.environ["KILLS_AT"])
+    """Counts this process's changes with those of its parents, and kills all at the given one."""
+    folder = Path(os.environ["KILLS_FOLDER"])
+    kill_at = int(os.environ["KILLS_AT"])
     counter = os.open(folder.with_suffix(".count"), os.O_WRONLY | os.O_APPEND)
 
     def changed() -> None:
@@ -346,96 +459,110 @@ def count_together() -> None:
 
 
 def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tuple[int, int]:
-    """Exit status of `dvc repro`, or of a command of farther, and the number of changes that it and its stages made."""
+    """Runs `dvc repro`, or a command of farther.
+
+    Returns:
+        Its exit status, and the number of changes that it and its stages made.
+    """
     counter = folder.with_suffix(".count")
     counter.write_bytes(b"")
 
     def act() -> None:
         os.setsid()
         os.chdir(folder)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        python = os.pathsep.join([str(folder / "hook"), str(ROOT / "lib")])
         os.environ.update(
-            PATH=path, PYTHONPATH=python, KILLS_FOLDER=str(folder), KILLS_AT=str(kill_at)
+            PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            PYTHONPATH=os.pathsep.join([str(folder / "hook"), str(ROOT / "lib")]),
+            KILLS_FOLDER=str(folder),
+            KILLS_AT=str(kill_at),
         )
         with folder.with_suffix(".log").open("a") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         count_together()
-        main = __import__("farther.command" if command else "dvc.cli", fromlist=["main"]).main
-        os._exit(main(list(command) or ["repro"]))
+        if command:
+            main = importlib.import_module("farther.command").main
+            os._exit(main(list(command)))
+        main = importlib.import_module("dvc.cli").main
+        os._exit(main(["repro"]))
 
-    return forked(act), counter.stat().st_size
+    status = forked(act)
+    return status, counter.stat().st_size
 
 
 def kill_repro(
     calm: Path,
     disturbed: Path,
     kills: int,
-    drawn: random.Random,
+    rng: random.Random,
     *,
     command: tuple[str, ...] = (),
-    made: tuple[str, ...] = ("artifacts/tables",),
+    outputs: tuple[str, ...] = ("artifacts/tables",),
 ) -> dict:
-    """Runs `dvc repro`, or a command of farther, undisturbed in one project, and with kills in the other one.
+    """Runs `dvc repro`, or a command of farther, undisturbed in one project, with kills in another.
 
     Args:
         calm, disturbed: The projects.
         kills: Number of kills.
-        drawn: Chooses their places.
+        rng: Draws their places.
         command: See `repro`.
-        made: What is deleted to begin anew.
+        outputs: Files and folders that are deleted to begin anew.
     """
     status, changes = repro(calm, command=command)
     assert status == 0
-    deleted = []
+    deleted_locks = []
 
     def attempt(kill_at: int = 0) -> int:
-        for finding in dvc_locks(disturbed):  # as `farther doctor` says
+        # Locks that a killed DVC left are deleted as `farther doctor` advises.
+        for finding in dvc_locks(disturbed):
             assert finding.state == "wrong"
-            file = Path(finding.more["remedy"].removeprefix("rm "))
-            deleted.append(file.name)
-            file.unlink()
-        return repro(disturbed, kill_at, command)[0]
+            lock = Path(finding.more["remedy"].removeprefix("rm "))
+            deleted_locks.append(lock.name)
+            lock.unlink()
+        status, _ = repro(disturbed, kill_at, command)
+        return status
 
     def reset() -> None:
-        for name in (*made, "dvc.lock", ".dvc/cache"):
+        for name in (*outputs, "dvc.lock", ".dvc/cache"):
             _delete(disturbed / name)
 
-    places = [killed(attempt, reset, changes, drawn) for _ in range(kills)]
+    places = [killed(attempt, reset, changes, rng) for _ in range(kills)]
     assert attempt() == 0
-    found = compared(calm, disturbed)
-    locks = [yaml.safe_load((folder / "dvc.lock").read_text()) for folder in (calm, disturbed)]
-    if (
-        locks[0] != locks[1]
-    ):  # as runs that are evaluated side by side may be written in another order
-        found["differ"].append("dvc.lock")
-    name = " ".join(command) or "dvc repro"
+
+    comparison = compared(calm, disturbed)
+    # Compared as mappings: stages that run at the same time may be written in another order.
+    calm_lock = yaml.safe_load((calm / "dvc.lock").read_text())
+    disturbed_lock = yaml.safe_load((disturbed / "dvc.lock").read_text())
+    if calm_lock != disturbed_lock:
+        comparison["differ"].append("dvc.lock")
     return {
-        "stage": name,
+        "stage": " ".join(command) or "dvc repro",
         "changes": changes,
         "kills": places,
         "cpu": cpu(),
-        "deleted": deleted,
-        **found,
+        "deleted": deleted_locks,
+        **comparison,
     }
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
     """Kills stages, and `dvc repro` for one kill in seven."""
-    drawn = random.Random(seed)
-    calm, disturbed = (prepare(folder / name) for name in ("calm", "disturbed"))
-    for done in kill_stages(calm, disturbed, kills - kills // 7, drawn):
-        print(json.dumps(done), flush=True)
-    calm, disturbed = (
-        prepare_repro(folder / f"repro-{name}", calm) for name in ("calm", "disturbed")
-    )
-    print(json.dumps(kill_repro(calm, disturbed, kills // 7, drawn)))
+    rng = random.Random(seed)
+    kills_of_repro = kills // 7
+
+    calm = prepare(folder / "calm")
+    disturbed = prepare(folder / "disturbed")
+    for outcome in kill_stages(calm, disturbed, kills - kills_of_repro, rng):
+        print(json.dumps(outcome), flush=True)
+
+    calm_repro = prepare_repro(folder / "repro-calm", calm)
+    disturbed_repro = prepare_repro(folder / "repro-disturbed", calm)
+    print(json.dumps(kill_repro(calm_repro, disturbed_repro, kills_of_repro, rng)))
 
 
 if __name__ == "__main__":
     for package in PACKAGES:
-        __import__(package)
+        importlib.import_module(package)
     import torch
 
     torch.set_num_threads(1)

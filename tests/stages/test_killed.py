@@ -1,4 +1,4 @@
-"""`kill -9` at drawn places of each stage and of `dvc repro`: a rerun ends in the bytes of an undisturbed run.
+"""`kill -9` of each stage and of `dvc repro` at random places: a rerun gives the same bytes.
 
 A rerun of a stage that was not disturbed leaves every file as it is.
 """

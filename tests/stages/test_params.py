@@ -1,4 +1,4 @@
-"""The shipped files of parameters, read by what the stages use and rewritten as DVC does for `--set-param`."""
+"""The shipped files of parameters, as the stages read them and as `--set-param` rewrites them."""
 
 import os
 import shutil

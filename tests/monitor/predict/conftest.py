@@ -12,7 +12,7 @@ FRAMES, FPS = 60, 25
 
 
 def picture(number: int) -> np.ndarray:
-    """A frame (blue green red) whose red rises with its number, on noise that does not compress well."""
+    """A frame (BGR) whose red rises with its number, with noise that does not compress well."""
     frame = np.random.default_rng(number).integers(0, 30, (48, 64, 3), np.uint8)
     frame[:, :, 2] = 4 * number % 256
     return frame
@@ -29,7 +29,10 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class StandIn:
-    """OpenCV's `VideoCapture` without a camera: gives the frames of a list, None for one that cannot be read."""
+    """A replacement of OpenCV's `VideoCapture` that gives the frames of a list.
+
+    A frame that is None cannot be read.
+    """
 
     def __init__(self, frames: list[np.ndarray | None], *, opens: bool = True):
         self.frames, self.opens, self.released = list(frames), opens, False

@@ -254,8 +254,8 @@ def test_drift_is_reported_in_one_line():
     assert feed(drift, *clustered(random, 1000)) == []
     assert feed(drift, *clustered(random, 100, share=0.5)) == ["unknown"]
     assert re.fullmatch(
-        r"images 1,001 to 1,100: \d\d\.\d% of the detections are unknown; ID validation showed \d+\.\d%, and "
-        r"\d+\.\d% to \d+\.\d% is consistent with it",
+        r"images 1,001 to 1,100: \d\d\.\d% of the detections are unknown; "
+        r"ID validation showed \d+\.\d%, and \d+\.\d% to \d+\.\d% is consistent with it",
         drift.windows[-1].describe("unknown"),
     )
 

@@ -1,4 +1,4 @@
-"""What `predict` writes of a stand-in for a monitor, whose detections follow from each image's pixels."""
+"""Output of `predict` with a replacement of the monitor, whose detections depend on pixels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class Bundle:
 
 
 class Monitor:
-    """Zero, one or two detections by the sum of an image's pixels; the score of the last decides on accepting it."""
+    """Yields zero, one or two detections, depending on the sum of an image's pixels.
+
+    The score of the last detection decides whether it is accepted.
+    """
 
     bundle = Bundle()
 
@@ -142,7 +145,7 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
 
 
 def test_what_was_deployed_is_judged_when_labels_arrive(photos, tmp_path):
-    """The regions are imported as a run, one split of which has the labelled images under ids of its own."""
+    """The regions are imported as a run with a split of the labelled images, which have new ids."""
     run(photos, tmp_path / "out", pictures=False)
     rows = range(5, 25)
     labelled = Images(

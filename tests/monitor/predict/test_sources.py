@@ -1,4 +1,4 @@
-"""Sources: files, a video that is drawn here, and cameras and streams with a stand-in for OpenCV's capture."""
+"""Sources: files, a video that the test writes, and cameras and streams by a fake capture."""
 
 from __future__ import annotations
 
