@@ -357,6 +357,6 @@ def test_changes_are_of_both_sides_names():
     subject = Subject("r", "s", "m")
     found = {
         row.metric: (row.before, row.after)
-        for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}}, {})
+        for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}})
     }
     assert found == {"a": (1.0, None), "b": (None, 2.0)}

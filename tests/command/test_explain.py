@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from farther.command import main
-from farther.command.explain.number import _filled
+from farther.command.explain.number import _fill
 from farther.curation.fates import Fates
 from farther.evaluation import threshold
 from farther.evaluation.results import read_evaluation
@@ -167,7 +167,7 @@ def test_what_cannot_be_explained_is_an_error_with_the_reason(arguments, problem
 
 
 def test_a_formula_takes_the_counts_that_it_names():
-    assert _filled("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"
+    assert _fill("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"
 
 
 def test_commands_that_run_no_model_load_no_torch(finished):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from farther.command.process_output import read_output
 from farther.command.processes import Processes, _arguments
-from farther.command.repro import _lines
 
 
 @pytest.fixture
@@ -39,13 +39,16 @@ def run(
     )
     os.close(out)
     os.close(err)
-    lines = list(_lines({printed: "out", said: "err"}, started.ended))
+    lines = list(read_output({printed: "out", said: "err"}, started.ended))
     status = started.wait()
     os.close(printed)
     os.close(said)
     processes.give_back(started)
     return status, *(
-        "".join(f"{text}\n" for source, text in lines if source == name) for name in ("out", "err")
+        "".join(
+            f"{event.text}\n" for event in lines if event.kind == "line" and event.source == name
+        )
+        for name in ("out", "err")
     )
 
 

@@ -15,7 +15,7 @@ from dvc.repo import Repo
 from farther import dvc_repro
 from farther.command import main
 from farther.command.project import Project
-from farther.command.repro import _stages
+from farther.command.repro import stage_names
 
 PIPELINE = """
 stages:
@@ -208,7 +208,7 @@ def test_copies_that_a_killed_dvc_left_are_deleted_and_other_hidden_files_stay(t
 
 def test_the_stages_that_are_counted_are_those_of_dvc():
     root = Path(__file__).parents[2]
-    assert sorted(_stages(Project(root / "params.yaml", root))) == sorted(
+    assert sorted(stage_names(Project(root / "params.yaml", root))) == sorted(
         stage.name for stage in Repo(str(root)).index.stages
     )
 
