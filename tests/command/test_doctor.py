@@ -20,10 +20,11 @@ from tests.support.clock import calls_take
 from farther.code import packages_of
 from farther.command import main
 from farther.command.doctor import ingest
-from farther.command.doctor.estimate import REGIONS, _many, _sample, estimate
+from farther.command.doctor.estimate import estimate
 from farther.command.doctor.images import made_with, split_images, subset_images
 from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import dvc_locks
+from farther.command.doctor.sampling import REGIONS, repeat_regions, sample_images
 from farther.command.project import Project
 from farther.detectors import of_entry
 from farther.detectors.check import check_passes
@@ -326,7 +327,7 @@ def test_a_sample_of_whole_images_is_repeated_as_other_images():
         image_id=["a", "b"], region_id=[0, 0], box=np.tile((0.0, 0.0, 9.0, 9.0), (2, 1)), score=np.array([0.7, 0.9]),
         label=logits.argmax(axis=1), logits=logits, header=header,
     )  # fmt: skip
-    assert len(set(_many(regions).image_id)) == REGIONS
+    assert len(set(repeat_regions(regions).image_id)) == REGIONS
 
 
 def test_an_estimate_follows_links_to_folders_and_leaves_out_imported_runs(here, tmp_path):
@@ -334,7 +335,7 @@ def test_an_estimate_follows_links_to_folders_and_leaves_out_imported_runs(here,
     (tmp_path / "elsewhere/a.png").touch()
     (tmp_path / "root").mkdir()
     (tmp_path / "root/images").symlink_to(tmp_path / "elsewhere")
-    assert _sample(tmp_path / "root", 1) == [tmp_path / "root/images/a.png"]
+    assert sample_images(tmp_path / "root", 1) == [tmp_path / "root/images/a.png"]
     line = {"adapter": "coco_results", "benchmark": "voc", "weights": "r.json"}
     change(lambda params: params.update(detectors={"theirs": line}))
     costs = {cost.stage: cost for cost in estimate(Project(), 4)}
@@ -345,8 +346,8 @@ def test_extracted_images_are_sampled_where_they_are_the_root_only(tmp_path):
     extracted = tmp_path / "extracted-images"
     extracted.mkdir()
     (extracted / "000000.png").touch()
-    assert _sample(extracted, 1) == [extracted / "000000.png"]
-    assert _sample(tmp_path, 1) == []
+    assert sample_images(extracted, 1) == [extracted / "000000.png"]
+    assert sample_images(tmp_path, 1) == []
 
 
 def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
