@@ -1,4 +1,4 @@
-"""How many images each stage of a project has to process, and what has been processed already."""
+"""Number of images that each stage has to process, and what has been processed already."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from farther.command.project import Project
 
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else the most that it can have.
-
-    None if unknown.
+    """Number of images of each split: counted where `curate` ran, else the maximum.
 
     A split can have as many images as its subset, or as its `most`, or as there are candidates for
     it.
+
+    Returns:
+        {split: number of images}; None where it is unknown.
     """
     from farther.tables.parquet import count_rows
 
@@ -38,10 +39,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
 
 
 def _most_candidates(project: Project, benchmark: str) -> int | None:
-    """The most candidates per distance that `enrich` lists.
-
-    None where the project has no such entry.
-    """
+    """Maximum number of candidates per distance that `enrich` lists; None without an entry."""
     from farther.curation.enrichment import enrichment
 
     entry = project.section("enrich").get(benchmark)
@@ -51,9 +49,9 @@ def _most_candidates(project: Project, benchmark: str) -> int | None:
 
 
 def subset_images(project: Project, dataset: str, subset: str) -> int | None:
-    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published.
+    """Number of images of a subset; None if unknown.
 
-    None if unknown.
+    Counted where `ingest` ran, else the subset's size in the demo or as published.
     """
     from farther.datasets.sizes import images_of
     from farther.tables.parquet import count_rows
@@ -69,7 +67,7 @@ def subset_images(project: Project, dataset: str, subset: str) -> int | None:
 
 
 def are_there(project: Project, run: str, benchmark: str) -> bool:
-    """Whether the regions of a run are there, and of the detector and splits that the parameters name."""
+    """Whether a run's regions exist, of the detector and splits that the parameters name."""
     return (
         (project.artifacts / "regions" / run).is_dir()
         and made_with(project, f"infer@{run}", f"detectors.{run}")
@@ -94,25 +92,43 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
 
 
 def _entry(params: dict[str, Any], key: str) -> Any:
+    """A section, or an entry of a section: `benchmarks.voc`."""
     section, _, entry = key.partition(".")
-    return (params.get(section) or {}).get(entry) if entry else params.get(section)
+    values = params.get(section)
+    if not entry:
+        return values
+    return (values or {}).get(entry)
 
 
 @cache
 def _recorded(lock: Path, changed: int) -> dict[str, Any]:
-    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
+    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is.
+
+    Args:
+        lock: The file.
+        changed: Time of its last change.
+
+    Returns:
+        {stage: {key: value}}: a section that a stage has as a whole also has a key per entry.
+    """
     from farther.tables.documents import read_yaml
 
-    held = read_yaml(lock)
-    stages = (held.get("stages") if isinstance(held, dict) else None) or {}
-    used = {
-        name: (stage.get("params") or {}).get("params.yaml") or {} for name, stage in stages.items()
-    }
-    for params in used.values():  # a stage may have a section as a whole
-        sections = [
-            (name, entries) for name, entries in params.items() if isinstance(entries, dict)
-        ]
-        params |= {
-            f"{name}.{key}": entry for name, entries in sections for key, entry in entries.items()
-        }
-    return used
+    document = read_yaml(lock)
+    stages = {}
+    if isinstance(document, dict):
+        stages = document.get("stages") or {}
+    params_by_stage = {}
+    for name, stage in stages.items():
+        params = (stage.get("params") or {}).get("params.yaml") or {}
+        params_by_stage[name] = {**params, **_entries(params)}
+    return params_by_stage
+
+
+def _entries(params: dict[str, Any]) -> dict[str, Any]:
+    """{section.entry: value} of all sections."""
+    entries = {}
+    for section, values in params.items():
+        if isinstance(values, dict):
+            for name, value in values.items():
+                entries[f"{section}.{name}"] = value
+    return entries
