@@ -1,4 +1,4 @@
-"""`farther compare`: two sets of metrics side by side, and whether they differ by more than chance."""
+"""`farther compare`: two sets of metrics, and whether they differ by more than chance."""
 
 import json
 import shutil
@@ -158,7 +158,7 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
 
 
 def with_shifted_scores(finished, folder, shift):
-    """A copy of what the finished project has about one run, evaluated again after the scores of one method changed."""
+    """A copy of one run of the finished project, evaluated after one method's scores changed."""
     root = folder / "artifacts"
     for kind in ("regions", "fitted", "scores", "outcomes", "metrics", "evaluation"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
@@ -303,7 +303,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def history(copy, worst):
-    """A project with one commit, whose outputs are in DVC's cache, and another evaluation in the working tree."""
+    """A project with a commit, its outputs in DVC's cache, and another evaluation in its files."""
     names = [
         f"artifacts/evaluation/{RUN}",
         f"artifacts/evaluation/{RUN}.json",

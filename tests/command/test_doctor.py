@@ -324,9 +324,14 @@ def test_a_sample_of_whole_images_is_repeated_as_other_images():
     logits = np.array([[1.0, 2.0], [3.0, 0.0]], np.float32)
     header = Header(classes=("cat", "dog"), activation="softmax", whole_images=True)
     regions = Regions(
-        image_id=["a", "b"], region_id=[0, 0], box=np.tile((0.0, 0.0, 9.0, 9.0), (2, 1)), score=np.array([0.7, 0.9]),
-        label=logits.argmax(axis=1), logits=logits, header=header,
-    )  # fmt: skip
+        image_id=["a", "b"],
+        region_id=[0, 0],
+        box=np.tile((0.0, 0.0, 9.0, 9.0), (2, 1)),
+        score=np.array([0.7, 0.9]),
+        label=logits.argmax(axis=1),
+        logits=logits,
+        header=header,
+    )
     assert len(set(repeat_regions(regions).image_id)) == REGIONS
 
 

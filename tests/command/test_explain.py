@@ -1,4 +1,4 @@
-"""`farther explain` on a finished project: why an image is in a split, and how a value was computed."""
+"""`farther explain` on a finished project: images in splits, and how a value was computed."""
 
 import json
 import re
@@ -181,7 +181,8 @@ def test_commands_that_run_no_model_load_no_torch(finished):
     code = (
         "import sys; from farther.command import main\n"
         "for command in sys.argv[1:]:\n"
-        "    print('status', main(command.split()), 'torch' in sys.modules, command, file=sys.stderr)"
+        "    status = main(command.split())\n"
+        "    print('status', status, 'torch' in sys.modules, command, file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=finished

@@ -1,4 +1,4 @@
-"""What a terminal would obey, in names of classes, files and runs, is printed escaped by every command."""
+"""Escape codes in names of classes, files and runs are printed escaped by every command."""
 
 import json
 import subprocess
@@ -28,7 +28,10 @@ class Odd(Method):
     """\x1b[31mred score."""
 '''
 
-STAGE = f"print({f'warning: {HOSTILE}'!r}); print('two'); import sys; print({HOSTILE!r}, file=sys.stderr)"
+STAGE = (
+    f"print({f'warning: {HOSTILE}'!r}); print('two'); "
+    f"import sys; print({HOSTILE!r}, file=sys.stderr)"
+)
 
 
 def write(file, text):
@@ -37,7 +40,7 @@ def write(file, text):
 
 
 def coco(folder, category):
-    """A COCO dataset of one image, whose file and class have hostile names; a second image is absent."""
+    """A COCO dataset of one image with a hostile file and class name; another image is absent."""
     (folder / "all").mkdir(parents=True)
     Image.new("RGB", (20, 10)).save(folder / f"all/{HOSTILE}.jpg")
     images = [{"id": n, "file_name": f"{HOSTILE}{'.jpg' if n else 'absent.jpg'}"} for n in (0, 1)]

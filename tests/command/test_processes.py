@@ -1,4 +1,4 @@
-"""Stages of a kind that run in one process, one after the other: what they see and leave is that of a process each."""
+"""Stages of a group run in one process, and see and leave what they would in one process each."""
 
 import os
 import re
@@ -75,7 +75,10 @@ def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
 
 
 def test_nothing_of_a_stage_is_left_to_the_next(processes):
-    before = "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); print('a', end='')"
+    before = (
+        "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); "
+        "print('a', end='')"
+    )
     assert run(processes, before)[:2] == (0, "a\n")
     after = (
         "import os, sys; print('LEFT' in os.environ, 'left' in globals(), sys.argv, os.getcwd())"

@@ -21,11 +21,11 @@ COMMANDS += [["explain", "image"], ["explain", "number"], ["explain", "uncertain
 def test_help_imports_nothing_slow():
     code = (
         "import sys; from farther.command import main; main(['--help']);"
-        "slow = ('numpy', 'polars', 'torch', 'sklearn', 'pyarrow', 'pydantic', 'yaml', 'dvc', 'rich');"
-        "print([m for m in slow if m in sys.modules])"
+        "print([name for name in sys.argv[1:] if name in sys.modules])"
     )
+    slow = ["numpy", "polars", "torch", "sklearn", "pyarrow", "pydantic", "yaml", "dvc", "rich"]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", code, *slow], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.splitlines()[-1] == "[]"
 

@@ -54,7 +54,10 @@ stages:
     do: {cmd: "python step.py infer ${key}", deps: [step.py], outs: ["artifacts/infer/${key}"]}
   evaluate:
     foreach: ${detectors}
-    do: {cmd: "python step.py evaluate ${key}", deps: ["artifacts/infer/${key}"], outs: ["artifacts/evaluate/${key}"]}
+    do:
+      cmd: python step.py evaluate ${key}
+      deps: ["artifacts/infer/${key}"]
+      outs: ["artifacts/evaluate/${key}"]
   report:
     cmd: python step.py report all
     deps: [artifacts/evaluate]
@@ -291,7 +294,10 @@ def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs
 
 
 class Recorder:
-    """A watcher that makes the outputs of `RUNS` itself, and keeps what ran beside each stage, and in which order."""
+    """A watcher that makes the outputs of `RUNS` itself.
+
+    It records the order of the stages, and what ran beside each one.
+    """
 
     def __init__(self):
         self.running, self.beside, self.turn = set(), {}, threading.Lock()

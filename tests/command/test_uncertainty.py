@@ -14,7 +14,7 @@ BOX = (0, 0, 100, 100)
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Ten ID and ten OOD images with two detections each; a sigmoid head; method `one` has scores."""
+    """Ten ID and ten OOD images of two detections each; a sigmoid head; method `one` has scores."""
     params = {
         "detectors": {"r": {"adapter": "yolo", "benchmark": "b"}},
         "methods": {"one": {"method": "msp"}, "two": {}},
@@ -51,8 +51,13 @@ def rows(capsys, *arguments):
 def test_every_uncertainty_that_the_run_has_is_compared_under_every_aggregate(project, capsys):
     found = rows(capsys)
     assert list(found) == [
-        "1 − confidence", "entropy", "entropy, mean of sigmoids", "entropy, largest sigmoid", "Dempster–Shafer", "one",
-    ]  # fmt: skip
+        "1 − confidence",
+        "entropy",
+        "entropy, mean of sigmoids",
+        "entropy, largest sigmoid",
+        "Dempster–Shafer",
+        "one",
+    ]
     assert list(found["one"]) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
     assert set(found["1 − confidence"].values()) == {1}
     # The stored scores fall with the confidence, so their order is the other way round.

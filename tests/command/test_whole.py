@@ -1,8 +1,8 @@
-"""The published benchmark whole, in miniature: profiles, datasets and checkpoints as docs/benchmark.md describes them.
+"""The published benchmark in miniature, all of it.
 
-The stages run in this process, one after another, as `dvc repro` would run them; that DVC calls
-them so is tested with the demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN
-networks have learned nothing.
+Profiles, datasets and checkpoints are as docs/benchmark.md describes them. The stages run in this
+process, one after another, as `dvc repro` would run them; that DVC calls them so is tested with the
+demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN networks have learned nothing.
 """
 
 import json
@@ -125,7 +125,7 @@ def test_the_report_of_all_runs_is_written(finished):
 
 @pytest.mark.parametrize("name", ["fmiyc", "fmiyc-published-code", "fmiyc-rebuilt"])
 def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
-    """What `dvc.yaml` puts into names of stages and files; DVC would stop at the first that is absent."""
+    """Values that `dvc.yaml` names; DVC would stop at the first that is absent."""
     text = (ROOT / "dvc.yaml").read_text()
     params = parse((ROOT / f"profiles/{name}.yaml").read_text())
     for path in set(re.findall(r"\$\{([\w.]+)\}", text)):
@@ -145,7 +145,7 @@ def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
 def test_published_splits_are_taken_as_they_are(
     finished, data, project, tmp_path, monkeypatch, switch, stage
 ):
-    """What curate made is published in the layout of FindMeIfYouCan, and the profile `fmiyc` reads it back."""
+    """Curated splits are published as FindMeIfYouCan is, and the profile `fmiyc` reads them."""
     monkeypatch.chdir(finished)
     params = parse(Path("params.yaml").read_text())
     for name in SPLITS:
