@@ -251,6 +251,16 @@ def _stage(name: str, *arguments: str) -> None:
     import_module(f"farther.pipeline.{name}").main(*arguments)
 
 
+@pytest.fixture
+def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the profile `fmiyc` as its parameters, and no data."""
+    (tmp_path / "data").symlink_to(project / "data")
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", "profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def stage() -> Callable[..., None]:
     """Runs a stage as the pipeline does, in this process."""

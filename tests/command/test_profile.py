@@ -7,6 +7,7 @@ import pytest
 
 from farther.command import main
 from farther.command.doctor import examine
+from farther.command.doctor.pipeline import pipeline
 from farther.command.project import Project
 from farther.curation import benchmark
 from farther.curation.rules import Rules
@@ -94,6 +95,12 @@ def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_
     for key, values in read(name)["benchmarks"].items():
         made = benchmark(key, values)
         assert made.rules.is_file() and made.decisions.is_file()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_every_section_that_a_stage_reads(name):
+    findings = pipeline(Project(ROOT / f"profiles/{name}.yaml", ROOT))
+    assert [finding for finding in findings if finding.text.startswith("section")] == []
 
 
 @pytest.mark.parametrize("name", FMIYC)
