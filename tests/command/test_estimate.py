@@ -13,7 +13,7 @@ from tests.command.parameters import change
 from tests.support.clock import calls_take
 
 from farther.command.doctor.estimate import estimate
-from farther.command.doctor.images import made_with, split_images, subset_images
+from farther.command.doctor.images import count_subset_images, images_per_split, is_made_with
 from farther.command.doctor.sampling import REGIONS, repeat_regions, sample_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
@@ -21,14 +21,14 @@ from farther.tables import Header, Regions
 
 
 def test_images_are_those_of_the_published_subsets_until_curate_counted_them(here):
-    counts = split_images(Project(), "voc")
+    counts = images_per_split(Project(), "voc")
     assert counts["train"] == 5011 + 11540 and counts["test"] == 4952
     assert counts["val"] == 2000  # `most` says so
     assert counts["coco_near"] == 1174  # FMIYC, Table 2
     table = here / "artifacts/splits/voc/coco_near/images.parquet"
     table.parent.mkdir(parents=True)
     pq.write_table(pa.table({"image_id": ["a", "b", "c"]}), table)
-    assert split_images(Project(), "voc")["coco_near"] == 3
+    assert images_per_split(Project(), "voc")["coco_near"] == 3
 
 
 def test_a_demo_dataset_has_the_size_that_the_parameters_give(here):
@@ -39,8 +39,8 @@ def test_a_demo_dataset_has_the_size_that_the_parameters_give(here):
             coco=root, voc={"format": "voc", "root": "artifacts/demo/voc"}
         )
     )
-    assert subset_images(Project(), "coco", "val2017") == 7
-    assert subset_images(Project(), "voc", "train") == 3
+    assert count_subset_images(Project(), "coco", "val2017") == 7
+    assert count_subset_images(Project(), "voc", "train") == 3
 
 
 def test_artifacts_of_other_parameters_are_not_counted(here):
@@ -53,10 +53,10 @@ def test_artifacts_of_other_parameters_are_not_counted(here):
         }
     }
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    assert made_with(Project(), "curate", "benchmarks.voc")
-    assert not made_with(Project(), "curate", "benchmarks.bdd")
+    assert is_made_with(Project(), "curate", "benchmarks.voc")
+    assert not is_made_with(Project(), "curate", "benchmarks.bdd")
     change(lambda params: params["benchmarks"]["voc"]["most"].update(val=1000))
-    assert not made_with(Project(), "curate", "benchmarks.voc")
+    assert not is_made_with(Project(), "curate", "benchmarks.voc")
 
 
 def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, switch, monkeypatch):

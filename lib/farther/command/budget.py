@@ -45,11 +45,11 @@ def budget_of(project: Project, **options: Any) -> Budget:
     from farther.evaluation.deploy.results import LIMITS, Budget
     from farther.registry import build
 
-    given = {name: value for name, value in options.items() if value is not None}
+    replacements = {name: value for name, value in options.items() if value is not None}
     values = dict(project.section("deploy"))
     limits = set(LIMITS.values())
-    if not limits.isdisjoint(given):
+    if not limits.isdisjoint(replacements):
         for name in limits:
             values.pop(name, None)
-    values.update(given)
+    values.update(replacements)
     return build(Budget, "budget", values)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.command.doctor.images import are_there, split_images, subset_images
+from farther.command.doctor.images import count_subset_images, has_regions, images_per_split
 from farther.command.doctor.measured import Measured, measure_detector, measure_pass
 from farther.command.doctor.method_cost import evaluation_seconds, method_cost
 from farther.command.doctor.sampling import REGIONS, sample_benchmark, sample_images
@@ -65,8 +65,8 @@ def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -
     costs = [_ingest(project, name, sample) for name in project.section("datasets")]
     for run in runs or detectors:
         costs += _of_run(project, run, sample)
-    others = "curate, embed, stratify, threshold, report"
-    costs.append(StageCost.unknown(others, "not measured: usually minutes"))
+    not_measured = "curate, embed, stratify, threshold, report"
+    costs.append(StageCost.unknown(not_measured, "not measured: usually minutes"))
     return costs
 
 
@@ -113,7 +113,7 @@ def _ingest(project: Project, dataset: str, sample: int) -> StageCost:
     per_image = seconds / len(files)
     counts = []
     for subset in subsets_used(project.section("benchmarks")).get(dataset, ()):
-        counts.append(subset_images(project, dataset, subset))
+        counts.append(count_subset_images(project, dataset, subset))
     known_counts = [count for count in counts if count is not None]
     if not counts or len(known_counts) < len(counts):
         reason = f"{1000 * per_image:.1f} ms per image, but the number of images is unknown"
@@ -146,7 +146,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
         yield StageCost.unknown(f"infer@{run}", "imports detections: nothing to measure")
         return
     benchmark = str(entry.get("benchmark"))
-    counts = split_images(project, benchmark)
+    counts = images_per_split(project, benchmark)
     files = sample_benchmark(project, benchmark, sample)
     if not files:
         yield StageCost.unknown(f"infer@{run}", "none of its images is available: not measured")
@@ -203,7 +203,7 @@ class _RunCosts:
             if split not in skipped:
                 images += count or 0
         how = f"{measured} × {images:,} images"
-        if are_there(self.project, self.run, str(self.entry.get("benchmark"))):
+        if has_regions(self.project, self.run, str(self.entry.get("benchmark"))):
             how = f"already done; from scratch: {how}"
         unknown = sum(count is None for count in self.counts.values())
         if unknown:

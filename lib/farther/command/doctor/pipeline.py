@@ -29,7 +29,7 @@ WITHOUT_FIT = (
 )
 
 #: Where the demo's datasets are written.
-DRAWN = "artifacts/demo/"
+DEMO_ROOT = "artifacts/demo/"
 
 
 def pipeline(project: Project) -> list[Finding]:
@@ -45,7 +45,7 @@ def pipeline(project: Project) -> list[Finding]:
     stages = (read_yaml(file) or {}).get("stages") or {}
     if is_earlier(stages):
         return [Finding("pipeline", "dvc.yaml", "wrong", WITHOUT_FIT)]
-    if not draws_demo(project):
+    if not has_demo(project):
         stages.pop("demo", None)  # nothing depends on it
     findings: list[Finding] = []
     for name, stage in stages.items():
@@ -55,10 +55,10 @@ def pipeline(project: Project) -> list[Finding]:
     return findings or [_state(file)]
 
 
-def draws_demo(project: Project) -> bool:
+def has_demo(project: Project) -> bool:
     """Whether a dataset is of the demo world."""
     return any(
-        str((params or {}).get("root")).startswith(DRAWN)
+        str((params or {}).get("root")).startswith(DEMO_ROOT)
         for params in project.section("datasets").values()
     )
 
