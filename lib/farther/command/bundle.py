@@ -135,11 +135,11 @@ def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> t
     """The method and thresholds that `farther choose` prints, with their metrics."""
     from pydantic_core import to_jsonable_python
 
-    from farther.command.choose import chosen
+    from farther.command.choose import deploy_choices
     from farther.monitor import Chosen
 
     methods = [] if method is None else [method]
-    choices = chosen(project, run, budget, methods)
+    choices = deploy_choices(project, run, budget, methods)
     choice = choices.choice
     if choice is None:
         raise ParameterError(f"{run}: nothing can be chosen: {' '.join(choices.notes)}")

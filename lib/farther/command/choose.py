@@ -57,7 +57,7 @@ def choose(
         "guarantee": guarantee,
         "choose_on": choose_on,
     }
-    choices = chosen(project, run, budget_of(project, **options), method or ())
+    choices = deploy_choices(project, run, budget_of(project, **options), method or ())
     if json:
         say(as_json(choices))
         return
@@ -86,7 +86,7 @@ def _bundle_command(choices: DeployChoices, method: str | None, options: dict[st
     return shlex.join(words)
 
 
-def chosen(
+def deploy_choices(
     project: Project, run: str, budget: Budget, methods: Sequence[str] = ()
 ) -> DeployChoices:
     """Method and thresholds to deploy: as the stage `choose` stored them, else computed now.

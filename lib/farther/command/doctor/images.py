@@ -22,8 +22,9 @@ def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
     from farther.tables.parquet import count_rows
 
     checked = project.benchmark(benchmark)
-    sources = checked.id_sources
-    sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
+    sources = dict(checked.id_sources)
+    for name, split in checked.splits.items():
+        sources[name] = (split.dataset, split.subset)
     is_curated = is_made_with(project, "curate", f"benchmarks.{benchmark}")
     counts: dict[str, int | None] = {}
     for name, (dataset, subset) in sources.items():
