@@ -46,8 +46,8 @@ LOW = {"faster_rcnn": 0.1, "yolo": 0.05, "detr": 0.08}
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as docs/benchmark.md describes it."""
-    with once(tmp_path_factory, "command-data") as (folder, wanted):
-        if wanted:
+    with once(tmp_path_factory, "command-data") as (folder, is_first):
+        if is_first:
             _lay(folder)
     return folder
 
@@ -270,8 +270,8 @@ def stage() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """A project after the profile `fmiyc-rebuilt` ran, `ingest` to `report`; tests only read it."""
-    with once(tmp_path_factory, "command-finished") as (folder, wanted):
-        if wanted:
+    with once(tmp_path_factory, "command-finished") as (folder, is_first):
+        if is_first:
             _copy_project(folder)
             _run_everything(folder, data)
     return folder

@@ -24,7 +24,7 @@ def photos(
     folder: Path, subset: str, categories: tuple[str, ...], count: int = 6
 ) -> list[dict[str, Any]]:
     """A COCO subset of a few images of one object each; returns detections of these objects."""
-    images, annotations, found = [], [], []
+    images, annotations, detections = [], [], []
     (folder / subset).mkdir(parents=True)
     (folder / "annotations").mkdir(exist_ok=True)
     for n in range(count):
@@ -36,13 +36,13 @@ def photos(
         )
         for score in (0.9 - n / 20, 0.3):
             label = KNOWN[n % 2] if score > 0.5 else KNOWN[n % 2 - 1]
-            found.append(
+            detections.append(
                 {"image_id": f"{subset}{n}", "category_id": label, "bbox": box, "score": score}
             )
     described = [{"id": k, "name": name} for k, name in enumerate(categories)]
     content = {"images": images, "annotations": annotations, "categories": described}
     (folder / "annotations" / f"instances_{subset}.json").write_text(json.dumps(content))
-    return found
+    return detections
 
 
 RULES = {
@@ -115,13 +115,13 @@ def working(tmp_path_factory) -> Path:
         (folder / "data" / name).mkdir(parents=True)
     (folder / "extensions").mkdir()
     (folder / ".dvc").mkdir()
-    found = [
+    detections = [
         row
         for subset in ("train", "val", "test")
         for row in photos(folder / "photos/pets", subset, KNOWN)
     ]
-    found += photos(folder / "photos/wild", "all", ("lynx", "kite"))
-    (folder / "results.json").write_text(json.dumps(found))
+    detections += photos(folder / "photos/wild", "all", ("lynx", "kite"))
+    (folder / "results.json").write_text(json.dumps(detections))
     (folder / "data/benchmarks/pets.yaml").write_text(yaml.safe_dump(RULES))
     header = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
     (folder / "data/decisions/pets.csv").write_text(header)
@@ -139,7 +139,11 @@ def project(working, tmp_path, monkeypatch) -> Path:
 
 
 def problems() -> list[str]:
-    return [f"{one.name}: {one.text}" for one in examine(Project()) if one.state in PROBLEMS]
+    return [
+        f"{finding.name}: {finding.text}"
+        for finding in examine(Project())
+        if finding.state in PROBLEMS
+    ]
 
 
 #: The stages that come before those of a run's methods, and these.
@@ -561,7 +565,7 @@ def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are
 
 
 def notes() -> list[str]:
-    return [one.text for one in examine(Project()) if one.state == "note"]
+    return [finding.text for finding in examine(Project()) if finding.state == "note"]
 
 
 def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
@@ -592,6 +596,6 @@ def test_a_few_files_that_are_not_images_are_a_note_where_ingest_allows_them(pro
 def test_doctor_names_a_damage(project, name):
     damage, message = DAMAGES[name]
     damage()
-    found = problems()
-    assert any(message in text for text in found), found
-    assert not any("ArgsKwargs" in text for text in found)
+    texts = problems()
+    assert any(message in text for text in texts), texts
+    assert not any("ArgsKwargs" in text for text in texts)

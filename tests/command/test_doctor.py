@@ -80,8 +80,9 @@ def test_the_files_of_a_profile_come_with_their_place_and_source(
     here, profile, dataset, file, source
 ):
     inspection = Inspection(read_params(here / "profiles" / f"{profile}.yaml"), quick=True)
-    lacking = [found.more for found in ingest.check(inspection) if found.name == dataset]
-    assert source in next(one["comes from"] for one in lacking if one["belongs at"].endswith(file))
+    places = [finding.more for finding in ingest.check(inspection) if finding.name == dataset]
+    sources = [place["comes from"] for place in places if place["belongs at"].endswith(file)]
+    assert source in sources[0]
 
 
 def test_its_text_fits_80_columns_where_paths_do(here, capsys, monkeypatch):
@@ -132,12 +133,12 @@ def test_packages_are_those_that_the_code_imports():
 
 
 def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, monkeypatch):
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     absent = {"ultralytics", "faiss"}
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
-        lambda name, *more: None if name in absent else found(name, *more),
+        lambda name, *more: None if name in absent else find_spec(name, *more),
     )
     _, findings = doctor(capsys, "--quick")
     packages = by_topic(findings, "packages")
@@ -151,9 +152,9 @@ def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
     bad.write_bytes(b"not a network")
     run = {"adapter": "yolo", "benchmark": "voc", "weights": str(bad)}
     change(lambda params: params.update(detectors={"x": run}, sources={"x": "our cluster"}))
-    found = by_topic(doctor(capsys)[1], "checkpoints")["x"]
-    assert (found["state"], found["comes from"]) == ("wrong", "our cluster")
-    assert "bad.pt" in found["text"]
+    finding = by_topic(doctor(capsys)[1], "checkpoints")["x"]
+    assert (finding["state"], finding["comes from"]) == ("wrong", "our cluster")
+    assert "bad.pt" in finding["text"]
 
 
 def test_a_model_of_the_hub_is_not_looked_for_on_disk(here, capsys):
@@ -166,9 +167,9 @@ def test_too_small_a_disk_for_the_missing_datasets_is_found(here, monkeypatch, c
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
     states = [
-        (one["state"], one["text"][:9])
-        for one in doctor(capsys, "--quick")[1]
-        if one["topic"] == "disk"
+        (finding["state"], finding["text"][:9])
+        for finding in doctor(capsys, "--quick")[1]
+        if finding["topic"] == "disk"
     ]
     assert states == [("missing", "10 B free"), ("ok", "10 B free")]
 
@@ -217,7 +218,7 @@ def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
     }
     clip = {"model": f"local-dir:{Path(__file__).parents[2]}/data/demo/clip"}
 
-    def found(**crops):
+    def finding_about(**crops):
         detector = of_entry(entry)
         entry["passes"] = {"crop": crops}
         (finding,) = check_passes(
@@ -225,10 +226,12 @@ def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
         )
         return finding
 
-    absent = found(kind="crops", words={"7": "person"})
+    absent = finding_about(kind="crops", words={"7": "person"})
     assert absent.state == "wrong"
     assert "holds no open_clip_config.json" in absent.text
-    assert "the class '7' is not a word that CLIP knows" in found(kind="crops", encoder=clip).text
-    named = found(kind="crops", encoder=clip, words={"7": "person"}, unknown=["cloud"])
+    without_words = finding_about(kind="crops", encoder=clip)
+    assert "the class '7' is not a word that CLIP knows" in without_words.text
+    named = finding_about(kind="crops", encoder=clip, words={"7": "person"}, unknown=["cloud"])
     assert (named.state, named.text) == ("ok", "1 prompts of classes, 1 negative ones")
-    assert "needs a network, but coco_results imports detections" in found(kind="dropout").text
+    dropout = finding_about(kind="dropout")
+    assert "needs a network, but coco_results imports detections" in dropout.text

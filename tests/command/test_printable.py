@@ -171,11 +171,13 @@ def test_stages_and_repro_print_so(here, capsys):
     for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
         subprocess.run(command, check=True)
     words = [sys.executable, "-m", "farther", "repro"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "red" in done.stdout and "red" in done.stderr
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "red" in process.stdout and "red" in process.stderr
     assert (
-        unprintable(done.stdout + done.stderr + (here / "artifacts/.work/logs/odd.log").read_text())
+        unprintable(
+            process.stdout + process.stderr + (here / "artifacts/.work/logs/odd.log").read_text()
+        )
         == set()
     )
 

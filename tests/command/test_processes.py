@@ -17,9 +17,9 @@ from farther.command.processes import Processes, _arguments
 @pytest.fixture
 def processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = Processes()
-    yield found
-    found.close()
+    pool = Processes()
+    yield pool
+    pool.close()
 
 
 def run(
@@ -94,9 +94,9 @@ def test_nothing_of_a_stage_is_left_to_the_next(processes):
     ],
 )
 def test_the_exit_status_is_that_of_the_stage(processes, code, status, said):
-    found = run(processes, code)
-    assert found[0] == status
-    assert re.fullmatch(said, found[2])
+    printed = run(processes, code)
+    assert printed[0] == status
+    assert re.fullmatch(said, printed[2])
     assert run(processes, "print('next')") == (0, "next\n", "")
 
 

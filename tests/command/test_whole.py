@@ -43,7 +43,10 @@ def test_doctor_finds_nothing_missing_once_files_are_where_it_said(finished, mon
     monkeypatch.chdir(finished)
     assert main(["doctor", "--quick", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert {one["name"] for one in findings if one["topic"] == "checkpoints"} == {*RUNS, "embed"}
+    assert {finding["name"] for finding in findings if finding["topic"] == "checkpoints"} == {
+        *RUNS,
+        "embed",
+    }
 
 
 def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeypatch, capsys):
@@ -53,7 +56,11 @@ def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeyp
     monkeypatch.chdir(finished)
     assert main(["doctor", "--json", "--params", str(tmp_path / "two.yaml")]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
-    opened = {one["name"]: one["text"] for one in findings if one["topic"] == "checkpoints"}
+    opened = {
+        finding["name"]: finding["text"]
+        for finding in findings
+        if finding["topic"] == "checkpoints"
+    }
     assert "20 classes, last layer 21×1024" in opened["voc-vos"]
     assert "20 classes" in opened["voc-yolov8"] and "last layer" not in opened["voc-yolov8"]
 
@@ -66,8 +73,8 @@ def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, r
     for results in report["methods"].values():
         name = run.partition("-")[0]
         assert set(results["splits"]) == SPLITS[name] | ADDED[name]
-        for one in results["splits"].values():
-            assert one["groups"]["open_set"]["values"]["unknown_objects"] > 0
+        for split in results["splits"].values():
+            assert split["groups"]["open_set"]["values"]["unknown_objects"] > 0
     needs = {
         name: read_entry(name, values).create().needs for name, values in params["methods"].items()
     }
