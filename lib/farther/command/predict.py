@@ -94,8 +94,8 @@ def stop_signal() -> Iterator[threading.Event]:
         stop.set()
         signal.signal(number, default_handlers[number])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        default_handlers[int(number)] = signal.signal(number, request_stop)
+    for stop_number in (signal.SIGINT, signal.SIGTERM):
+        default_handlers[int(stop_number)] = signal.signal(stop_number, request_stop)
     try:
         yield stop
     finally:

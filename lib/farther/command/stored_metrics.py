@@ -236,8 +236,8 @@ def _of_runs(files: Mapping[str, bytes], root: str, name: str) -> Values:
         name: The folder or commit, as users call it.
     """
     content_by_path = {}
-    for path, content in files.items():
-        content_by_path[PurePosixPath(path).relative_to(root)] = content
+    for file, content in files.items():
+        content_by_path[PurePosixPath(file).relative_to(root)] = content
     runs = set()
     for path in content_by_path:
         if path.name == DETECTOR and len(path.parts) == 2:

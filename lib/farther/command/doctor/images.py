@@ -115,7 +115,7 @@ def _recorded(lock: Path, changed: int) -> dict[str, Any]:
     from farther.tables.documents import read_yaml
 
     document = read_yaml(lock)
-    stages = {}
+    stages: dict[str, Any] = {}
     if isinstance(document, dict):
         stages = document.get("stages") or {}
     params_by_stage = {}

@@ -13,7 +13,7 @@ from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.evaluation.results import Evaluation, MethodResults
+    from farther.evaluation.results import Evaluation, MethodResults, MetricValues
     from farther.metrics.catalogue import Metric
 
 #: Columns of a split in an explanation.
@@ -104,7 +104,7 @@ def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
-    results = report.classifier
+    results: MetricValues | None = report.classifier
     if metric.group == "detector":
         results = report.closed_set
     if results is None:
