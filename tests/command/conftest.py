@@ -1,4 +1,4 @@
-"""The published benchmark in miniature: datasets and checkpoints in their true layouts, a few images each."""
+"""The published benchmark in miniature: datasets and checkpoints in their true layouts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ LOW = {"faster_rcnn": 0.1, "yolo": 0.05, "detr": 0.08}
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as docs/benchmark.md describes it."""
-    with once(tmp_path_factory, "command-data") as (folder, wanted):
-        if wanted:
+    with once(tmp_path_factory, "command-data") as (folder, is_first):
+        if is_first:
             _lay(folder)
     return folder
 
@@ -71,7 +71,10 @@ def _lay(folder: Path) -> None:
 
 
 def _lay_training_sets(folder: Path) -> None:
-    """Other images, of other names, as the training sets of COCO and OpenImages, from which candidates are drawn."""
+    """Other images, of other names, as the training sets of COCO and OpenImages.
+
+    Candidates are drawn from them.
+    """
     others = replace(WORLD, seed=WORLD.seed + 1)
     _lay_coco_train(folder / "drawn/coco-train", folder / "coco", others)
     _lay_openimages_train(folder / "drawn/openimages-train", folder / "openimages", others)
@@ -124,9 +127,10 @@ def _lay_voc(drawn: Path, devkit: Path) -> None:
 
 
 def _detectron2(folder: Path, id_name: str, classes: int) -> None:
-    """`model_final.pth` of a Faster R-CNN on MSRA's ResNet-50, and the same with VOS's head; nothing was learned.
+    """`model_final.pth` of a Faster R-CNN on MSRA's ResNet-50, and the same with VOS's head.
 
-    In half precision, which the files are not: they are written and read in half the time.
+    Nothing was learned. Weights are in half precision, which the files are not: they are written
+    and read in half the time.
     """
     import torch
 
@@ -219,11 +223,12 @@ def shrink(params: dict[str, Any]) -> None:
 
 
 def leave_few(params: dict[str, Any]) -> None:
-    """Leaves `RUNS` and `METHODS`; the others take the same ways, and tests of their own show what is theirs."""
+    """Leaves `RUNS` and `METHODS`; the others take the same ways, and have tests of their own."""
     params["methods"] = {name: params["methods"][name] for name in METHODS}
-    for of in (params["detectors"], params["report"]["published"]):
-        for run in [run for run in of if run not in RUNS]:
-            del of[run]
+    for entries in (params["detectors"], params["report"]["published"]):
+        for run in list(entries):
+            if run not in RUNS:
+                del entries[run]
 
 
 def _switch(name: str, data: Path) -> dict[str, Any]:
@@ -246,6 +251,16 @@ def _stage(name: str, *arguments: str) -> None:
     import_module(f"farther.pipeline.{name}").main(*arguments)
 
 
+@pytest.fixture
+def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the profile `fmiyc` as its parameters, and no data."""
+    (tmp_path / "data").symlink_to(project / "data")
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", "profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def stage() -> Callable[..., None]:
     """Runs a stage as the pipeline does, in this process."""
@@ -254,9 +269,9 @@ def stage() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    """A project after the profile `fmiyc-rebuilt` ran, from `ingest` to `report`; tests only read it."""
-    with once(tmp_path_factory, "command-finished") as (folder, wanted):
-        if wanted:
+    """A project after the profile `fmiyc-rebuilt` ran, `ingest` to `report`; tests only read it."""
+    with once(tmp_path_factory, "command-finished") as (folder, is_first):
+        if is_first:
             _copy_project(folder)
             _run_everything(folder, data)
     return folder
@@ -291,7 +306,7 @@ def _run_everything(folder: Path, data: Path) -> None:
 
 
 def _accept_some() -> None:
-    """A reviewer accepts the first candidates of each distance and pool, except those for VOC's far splits."""
+    """A reviewer accepts the first candidates of each distance and pool, except far ones."""
     for name in ("voc", "bdd"):
         with Path(f"data/candidates/pools/{name}.csv").open(encoding="utf-8", newline="") as file:
             candidates = list(csv.DictReader(file))

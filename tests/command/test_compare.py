@@ -1,4 +1,4 @@
-"""`farther compare`: two sets of metrics side by side, and whether they differ by more than chance."""
+"""`farther compare`: two sets of metrics, and whether they differ by more than chance."""
 
 import json
 import shutil
@@ -64,22 +64,23 @@ def compared(capsys, *arguments, status=0):
     return json.loads(capsys.readouterr().out)
 
 
-def rows(found):
+def rows(comparison):
     return {
-        (row["run"], row["split"], row["method"], row["metric"]): row for row in found["metrics"]
+        (row["run"], row["split"], row["method"], row["metric"]): row
+        for row in comparison["metrics"]
     }
 
 
 def test_only_what_changed_is_shown_and_only_results(folders, capsys):
-    found = rows(compared(capsys, *folders))
-    assert set(found) == {
+    row_by_names = rows(compared(capsys, *folders))
+    assert set(row_by_names) == {
         ("a-net", "far", "msp", "auroc"),
         ("a-net", "far", "msp", "fpr95"),
         ("a-net", "far", "msp", "nose"),
         ("b-net", "far", "msp", "auroc"),
     }
-    assert found["b-net", "far", "msp", "auroc"]["change"] == pytest.approx(-0.15)
-    assert found["a-net", "far", "msp", "nose"]["change"] is None  # there was none before
+    assert row_by_names["b-net", "far", "msp", "auroc"]["change"] == pytest.approx(-0.15)
+    assert row_by_names["a-net", "far", "msp", "nose"]["change"] is None  # there was none before
     assert len(rows(compared(capsys, *folders, "--all"))) == 8  # curate's counts are no results
 
 
@@ -105,8 +106,8 @@ def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
 
 
 def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
-    found = compared(capsys, *folders, "--sort", "change")["metrics"]
-    sizes = [abs(row["change"] or 0) for row in found]
+    changes_by_size = compared(capsys, *folders, "--sort", "change")["metrics"]
+    sizes = [abs(row["change"] or 0) for row in changes_by_size]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -119,9 +120,9 @@ def test_without_an_evaluation_nothing_is_tested_and_the_output_states_it(folder
 
 def test_two_files_alone_are_compared_too(folders, capsys):
     files = [f"{folder}/a-net/far/msp.json" for folder in folders]
-    found = compared(capsys, *files)
-    assert {row["metric"] for row in found["metrics"]} == {"auroc", "fpr95", "nose"}
-    assert "are not tested" in found["notes"][0]
+    comparison = compared(capsys, *files)
+    assert {row["metric"] for row in comparison["metrics"]} == {"auroc", "fpr95", "nose"}
+    assert "are not tested" in comparison["notes"][0]
 
 
 def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
@@ -158,7 +159,7 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
 
 
 def with_shifted_scores(finished, folder, shift):
-    """A copy of what the finished project has about one run, evaluated again after the scores of one method changed."""
+    """A copy of one run of the finished project, evaluated after one method's scores changed."""
     root = folder / "artifacts"
     for kind in ("regions", "fitted", "scores", "outcomes", "metrics", "evaluation"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
@@ -214,15 +215,14 @@ def test_a_clear_change_on_the_same_images_is_found_and_its_direction(
     worst, evaluated_copy, capsys
 ):
     sides = [str(worst), str(evaluated_copy), "--run", RUN]
-    found = rows(compared(capsys, *sides, "--metric", "auroc", "--metric", "fpr95"))
-    assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
-    for row in found.values():
+    row_by_names = rows(compared(capsys, *sides, "--metric", "auroc", "--metric", "fpr95"))
+    assert set(row_by_names) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
+    for row in row_by_names.values():
         assert row["result"] == "better"
         assert row["interval"][0] * row["change"] > 0  # the interval is all on the change's side
     assert main(["compare", *sides, "--metric", "auroc", "--check"]) == 0
-    assert (
-        main(["compare", *sides[1::-1], "--run", RUN, "--check"]) == 1
-    )  # the other way it got worse
+    # The other way it got worse.
+    assert main(["compare", *sides[1::-1], "--run", RUN, "--check"]) == 1
     assert "tested (paired bootstrap" in capsys.readouterr().out
 
 
@@ -232,31 +232,33 @@ def test_other_images_are_not_paired(finished, copy, capsys):
     one = images[:1].with_columns(image_id=["another"])
     Images.concatenate([images, one]).write(file)
     evaluate_again(copy)
-    found = compared(capsys, str(finished), str(copy), "--run", RUN)
-    assert all(row["p"] is None for row in found["metrics"])
-    assert any("differ in OOD images, so they are not paired" in note for note in found["notes"])
+    comparison = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in comparison["metrics"])
+    assert any(
+        "differ in OOD images, so they are not paired" in note for note in comparison["notes"]
+    )
 
 
 def test_draws_of_another_seed_are_not_paired(finished, copy, capsys):
     evaluate_again(copy, seed=7)
-    found = compared(capsys, str(finished), str(copy), "--run", RUN)
-    assert all(row["p"] is None for row in found["metrics"])
-    assert "differ in seed" in found["notes"][0]
+    comparison = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in comparison["metrics"])
+    assert "differ in seed" in comparison["notes"][0]
 
 
 def test_an_evaluation_without_replicates_is_compared_without_a_test(finished, copy, capsys):
     evaluate_again(copy, replicates=0)
-    found = compared(capsys, str(finished), str(copy), "--run", RUN)
-    assert all(row["p"] is None for row in found["metrics"])
-    assert "evaluated without replicates" in found["notes"][0]
+    comparison = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in comparison["metrics"])
+    assert "evaluated without replicates" in comparison["notes"][0]
 
 
 def test_regions_and_scores_are_not_read(copy, finished, capsys):
     for kind in ("regions", "scores", "fitted", "outcomes", "splits"):
         shutil.rmtree(copy / "artifacts" / kind)
-    found = compared(capsys, str(finished), str(copy), "--run", RUN)
-    tested = [row["p"] for row in found["metrics"] if row["method"] == "msp"]
-    assert found["notes"] == [] and tested and None not in tested
+    comparison = compared(capsys, str(finished), str(copy), "--run", RUN)
+    tested = [row["p"] for row in comparison["metrics"] if row["method"] == "msp"]
+    assert comparison["notes"] == [] and tested and None not in tested
 
 
 def test_replicates_are_those_of_the_evaluation(finished):
@@ -264,21 +266,24 @@ def test_replicates_are_those_of_the_evaluation(finished):
     values = evaluation.replicates("energy", SPLIT).metrics
     stored = evaluation.report.methods["energy"].splits[SPLIT]
     for name in ("auroc", "fpr95", "nose", "r_u"):
-        found = bootstrap.interval(values[name])
-        assert stored.interval(METRICS[name]) == (None if found is None else pytest.approx(found))
+        interval = bootstrap.interval(values[name])
+        expected = None if interval is None else pytest.approx(interval)
+        assert stored.interval(METRICS[name]) == expected
 
 
 def test_a_method_does_not_differ_from_itself(finished):
     same = StoredEvaluation(finished / "artifacts", RUN).replicates("msp", SPLIT)
-    for found in compare(same, same).values():
-        assert found["interval"] in (None, (0.0, 0.0))
-        assert found["p"] in (None, 1.0)
+    for result in compare(same, same).values():
+        assert result["interval"] in (None, (0.0, 0.0))
+        assert result["p"] in (None, 1.0)
 
 
 def test_two_methods_are_compared_on_the_same_draws(finished, capsys, monkeypatch):
     monkeypatch.chdir(finished)
-    found = compared(capsys, "--methods", "msp", "knn", "--run", RUN, "--split", SPLIT, "--all")
-    assert [row["metric"] for row in found["metrics"]] == [
+    comparison = compared(
+        capsys, "--methods", "msp", "knn", "--run", RUN, "--split", SPLIT, "--all"
+    )
+    assert [row["metric"] for row in comparison["metrics"]] == [
         "auroc",
         "fpr95",
         "nose",
@@ -287,7 +292,7 @@ def test_two_methods_are_compared_on_the_same_draws(finished, capsys, monkeypatc
         "r_u",
     ]
     stored = json.loads(Path(f"artifacts/metrics/{RUN}/{SPLIT}/knn.json").read_text())
-    assert {row["metric"]: row["b"] for row in found["metrics"]} == stored
+    assert {row["metric"]: row["b"] for row in comparison["metrics"]} == stored
     assert main(["compare", "--methods", "msp", "kn", "--run", RUN]) == 2
     assert "Did you mean 'knn'?" in capsys.readouterr().err
     assert main(["compare", "--methods", "msp", "knn"]) == 2
@@ -303,7 +308,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def history(copy, worst):
-    """A project with one commit, whose outputs are in DVC's cache, and another evaluation in the working tree."""
+    """A project with a commit, its outputs in DVC's cache, and another evaluation in its files."""
     names = [
         f"artifacts/evaluation/{RUN}",
         f"artifacts/evaluation/{RUN}.json",
@@ -333,18 +338,19 @@ def put(source, target):
 
 def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
-    found = compared(capsys, "--metric", "auroc", "--metric", "fpr95")  # the last commit, and now
-    assert (found["a"], found["b"], found["notes"]) == ("HEAD", "workspace", [])
-    assert {row["result"] for row in found["metrics"]} == {"better"}
-    assert all(row["p"] < 0.5 for row in found["metrics"])
+    # The last commit, and now.
+    comparison = compared(capsys, "--metric", "auroc", "--metric", "fpr95")
+    assert (comparison["a"], comparison["b"], comparison["notes"]) == ("HEAD", "workspace", [])
+    assert {row["result"] for row in comparison["metrics"]} == {"better"}
+    assert all(row["p"] < 0.5 for row in comparison["metrics"])
 
 
 def test_a_commit_whose_outputs_are_gone_is_compared_without_a_test(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
     shutil.rmtree(history / ".dvc/cache")  # and there is no remote
-    found = compared(capsys, "HEAD", "--metric", "auroc", "--metric", "fpr95")
-    assert len(found["metrics"]) == 2 and all(row["p"] is None for row in found["metrics"])
-    assert "not in DVC's cache" in found["notes"][0]
+    comparison = compared(capsys, "HEAD", "--metric", "auroc", "--metric", "fpr95")
+    assert [row["p"] for row in comparison["metrics"]] == [None, None]
+    assert "not in DVC's cache" in comparison["notes"][0]
 
 
 def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
@@ -355,8 +361,8 @@ def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
 
 def test_changes_are_of_both_sides_names():
     subject = Subject("r", "s", "m")
-    found = {
+    sides = {
         row.metric: (row.before, row.after)
-        for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}}, {})
+        for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}})
     }
-    assert found == {"a": (1.0, None), "b": (None, 2.0)}
+    assert sides == {"a": (1.0, None), "b": (None, 2.0)}

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def photos(
     folder: Path, subset: str, categories: tuple[str, ...], count: int = 6
 ) -> list[dict[str, Any]]:
     """A COCO subset of a few images of one object each; returns detections of these objects."""
-    images, annotations, found = [], [], []
+    images, annotations, detections = [], [], []
     (folder / subset).mkdir(parents=True)
     (folder / "annotations").mkdir(exist_ok=True)
     for n in range(count):
@@ -36,13 +36,13 @@ def photos(
         )
         for score in (0.9 - n / 20, 0.3):
             label = KNOWN[n % 2] if score > 0.5 else KNOWN[n % 2 - 1]
-            found.append(
+            detections.append(
                 {"image_id": f"{subset}{n}", "category_id": label, "bbox": box, "score": score}
             )
     described = [{"id": k, "name": name} for k, name in enumerate(categories)]
     content = {"images": images, "annotations": annotations, "categories": described}
     (folder / "annotations" / f"instances_{subset}.json").write_text(json.dumps(content))
-    return found
+    return detections
 
 
 RULES = {
@@ -115,13 +115,13 @@ def working(tmp_path_factory) -> Path:
         (folder / "data" / name).mkdir(parents=True)
     (folder / "extensions").mkdir()
     (folder / ".dvc").mkdir()
-    found = [
+    detections = [
         row
         for subset in ("train", "val", "test")
         for row in photos(folder / "photos/pets", subset, KNOWN)
     ]
-    found += photos(folder / "photos/wild", "all", ("lynx", "kite"))
-    (folder / "results.json").write_text(json.dumps(found))
+    detections += photos(folder / "photos/wild", "all", ("lynx", "kite"))
+    (folder / "results.json").write_text(json.dumps(detections))
     (folder / "data/benchmarks/pets.yaml").write_text(yaml.safe_dump(RULES))
     header = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
     (folder / "data/decisions/pets.csv").write_text(header)
@@ -139,7 +139,11 @@ def project(working, tmp_path, monkeypatch) -> Path:
 
 
 def problems() -> list[str]:
-    return [f"{one.name}: {one.text}" for one in examine(Project()) if one.state in PROBLEMS]
+    return [
+        f"{finding.name}: {finding.text}"
+        for finding in examine(Project())
+        if finding.state in PROBLEMS
+    ]
 
 
 #: The stages that come before those of a run's methods, and these.
@@ -173,12 +177,33 @@ def edits(file: str, edit: Edit) -> Callable[[], None]:
     return damage
 
 
-def params(edit: Edit) -> Callable[[], None]:
+def changed(*keys: str, **values: Any) -> Callable[[], None]:
+    """Other values in the part of params.yaml at `keys`."""
+
+    def edit(content: dict[str, Any]) -> None:
+        part_at(content, keys).update(values)
+
     return edits("params.yaml", edit)
 
 
+def without(*keys: str) -> Callable[[], None]:
+    """params.yaml without the part at `keys`."""
+
+    def edit(content: dict[str, Any]) -> None:
+        *parents, key = keys
+        del part_at(content, parents)[key]
+
+    return edits("params.yaml", edit)
+
+
+def part_at(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    for key in keys:
+        content = content[key]
+    return content
+
+
 def run(**values: Any) -> Callable[[], None]:
-    return params(lambda content: content["detectors"]["theirs"].update(values))
+    return changed("detectors", "theirs", **values)
 
 
 def rules(edit: Edit) -> Callable[[], None]:
@@ -186,113 +211,158 @@ def rules(edit: Edit) -> Callable[[], None]:
 
 
 def removed(path: str) -> Callable[[], None]:
-    return lambda: shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink()
+    def damage() -> None:
+        if Path(path).is_dir():
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink()
+
+    return damage
 
 
 def written(path: str, text: str) -> Callable[[], None]:
-    return lambda: Path(path).write_text(text) and None
+    def damage() -> None:
+        Path(path).write_text(text)
+
+    return damage
+
+
+def link_library() -> None:
+    """The link of an earlier version's project, in the place of its folder `lib`."""
+    Path("lib").rename("old")
+    Path("lib").symlink_to("old")
 
 
 def detection(row: int, **values: Any) -> Callable[[], None]:
-    return edits("results.json", lambda found: found[row].update(values))
+    return edits("results.json", lambda detections: detections[row].update(values))
+
+
+def rename_images(detections: Any) -> None:
+    for detection in detections:
+        detection["image_id"] = f"x{detection['image_id']}"
+
+
+def keep_first_split(detections: Any) -> None:
+    del detections[12:]
+
+
+def divide_boxes(annotations: dict[str, Any]) -> None:
+    """Fractions of the image in the place of pixels."""
+    for annotation in annotations["annotations"]:
+        annotation["bbox"] = [0.1, 0.2, 0.3, 0.4]
 
 
 def cut(path: str) -> None:
     Path(path).write_bytes(Path(path).read_bytes()[:-40])
 
 
-TRAIN, ALL = (
-    "photos/pets/annotations/instances_train.json",
-    "photos/wild/annotations/instances_all.json",
-)
+TRAIN = "photos/pets/annotations/instances_train.json"
+ALL = "photos/wild/annotations/instances_all.json"
 
-#: What is damaged: how, and a part of what doctor says.
+#: {what is damaged: the damage, and a part of the finding}.
 DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
-    "format": (params(lambda p: p["datasets"]["pets"].update(format="coc")), "unknown dataset format 'coc'"),
-    "no format": (params(lambda p: p["datasets"]["pets"].pop("format")), "'format' is missing"),
-    "no root": (params(lambda p: p["datasets"]["pets"].pop("root")), "'root' is missing"),
-    "root": (params(lambda p: p["datasets"]["pets"].update(root="photos/dogs")), "annotations"),
-    "parameter of a reader": (params(lambda p: p["datasets"]["pets"].update(subset=["a"])), "parameter 'subset'"),
+    "format": (changed("datasets", "pets", format="coc"), "unknown dataset format 'coc'"),
+    "no format": (without("datasets", "pets", "format"), "'format' is missing"),
+    "no root": (without("datasets", "pets", "root"), "'root' is missing"),
+    "root": (changed("datasets", "pets", root="photos/dogs"), "annotations"),
+    "parameter of a reader": (changed("datasets", "pets", subset=["a"]), "parameter 'subset'"),
     "subset of a reader": (
-        params(lambda p: p["datasets"]["wild"].update(subset_names=["one"])), "uses the subset 'all', but only one",
+        changed("datasets", "wild", subset_names=["one"]),
+        "uses the subset 'all', but only one",
     ),
     "subset of a split": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(subset="al")), "annotations",
+        changed("benchmarks", "pets", "splits", "wild_far", subset="al"),
+        "annotations",
     ),
-    "ID dataset": (params(lambda p: p["benchmarks"]["pets"].update(id="pet")), "unknown dataset 'pet'. Did you mean"),
+    "ID dataset": (changed("benchmarks", "pets", id="pet"), "unknown dataset 'pet'. Did you mean"),
     "OOD dataset": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(dataset="wilde")),
+        changed("benchmarks", "pets", "splits", "wild_far", dataset="wilde"),
         "unknown dataset 'wilde'",
     ),
     "distance": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")),
+        changed("benchmarks", "pets", "splits", "wild_far", distance="wide"),
         "parameter 'splits.wild_far.distance'",
     ),
     "vocabulary": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(vocabulary="coco")),
+        changed("benchmarks", "pets", "splits", "wild_far", vocabulary="coco"),
         "no rules for the vocabulary 'coco'. Known: pets, wild. Name one of these",
     ),
-    "protocol": (params(lambda p: p["benchmarks"]["pets"].update(protocol="papers")), "no protocol 'papers'"),
-    "no rules": (params(lambda p: p["benchmarks"]["pets"].pop("rules")), "'rules' is missing"),
+    "protocol": (changed("benchmarks", "pets", protocol="papers"), "no protocol 'papers'"),
+    "no rules": (without("benchmarks", "pets", "rules"), "'rules' is missing"),
     "absent rules": (removed("data/benchmarks/pets.yaml"), "pets.yaml: the file does not exist"),
-    "rules without protocols": (rules(lambda r: r.pop("protocols")), "parameter 'protocols' is missing"),
+    "rules without protocols": (
+        rules(lambda r: r.pop("protocols")),
+        "parameter 'protocols' is missing",
+    ),
     "near class": (
-        rules(lambda r: r["protocols"]["paper"]["near"]["wild"].update(cow=["yak"])), "'cow' is not among id_classes",
+        rules(lambda r: r["protocols"]["paper"]["near"]["wild"].update(cow=["yak"])),
+        "'cow' is not among id_classes",
     ),
     "absent decisions": (removed("data/decisions/pets.csv"), "leave `decisions` out"),
     "decisions elsewhere": (
-        params(lambda p: p["benchmarks"]["pets"].update(decisions="pets.csv")), "decisions belong in data/decisions",
+        changed("benchmarks", "pets", decisions="pets.csv"),
+        "decisions belong in data/decisions",
     ),
-    "decisions of another form": (written("data/decisions/pets.csv", "image,fate\na,far\n"), "pets.csv"),
-    "no adapter": (params(lambda p: p["detectors"]["theirs"].pop("adapter")), "'adapter' is missing"),
+    "decisions of another form": (
+        written("data/decisions/pets.csv", "image,fate\na,far\n"),
+        "pets.csv",
+    ),
+    "no adapter": (without("detectors", "theirs", "adapter"), "'adapter' is missing"),
     "adapter": (run(adapter="coco_result"), "Did you mean 'coco_results'"),
-    "no weights": (params(lambda p: p["detectors"]["theirs"].pop("weights")), "'weights' is missing"),
+    "no weights": (without("detectors", "theirs", "weights"), "'weights' is missing"),
     "absent weights": (removed("results.json"), "coco_results checkpoint"),
     "benchmark of a run": (run(benchmark="pet"), "unknown benchmark 'pet'"),
-    "no classes": (params(lambda p: p["detectors"]["theirs"].pop("params")), "give the parameter 'classes'"),
+    "no classes": (without("detectors", "theirs", "params"), "give the parameter 'classes'"),
     "other classes": (
-        params(lambda p: p["detectors"]["theirs"]["params"].update(classes=["cat", "hound"])),
+        changed("detectors", "theirs", "params", classes=["cat", "hound"]),
         "not ID classes of the benchmark: hound",
     ),
-    "method": (params(lambda p: p["methods"].update(confidnce={})), "Did you mean 'confidence'"),
-    "parameter of a method": (params(lambda p: p["methods"].update(energy={"temp": 1})), "unknown parameter 'temp'"),
+    "method": (changed("methods", confidnce={}), "Did you mean 'confidence'"),
+    "parameter of a method": (changed("methods", energy={"temp": 1}), "unknown parameter 'temp'"),
     "split of a search": (
-        params(lambda p: p["methods"].update(b={"search": {"ood_split": "x", "grids": {"msp": {}}}})),
+        changed("methods", b={"search": {"ood_split": "x", "grids": {"msp": {}}}}),
         "unknown OOD split of pets 'x'",
     ),
-    "split to fit on": (params(lambda p: p.update(fit={"split": "trian"})), "fit.split is 'trian'"),
-    "no section": (params(lambda p: p.pop("stratify")), "section 'stratify' is missing"),
-    "no derived": (params(lambda p: p.pop("derived")), "section 'derived.paste' is missing"),
-    "evaluate": (params(lambda p: p["evaluate"].update(iou=2)), "less than or equal to 1"),
-    "report": (params(lambda p: p["report"].update(example=3)), "unknown parameter 'example'"),
+    "split to fit on": (changed(fit={"split": "trian"}), "fit.split is 'trian'"),
+    "no section": (without("stratify"), "section 'stratify' is missing"),
+    "no derived": (without("derived"), "section 'derived.paste' is missing"),
+    "evaluate": (changed("evaluate", iou=2), "less than or equal to 1"),
+    "report": (changed("report", example=3), "unknown parameter 'example'"),
     "absent encoder": (removed("data/clip"), "weights of the image encoder"),
     "rules elsewhere": (
-        params(lambda p: p["benchmarks"]["pets"].update(rules="pets.yaml")),
+        changed("benchmarks", "pets", rules="pets.yaml"),
         "belong in data/benchmarks",
     ),
-    "earlier version": (lambda: Path("lib").rename("old") and Path("lib").symlink_to("old"), "farther init --pipeline"),
+    "earlier version": (link_library, "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
-    "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "Is the file complete?"),
+    "truncated annotations": (
+        written(TRAIN, '{"images": [{"id": 1, "file'),
+        "Is the file complete?",
+    ),
     "no images": (edits(ALL, lambda a: a.update(images=[], annotations=[])), "all has no image"),
-    "absent image": (removed("photos/pets/val/val3.png"), "val3.png: the file does not exist (1 of 6 images of val)"),
+    "absent image": (
+        removed("photos/pets/val/val3.png"),
+        "val3.png: the file does not exist (1 of 6 images of val)",
+    ),
     "text for an image": (
         written("photos/pets/val/val3.png", "no image"),
-        "val3.png: unknown image format (1 of 6 images of val, more than max_warnings = 0.05 allows)",
+        "val3.png: unknown image format "
+        "(1 of 6 images of val, more than max_warnings = 0.05 allows)",
     ),
-    "score of a detection": (detection(9, score=1.5), "row 9: field 'score': expected 0 to 1, found 1.5"),
+    "score of a detection": (
+        detection(9, score=1.5),
+        "row 9: field 'score': expected 0 to 1, found 1.5",
+    ),
     "other names of images": (
-        edits("results.json", lambda found: [one.update(image_id=f"x{one['image_id']}") for one in found]),
+        edits("results.json", rename_images),
         "no image of split 'train' is in the detections. They name 'xtrain0'",
     ),
     "detections of one split only": (
-        edits("results.json", lambda found: found.__delitem__(slice(12, None))),
+        edits("results.json", keep_first_split),
         "no image of split 'val' is in the detections",
     ),
-    "fractions": (
-        edits(TRAIN, lambda a: [one.update(bbox=[0.1, 0.2, 0.3, 0.4]) for one in a["annotations"]]),
-        "6 of 6 boxes lie in the first two pixels",
-    ),
-}  # fmt: skip
+    "fractions": (edits(TRAIN, divide_boxes), "6 of 6 boxes lie in the first two pixels"),
+}
 
 
 #: A second run, whose features are longer; doctor reads no features, the method does.
@@ -301,7 +371,7 @@ RUNS = {"theirs": 2, "other": 3}
 
 @pytest.fixture(scope="module")
 def evaluated(working, tmp_path_factory) -> Path:
-    """The working project after all stages, with two runs and a method that is fitted to features."""
+    """The working project after all stages, with two runs and a method fitted to features."""
     folder = tmp_path_factory.mktemp("evaluated") / "project"
     shutil.copytree(working, folder, symlinks=True)
     rows = json.loads((folder / "results.json").read_text())
@@ -350,6 +420,10 @@ TAU = "artifacts/evaluation/theirs/methods/mahalanobis/threshold.json"
 STATE = f"{FITTED}/mahalanobis/state.safetensors"
 VAL_SCORES = f"{SCORES}/mahalanobis/val.parquet"
 
+#: Stages that read what `fit`, and what `score`, wrote.
+AFTER_FIT = ("score", "evaluate", "choose")
+AFTER_SCORE = ("evaluate", "choose")
+
 #: Damages of outputs of a run's stages: how, the stage that makes the output, and what later stages
 #: say.
 DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
@@ -358,72 +432,83 @@ DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
     "half a method": (
         half(f"{FITTED}/mahalanobis/method.json"),
         "fit",
-        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/mahalanobis/method.json: row"),
+        dict.fromkeys(AFTER_FIT, f"{FITTED}/mahalanobis/method.json: row"),
     ),
     "no method": (
         removed(f"{FITTED}/mahalanobis"),
         "fit",
-        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/mahalanobis/method.json: the file does not exist"),
+        dict.fromkeys(AFTER_FIT, f"{FITTED}/mahalanobis/method.json: the file does not exist"),
     ),
     "half a list of methods": (
         half(f"{FITTED}/methods.json"),
         "fit",
-        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/methods.json: row"),
+        dict.fromkeys(AFTER_FIT, f"{FITTED}/methods.json: row"),
     ),
     "no fitted methods": (
         removed(FITTED),
         "fit",
         dict.fromkeys(
-            ("score", "evaluate", "choose"),
-            f"{FITTED}/methods.json: the file does not exist: run `dvc repro fit@theirs`, or `dvc pull`",
+            AFTER_FIT,
+            f"{FITTED}/methods.json: the file does not exist: "
+            "run `dvc repro fit@theirs`, or `dvc pull`",
         ),
     ),
     "state of another detector": (
         replaced(f"{FITTED}/mahalanobis", "artifacts/fitted/other/mahalanobis"),
         "fit",
-        {"score": "artifacts/regions/theirs/test: field 'features': 2 values per row, but mahalanobis was fitted on 3"},
+        {
+            "score": "artifacts/regions/theirs/test: field 'features': 2 values per row, "
+            "but mahalanobis was fitted on 3"
+        },
     ),
-    "half a threshold": (half(T_STAR), "fit", dict.fromkeys(("evaluate", "choose"), f"{T_STAR}: row")),
+    "half a threshold": (half(T_STAR), "fit", dict.fromkeys(AFTER_SCORE, f"{T_STAR}: row")),
     "no threshold": (
-        removed(T_STAR), "fit", dict.fromkeys(("evaluate", "choose"), f"{T_STAR}: the file does not exist"),
+        removed(T_STAR),
+        "fit",
+        dict.fromkeys(AFTER_SCORE, f"{T_STAR}: the file does not exist"),
     ),
     "half the truth": (half("artifacts/truth/theirs.parquet"), "fit", {}),
     "half of the scores": (
         half(VAL_SCORES),
         "score",
-        dict.fromkeys(("evaluate", "choose"), f"{VAL_SCORES}: not a readable Parquet file"),
+        dict.fromkeys(AFTER_SCORE, f"{VAL_SCORES}: not a readable Parquet file"),
     ),
     "no scores of a split": (
         removed(VAL_SCORES),
         "score",
-        dict.fromkeys(("evaluate", "choose"), f"{VAL_SCORES}: no scores of split 'val': run `dvc repro score@theirs`"),
+        dict.fromkeys(
+            AFTER_SCORE, f"{VAL_SCORES}: no scores of split 'val': run `dvc repro score@theirs`"
+        ),
     ),
     "no scores": (
         removed(SCORES),
         "score",
-        dict.fromkeys(("evaluate", "choose"), "no scores of split 'val': run `dvc repro score@theirs`"),
+        dict.fromkeys(AFTER_SCORE, "no scores of split 'val': run `dvc repro score@theirs`"),
     ),
     "scores of other regions": (
         replaced(VAL_SCORES, f"{SCORES}/mahalanobis/wild_far.parquet"),
         "score",
         dict.fromkeys(
-            ("evaluate", "choose"), f"{VAL_SCORES}: 6 scores, but 12 regions: run `dvc repro score@theirs`",
+            AFTER_SCORE,
+            f"{VAL_SCORES}: 6 scores, but 12 regions: run `dvc repro score@theirs`",
         ),
     ),
     "scores of as many other regions": (
         replaced(VAL_SCORES, f"{SCORES}/mahalanobis/test.parquet"),
         "score",
-        dict.fromkeys(("evaluate", "choose"), "has no score: run `dvc repro score@theirs`"),
+        dict.fromkeys(AFTER_SCORE, "has no score: run `dvc repro score@theirs`"),
     ),
     "no proposals": (removed("artifacts/recovered/theirs"), "proposals", {}),
     "half an evaluation": (
-        half("artifacts/evaluation/theirs.json"), "evaluate", {"report": "artifacts/evaluation/theirs.json: row"},
+        half("artifacts/evaluation/theirs.json"),
+        "evaluate",
+        {"report": "artifacts/evaluation/theirs.json: row"},
     ),
     "half a τ": (half(TAU), "evaluate", {}),
     "no τ": (removed(TAU), "evaluate", {}),
     "half a choice": (half(CHOICE), "choose", {"report": f"{CHOICE}: row"}),
     "no choice": (removed(CHOICE), "choose", {}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -472,7 +557,7 @@ def test_a_damaged_record_is_named_and_may_be_deleted(outputs, stage):
 def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are_there(
     outputs, stage
 ):
-    params(lambda content: content["detectors"].pop("theirs"))()
+    without("detectors", "theirs")()
     with pytest.raises(
         ParameterError, match=r"params.yaml: no 'detectors.theirs'. Known here: other"
     ):
@@ -480,7 +565,7 @@ def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are
 
 
 def notes() -> list[str]:
-    return [one.text for one in examine(Project()) if one.state == "note"]
+    return [finding.text for finding in examine(Project()) if finding.state == "note"]
 
 
 def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
@@ -494,14 +579,14 @@ def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
     run(adapter="yolo", weights=str(ROOT / "data/demo/voc-yolov8.safetensors"), params={})()
     (wrong,) = [text for text in problems() if message in text]
     assert wrong.endswith("These are more than max_failures = 0.01 allows: replace or delete them")
-    params(lambda content: content["inference"].update(max_failures=0.5))()
+    changed("inference", max_failures=0.5)()
     (note,) = [text for text in notes() if message in text]
     assert note.endswith("`infer` leaves them out")
 
 
 def test_a_few_files_that_are_not_images_are_a_note_where_ingest_allows_them(project):
     Path("photos/pets/val/val3.png").write_text("no image")
-    params(lambda content: content["datasets"]["pets"].update(max_warnings=0.2))()
+    changed("datasets", "pets", max_warnings=0.2)()
     assert problems() == []
     (note,) = [text for text in notes() if "val3.png" in text]
     assert note.endswith("(1 of 6 images of val that were looked at). `ingest` leaves them out")
@@ -511,6 +596,6 @@ def test_a_few_files_that_are_not_images_are_a_note_where_ingest_allows_them(pro
 def test_doctor_names_a_damage(project, name):
     damage, message = DAMAGES[name]
     damage()
-    found = problems()
-    assert any(message in text for text in found), found
-    assert not any("ArgsKwargs" in text for text in found)
+    texts = problems()
+    assert any(message in text for text in texts), texts
+    assert not any("ArgsKwargs" in text for text in texts)

@@ -1,4 +1,4 @@
-"""`farther init --pipeline` in a project with one stage `evaluate`: nothing is lost or inferred again."""
+"""`farther init --pipeline` in a project with one stage `evaluate`: nothing is inferred again."""
 
 import json
 import shutil
@@ -30,9 +30,14 @@ stages:
   infer:
     foreach: ${detectors}
     do:
-      cmd: python touch.py artifacts/regions/${key} artifacts/passes/${key} artifacts/proposals/${key}/sam
+      cmd: >-
+        python touch.py
+        artifacts/regions/${key} artifacts/passes/${key} artifacts/proposals/${key}/sam
       deps: ["${item.weights}", "artifacts/splits/${item.benchmark}"]
-      params: ["detectors.${key}", inference, artifacts/code.json: ["infer.${item.adapter}", "rules.detectors.${key}"]]
+      params:
+        - detectors.${key}
+        - inference
+        - artifacts/code.json: ["infer.${item.adapter}", "rules.detectors.${key}"]
       outs:
         - artifacts/regions/${key}: {persist: true}
         - artifacts/passes/${key}: {persist: true}

@@ -1,4 +1,4 @@
-"""`farther explain` on a finished project: why an image is in a split, and how a value was computed."""
+"""`farther explain` on a finished project: images in splits, and how a value was computed."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from farther.command import main
-from farther.command.explain.number import _filled
+from farther.command.explain.number import _fill
 from farther.curation.fates import Fates
 from farther.evaluation import threshold
 from farther.evaluation.results import read_evaluation
@@ -36,15 +36,15 @@ def test_a_removed_image_comes_with_the_object_and_the_rule_that_removed_it(fini
     fates = Fates.read(finished / "artifacts/splits/voc/fates.parquet")
     row = int(np.flatnonzero((fates.fate == "removed") & (fates.object_id >= 0))[0])
     image = str(fates.image_id[row])
-    found = explained(capsys, "image", image, "--benchmark", "voc")
-    (place,) = found["benchmarks"]["voc"]
+    explanation = explained(capsys, "image", image, "--benchmark", "voc")
+    (place,) = explanation["benchmarks"]["voc"]
     assert place["splits"] == [] and place["fate"] == "removed"
     assert str(fates.rule[row]) in place["why"]
-    objects = found["sources"][0]["objects"]
+    objects = explanation["sources"][0]["objects"]
     assert {one["object_id"]: one["category"] for one in objects}[
         place["object_id"]
     ] == fates.category[row]
-    assert found["sources"][0]["there"]
+    assert explanation["sources"][0]["there"]
     assert main(["explain", "image", image]) == 0
     text = capsys.readouterr().out
     assert "no split" in text and str(fates.category[row]) in text
@@ -55,23 +55,26 @@ def test_a_kept_image_comes_with_its_split_and_all_its_objects(finished, capsys)
     images = Images.read(finished / "artifacts/splits/voc/coco_far/images.parquet")
     objects = Objects.read(finished / "artifacts/splits/voc/coco_far/objects.parquet")
     image = str(images.image_id[0])
-    found = explained(capsys, "image", image)
-    assert found["benchmarks"]["voc"][0]["splits"] == ["coco_far"]
-    assert len(found["sources"][0]["objects"]) == int(np.sum(objects.image_id == image))
+    explanation = explained(capsys, "image", image)
+    assert explanation["benchmarks"]["voc"][0]["splits"] == ["coco_far"]
+    assert len(explanation["sources"][0]["objects"]) == int(np.sum(objects.image_id == image))
 
 
 def test_an_id_image_is_where_its_subset_is(finished, capsys):
     image = str(Images.read(finished / "artifacts/splits/voc/test/images.parquet").image_id[0])
-    found = explained(capsys, "image", image)
+    explanation = explained(capsys, "image", image)
     # `val` and `test` are from the same subset.
-    assert sorted(place["splits"][0] for place in found["benchmarks"]["voc"]) == ["test", "val"]
-    assert "bdd" not in found["benchmarks"]
+    assert sorted(place["splits"][0] for place in explanation["benchmarks"]["voc"]) == [
+        "test",
+        "val",
+    ]
+    assert "bdd" not in explanation["benchmarks"]
 
 
 def test_similarity_to_id_is_shown_where_it_was_measured(finished, capsys):
     image = str(Images.read(finished / "artifacts/splits/voc/coco_far/images.parquet").image_id[0])
-    found = explained(capsys, "image", image, "--benchmark", "voc")
-    (place,) = found["benchmarks"]["voc"]
+    explanation = explained(capsys, "image", image, "--benchmark", "voc")
+    (place,) = explanation["benchmarks"]["voc"]
     assert -1 <= place["similarity"]["similarity"] <= 1
     assert main(["explain", "image", image, "--benchmark", "voc"]) == 0
     assert f"similarity {place['similarity']['similarity']:.3f}" in capsys.readouterr().out
@@ -104,28 +107,28 @@ def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
     "metric", sorted(name for name in METRICS if METRICS[name].group in ("ood", "open_set"))
 )
 def test_every_metric_of_a_method_is_explained_with_its_value(finished, capsys, metric):
-    found = explained(capsys, "number", RUN, "msp", "coco_far", metric)
+    explanation = explained(capsys, "number", RUN, "msp", "coco_far", metric)
     report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
-    assert found["value"] == report.methods["msp"].splits["coco_far"].value(METRICS[metric])
-    assert not re.search(r"\{\w+\}|\?", found["formula"])
-    assert found["t*"]["threshold"] == report.threshold
-    assert found["tau"]["threshold"] == report.methods["msp"].tau
-    assert found["protocol"] == "paper"
-    assert set(found["splits"]) == {"test", "coco_far"}
-    assert all((finished / file).exists() for file in found["files"])
+    assert explanation["value"] == report.methods["msp"].splits["coco_far"].value(METRICS[metric])
+    assert not re.search(r"\{\w+\}|\?", explanation["formula"])
+    assert explanation["t*"]["threshold"] == report.threshold
+    assert explanation["tau"]["threshold"] == report.methods["msp"].tau
+    assert explanation["protocol"] == "paper"
+    assert set(explanation["splits"]) == {"test", "coco_far"}
+    assert all((finished / file).exists() for file in explanation["files"])
 
 
 def test_counts_behind_a_ratio_give_the_ratio(capsys):
-    found = explained(capsys, "number", RUN, "energy", "coco_far", "nose")
-    wrong, unknown = found["formula"].split("=")[-1].split("/")
-    assert int(wrong) / int(unknown) == pytest.approx(found["value"])
+    explanation = explained(capsys, "number", RUN, "energy", "coco_far", "nose")
+    wrong, unknown = explanation["formula"].split("=")[-1].split("/")
+    assert int(wrong) / int(unknown) == pytest.approx(explanation["value"])
 
 
 @pytest.mark.parametrize("metric", ["map", "map50", "threshold"])
 def test_metrics_of_the_detector_need_no_method(finished, capsys, metric):
-    found = explained(capsys, "number", RUN, "-", "-", metric)
+    explanation = explained(capsys, "number", RUN, "-", "-", metric)
     written = json.loads((finished / f"artifacts/metrics/{RUN}/detector.json").read_text())
-    assert found["value"] == written[metric]
+    assert explanation["value"] == written[metric]
     assert main(["explain", "number", RUN, "-", "coco_far", "no_detection"]) == 0
 
 
@@ -167,7 +170,7 @@ def test_what_cannot_be_explained_is_an_error_with_the_reason(arguments, problem
 
 
 def test_a_formula_takes_the_counts_that_it_names():
-    assert _filled("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"
+    assert _fill("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"
 
 
 def test_commands_that_run_no_model_load_no_torch(finished):
@@ -181,10 +184,11 @@ def test_commands_that_run_no_model_load_no_torch(finished):
     code = (
         "import sys; from farther.command import main\n"
         "for command in sys.argv[1:]:\n"
-        "    print('status', main(command.split()), 'torch' in sys.modules, command, file=sys.stderr)"
+        "    status = main(command.split())\n"
+        "    print('status', status, 'torch' in sys.modules, command, file=sys.stderr)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=finished
     )
-    found = [line for line in done.stderr.splitlines() if line.startswith("status ")]
-    assert found == [f"status 0 False {command}" for command in commands]
+    statuses = [line for line in process.stderr.splitlines() if line.startswith("status ")]
+    assert statuses == [f"status 0 False {command}" for command in commands]

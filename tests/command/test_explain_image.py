@@ -34,7 +34,7 @@ def images_of(dataset, ids, file):
     return Images(
         image_id=ids,
         dataset=[dataset] * len(ids),
-        file=[file.format(one) for one in ids],
+        file=[file.format(image_id) for image_id in ids],
         width=[40] * len(ids),
         height=[30] * len(ids),
         digest=["0" * 32] * len(ids),
@@ -58,7 +58,7 @@ def columns_of_similarity(split, dataset):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A curated project: image 001 is in `coco` and in `photos`, and both are OOD splits of one benchmark."""
+    """A curated project: image 001 is in `coco` and in `photos`, OOD splits of one benchmark."""
     monkeypatch.chdir(tmp_path)
     params = {
         "datasets": {
@@ -131,13 +131,13 @@ def test_images_of_one_id_in_two_datasets_each_have_their_own_similarity(here, c
 )
 def test_an_image_is_found_by_its_id_its_file_name_or_its_path(here, capsys, named, found):
     assert [
-        (one["dataset"], one["image_id"]) for one in explained(capsys, named)["sources"]
+        (source["dataset"], source["image_id"]) for source in explained(capsys, named)["sources"]
     ] == found
 
 
 def test_an_image_is_found_by_an_absolute_path(here, capsys):
     path = here / "photos-root/all/001.png"
-    assert [one["file"] for one in explained(capsys, str(path))["sources"]] == [
+    assert [source["file"] for source in explained(capsys, str(path))["sources"]] == [
         "photos-root/all/001.png"
     ]
 
@@ -225,5 +225,5 @@ def test_a_fate_that_there_is_not_is_named(here, capsys):
     write_parquet(pl.read_parquet(file).with_columns(fate=pl.lit("nearest")), file)
     capsys.readouterr()
     assert main(["explain", "image", "001"]) == 2
-    expected = "fates.parquet: row 0: field 'fate': unknown fate 'nearest'; known: near, far, farther, removed"
-    assert expected in capsys.readouterr().err
+    expected = "unknown fate 'nearest'; known: near, far, farther, removed"
+    assert f"fates.parquet: row 0: field 'fate': {expected}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a terminal would obey, in names of classes, files and runs, is printed escaped by every command."""
+"""Escape codes in names of classes, files and runs are printed escaped by every command."""
 
 import json
 import subprocess
@@ -28,7 +28,10 @@ class Odd(Method):
     """\x1b[31mred score."""
 '''
 
-STAGE = f"print({f'warning: {HOSTILE}'!r}); print('two'); import sys; print({HOSTILE!r}, file=sys.stderr)"
+STAGE = (
+    f"print({f'warning: {HOSTILE}'!r}); print('two'); "
+    f"import sys; print({HOSTILE!r}, file=sys.stderr)"
+)
 
 
 def write(file, text):
@@ -37,7 +40,7 @@ def write(file, text):
 
 
 def coco(folder, category):
-    """A COCO dataset of one image, whose file and class have hostile names; a second image is absent."""
+    """A COCO dataset of one image with a hostile file and class name; another image is absent."""
     (folder / "all").mkdir(parents=True)
     Image.new("RGB", (20, 10)).save(folder / f"all/{HOSTILE}.jpg")
     images = [{"id": n, "file_name": f"{HOSTILE}{'.jpg' if n else 'absent.jpg'}"} for n in (0, 1)]
@@ -168,11 +171,13 @@ def test_stages_and_repro_print_so(here, capsys):
     for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
         subprocess.run(command, check=True)
     words = [sys.executable, "-m", "farther", "repro"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "red" in done.stdout and "red" in done.stderr
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "red" in process.stdout and "red" in process.stderr
     assert (
-        unprintable(done.stdout + done.stderr + (here / "artifacts/.work/logs/odd.log").read_text())
+        unprintable(
+            process.stdout + process.stderr + (here / "artifacts/.work/logs/odd.log").read_text()
+        )
         == set()
     )
 

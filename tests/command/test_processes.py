@@ -1,4 +1,4 @@
-"""Stages of a kind that run in one process, one after the other: what they see and leave is that of a process each."""
+"""Stages of a group run in one process, and see and leave what they would in one process each."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from farther.command.process_output import read_output
 from farther.command.processes import Processes, _arguments
-from farther.command.repro import _lines
 
 
 @pytest.fixture
 def processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = Processes()
-    yield found
-    found.close()
+    pool = Processes()
+    yield pool
+    pool.close()
 
 
 def run(
@@ -27,26 +27,27 @@ def run(
 ) -> tuple[int, str, str]:
     """Exit status of a stage, and what it printed on stdout and stderr."""
     Path("step.py").write_text(code)
-    (printed, out), (said, err) = os.pipe(), os.pipe()
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
     environment = {
         **os.environ,
         "OF_STAGE": stage,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     options = {"cwd": str(Path.cwd()), "env": environment}
-    started = processes.start(
-        stage, ["/bin/sh", "-c", f"python step.py '{argument}'"], options, out, err
-    )
-    os.close(out)
-    os.close(err)
-    lines = list(_lines({printed: "out", said: "err"}, started.ended))
+    command = ["/bin/sh", "-c", f"python step.py '{argument}'"]
+    started = processes.start(stage, command, options, out_write, err_write)
+    os.close(out_write)
+    os.close(err_write)
+    printed = {"out": "", "err": ""}
+    for event in read_output({out_read: "out", err_read: "err"}, started.ended):
+        if event.kind == "line":
+            printed[event.source] += f"{event.text}\n"
     status = started.wait()
-    os.close(printed)
-    os.close(said)
+    os.close(out_read)
+    os.close(err_read)
     processes.give_back(started)
-    return status, *(
-        "".join(f"{text}\n" for source, text in lines if source == name) for name in ("out", "err")
-    )
+    return status, printed["out"], printed["err"]
 
 
 SEEN = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['OF_STAGE'], sys.path[0])"
@@ -54,25 +55,26 @@ SEEN = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['OF_ST
 
 def test_a_stage_sees_what_it_sees_in_a_process_of_its_own(processes):
     for stage, argument in (("evaluate@a", "a"), ("proposals@b c", "b c")):
-        of_group, (status, alone, _) = (
-            run(processes, SEEN, stage, argument),
-            run(processes, SEEN, "other", argument),
-        )
-        assert status == 0
-        assert of_group[:2] == (0, alone.replace("other", stage))
+        status_in_group, printed_in_group, _ = run(processes, SEEN, stage, argument)
+        status, printed, _ = run(processes, SEEN, "other", argument)
+        assert (status, status_in_group) == (0, 0)
+        assert printed_in_group == printed.replace("other", stage)
 
 
 def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
     pid = "import os; print(os.getpid())"
-    first, second, of_other, alone = (
-        run(processes, pid, s)[1] for s in ("evaluate@a", "proposals@b", "infer@a", "cost")
-    )
-    assert first == second
-    assert len({first, of_other, alone}) == 3
+    number_by_stage = {}
+    for stage in ("evaluate@a", "proposals@b", "infer@a", "cost"):
+        number_by_stage[stage] = run(processes, pid, stage)[1]
+    assert number_by_stage["evaluate@a"] == number_by_stage["proposals@b"]
+    assert len(set(number_by_stage.values())) == 3
 
 
 def test_nothing_of_a_stage_is_left_to_the_next(processes):
-    before = "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); print('a', end='')"
+    before = (
+        "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); "
+        "print('a', end='')"
+    )
     assert run(processes, before)[:2] == (0, "a\n")
     after = (
         "import os, sys; print('LEFT' in os.environ, 'left' in globals(), sys.argv, os.getcwd())"
@@ -92,9 +94,9 @@ def test_nothing_of_a_stage_is_left_to_the_next(processes):
     ],
 )
 def test_the_exit_status_is_that_of_the_stage(processes, code, status, said):
-    found = run(processes, code)
-    assert found[0] == status
-    assert re.fullmatch(said, found[2])
+    printed = run(processes, code)
+    assert printed[0] == status
+    assert re.fullmatch(said, printed[2])
     assert run(processes, "print('next')") == (0, "next\n", "")
 
 

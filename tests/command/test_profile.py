@@ -7,6 +7,7 @@ import pytest
 
 from farther.command import main
 from farther.command.doctor import examine
+from farther.command.doctor.pipeline import pipeline
 from farther.command.project import Project
 from farther.curation import benchmark
 from farther.curation.rules import Rules
@@ -84,9 +85,9 @@ def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_
 ):
     monkeypatch.chdir(ROOT)
     wrong = [
-        one.text
-        for one in examine(Project(Path(f"profiles/{name}.yaml")), quick=True)
-        if one.state == "wrong"
+        finding.text
+        for finding in examine(Project(Path(f"profiles/{name}.yaml")), quick=True)
+        if finding.state == "wrong"
     ]
     assert [
         text for text in wrong if "WordNet is not here" not in text
@@ -94,6 +95,12 @@ def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_
     for key, values in read(name)["benchmarks"].items():
         made = benchmark(key, values)
         assert made.rules.is_file() and made.decisions.is_file()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_every_section_that_a_stage_reads(name):
+    findings = pipeline(Project(ROOT / f"profiles/{name}.yaml", ROOT))
+    assert [finding for finding in findings if finding.text.startswith("section")] == []
 
 
 @pytest.mark.parametrize("name", FMIYC)
@@ -107,7 +114,9 @@ def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
         "bdd": {"coco_farther", "openimages_farther"},
     }
     kinds = ("faster_rcnn", "vos", "yolov8", "rtdetr")
-    assert set(params["detectors"]) == {f"{one}-{kind}" for one in ("voc", "bdd") for kind in kinds}
+    assert set(params["detectors"]) == {
+        f"{id_name}-{kind}" for id_name in ("voc", "bdd") for kind in kinds
+    }
     assert (
         set(params["sources"]) - {"embed"}
         == set(params["detectors"])

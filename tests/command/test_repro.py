@@ -15,7 +15,7 @@ from dvc.repo import Repo
 from farther import dvc_repro
 from farther.command import main
 from farther.command.project import Project
-from farther.command.repro import _stages
+from farther.command.repro import stage_names
 
 PIPELINE = """
 stages:
@@ -54,7 +54,10 @@ stages:
     do: {cmd: "python step.py infer ${key}", deps: [step.py], outs: ["artifacts/infer/${key}"]}
   evaluate:
     foreach: ${detectors}
-    do: {cmd: "python step.py evaluate ${key}", deps: ["artifacts/infer/${key}"], outs: ["artifacts/evaluate/${key}"]}
+    do:
+      cmd: python step.py evaluate ${key}
+      deps: ["artifacts/infer/${key}"]
+      outs: ["artifacts/evaluate/${key}"]
   report:
     cmd: python step.py report all
     deps: [artifacts/evaluate]
@@ -122,9 +125,9 @@ def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
-    done = repro(project)
-    assert done.returncode == 0, done.stderr
-    shown = re.sub(r" +\d/3 +\d+:\d\d +", "", re.sub(r" +\d+ s", " 0 s", done.stdout))
+    process = repro(project)
+    assert process.returncode == 0, process.stderr
+    shown = re.sub(r" +\d/3 +\d+:\d\d +", "", re.sub(r" +\d+ s", " 0 s", process.stdout))
     *lines, last, end, more = re.sub(r" \d+:\d\d;", " 0:00;", shown).splitlines()
     of_b = lines.index("letters@b 0 s")
     assert lines[of_b + 1] == "    b: warning: a second line"
@@ -134,10 +137,10 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
         "letters@b 0 s",
     ]
     assert last == "sum@word 0 s  one line"
-    assert re.findall(r"^ +(\d)/3 +\d:\d\d ", done.stdout, re.M) == ["1", "2", "3"]
+    assert re.findall(r"^ +(\d)/3 +\d:\d\d ", process.stdout, re.M) == ["1", "2", "3"]
     assert end == "3 stages ran in 0:00; 0 were up to date."
     assert more.startswith("`farther doctor` has the warnings in full")
-    assert done.stderr == "a message\nNext: farther summary\n"  # and no progress bar
+    assert process.stderr == "a message\nNext: farther summary\n"  # and no progress bar
     log = (project / "artifacts/.work/logs/letters@b.log").read_text().splitlines()
     assert sorted(log) == ["a message", "b: one line", "b: warning: a second line"]
 
@@ -171,14 +174,14 @@ def test_a_damaged_dvc_lock_is_named_with_the_remedy(tmp_path):
     (tmp_path / "dvc.lock").write_text(
         "schema: '2.0'\nstages:\n  one:\n    cmd"
     )  # as a killed DVC leaves it
-    done = repro(tmp_path)
-    assert done.returncode != 0
-    *_, text, advice = done.stderr.splitlines()
+    process = repro(tmp_path)
+    assert process.returncode != 0
+    *_, text, advice = process.stderr.splitlines()
     assert text == "dvc.lock is damaged; a killed DVC or a full disk does that"
     assert advice == "Next: git checkout -- dvc.lock"
     (tmp_path / "dvc.lock").unlink()
-    done = repro(tmp_path)
-    assert (done.returncode, "damaged" in done.stderr) == (0, False)
+    process = repro(tmp_path)
+    assert (process.returncode, "damaged" in process.stderr) == (0, False)
 
 
 def test_what_did_not_change_does_not_run_and_what_the_cache_has_is_taken_from_it(tmp_path):
@@ -208,7 +211,7 @@ def test_copies_that_a_killed_dvc_left_are_deleted_and_other_hidden_files_stay(t
 
 def test_the_stages_that_are_counted_are_those_of_dvc():
     root = Path(__file__).parents[2]
-    assert sorted(_stages(Project(root / "params.yaml", root))) == sorted(
+    assert sorted(stage_names(Project(root / "params.yaml", root))) == sorted(
         stage.name for stage in Repo(str(root)).index.stages
     )
 
@@ -274,10 +277,10 @@ def test_ctrl_c_asks_a_stage_again_that_did_not_hear(runs, monkeypatch):
 
 
 def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs):
-    done = repro(runs, "--jobs", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = repro(runs, "--jobs", "2")
+    assert process.returncode == 0, process.stdout + process.stderr
     stages = re.findall(
-        r"^ +(\d)/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?\w+ is done$", done.stdout, re.M
+        r"^ +(\d)/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?\w+ is done$", process.stdout, re.M
     )
     assert [int(number) for number, _ in stages] == [1, 2, 3, 4, 5, 6, 7]
     order = [stage for _, stage in stages]
@@ -285,13 +288,16 @@ def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs
     assert order[-1] == "report"
     cores = [int(file.read_text()) for file in (runs / "begun").iterdir()]
     assert max(cores) <= -(-len(os.sched_getaffinity(0)) // 2)
-    assert done.stdout.splitlines()[-1].startswith("7 stages ran in ")
-    again = repro(runs, "--jobs", "2")
-    assert again.stdout.splitlines()[-1].endswith("; 7 were up to date.")
+    assert process.stdout.splitlines()[-1].startswith("7 stages ran in ")
+    second = repro(runs, "--jobs", "2")
+    assert second.stdout.splitlines()[-1].endswith("; 7 were up to date.")
 
 
 class Recorder:
-    """A watcher that makes the outputs of `RUNS` itself, and keeps what ran beside each stage, and in which order."""
+    """A watcher that makes the outputs of `RUNS` itself.
+
+    It records the order of the stages, and what ran beside each one.
+    """
 
     def __init__(self):
         self.running, self.beside, self.turn = set(), {}, threading.Lock()
@@ -338,17 +344,17 @@ def test_the_run_that_is_asked_for_comes_before_others(runs, monkeypatch):
 
 def test_what_runs_beside_a_failure_is_kept(runs):
     (runs / "failing").write_text("a")
-    done = repro(runs, "--jobs", "2")
-    assert done.returncode != 0
-    assert "AssertionError: it fails" in done.stderr
-    assert "evaluate@a  failed after" in done.stdout
-    assert "report" not in done.stdout
+    process = repro(runs, "--jobs", "2")
+    assert process.returncode != 0
+    assert "AssertionError: it fails" in process.stderr
+    assert "evaluate@a  failed after" in process.stdout
+    assert "report" not in process.stdout
     (runs / "failing").write_text("")
-    again = repro(runs)
-    assert again.returncode == 0
-    assert "evaluate@a" in again.stdout
-    assert "evaluate@b" not in again.stdout
-    assert "report" in again.stdout
+    second = repro(runs)
+    assert second.returncode == 0
+    assert "evaluate@a" in second.stdout
+    assert "evaluate@b" not in second.stdout
+    assert "report" in second.stdout
 
 
 def test_an_unknown_run_is_refused_before_anything_runs(project, monkeypatch, capsys):
@@ -426,15 +432,15 @@ def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_
     for step in ("commit -qam second", "checkout -q -"):
         subprocess.run([*git, *step.split()], cwd=tmp_path, check=True)
     (tmp_path / "during").write_text(during)
-    done = repro(tmp_path)
-    assert done.returncode
+    process = repro(tmp_path)
+    assert process.returncode
     assert (
         f"{changed} changed while the stage ran, so its results are not recorded; run it again"
-        in done.stderr
+        in process.stderr
     )
-    again = repro(tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "slow" in again.stdout
+    second = repro(tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "slow" in second.stdout
     expected = (tmp_path / "list.txt").read_text() + (tmp_path / "params.yaml").read_text()
     assert (tmp_path / "artifacts/slow.txt").read_text() == expected
     (tmp_path / "during").write_text(
@@ -471,8 +477,8 @@ def forced(tmp_path, monkeypatch) -> Path:
     """A project of two stages, one after the other, that ran once."""
     monkeypatch.delenv("FARTHER_FORCE", raising=False)
     monkeypatch.chdir(write(tmp_path, FORCED, "{}", {"step.py": COUNTED}))
-    done = repro(tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = repro(tmp_path)
+    assert process.returncode == 0, process.stderr
     assert ran(tmp_path) == ["one None", "two None"]
     return tmp_path
 
@@ -486,8 +492,8 @@ def ran(folder: Path) -> list[str]:
 
 
 def test_a_forced_stage_runs_again_and_is_told_but_not_what_it_depends_on(forced):
-    done = repro(forced, "--force", "two")
-    assert done.returncode == 0, done.stderr
+    process = repro(forced, "--force", "two")
+    assert process.returncode == 0, process.stderr
     assert ran(forced) == ["two 1"]
 
 

@@ -14,7 +14,7 @@ BOX = (0, 0, 100, 100)
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Ten ID and ten OOD images with two detections each; a sigmoid head; method `one` has scores."""
+    """Ten ID and ten OOD images of two detections each; a sigmoid head; method `one` has scores."""
     params = {
         "detectors": {"r": {"adapter": "yolo", "benchmark": "b"}},
         "methods": {"one": {"method": "msp"}, "two": {}},
@@ -49,19 +49,24 @@ def rows(capsys, *arguments):
 
 
 def test_every_uncertainty_that_the_run_has_is_compared_under_every_aggregate(project, capsys):
-    found = rows(capsys)
-    assert list(found) == [
-        "1 − confidence", "entropy", "entropy, mean of sigmoids", "entropy, largest sigmoid", "Dempster–Shafer", "one",
-    ]  # fmt: skip
-    assert list(found["one"]) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
-    assert set(found["1 − confidence"].values()) == {1}
+    auroc_by_uncertainty = rows(capsys)
+    assert list(auroc_by_uncertainty) == [
+        "1 − confidence",
+        "entropy",
+        "entropy, mean of sigmoids",
+        "entropy, largest sigmoid",
+        "Dempster–Shafer",
+        "one",
+    ]
+    assert list(auroc_by_uncertainty["one"]) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
+    assert set(auroc_by_uncertainty["1 − confidence"].values()) == {1}
     # The stored scores fall with the confidence, so their order is the other way round.
-    assert set(found["one"].values()) == {0}
+    assert set(auroc_by_uncertainty["one"].values()) == {0}
 
 
 def test_columns_may_be_splits(project, capsys):
-    found = rows(capsys, "--by-split", "--aggregate", "min")
-    assert found["1 − confidence"] == {"far": 1, "all": 1}
+    auroc_by_uncertainty = rows(capsys, "--by-split", "--aggregate", "min")
+    assert auroc_by_uncertainty["1 − confidence"] == {"far": 1, "all": 1}
     assert main(["explain", "uncertainty", "r", "--by-split"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "r: AUROC of image uncertainty, test against far"

@@ -1,8 +1,8 @@
-"""The published benchmark whole, in miniature: profiles, datasets and checkpoints as docs/benchmark.md describes them.
+"""The published benchmark in miniature, all of it.
 
-The stages run in this process, one after another, as `dvc repro` would run them; that DVC calls
-them so is tested with the demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN
-networks have learned nothing.
+Profiles, datasets and checkpoints are as docs/benchmark.md describes them. The stages run in this
+process, one after another, as `dvc repro` would run them; that DVC calls them so is tested with the
+demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN networks have learned nothing.
 """
 
 import json
@@ -43,7 +43,10 @@ def test_doctor_finds_nothing_missing_once_files_are_where_it_said(finished, mon
     monkeypatch.chdir(finished)
     assert main(["doctor", "--quick", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert {one["name"] for one in findings if one["topic"] == "checkpoints"} == {*RUNS, "embed"}
+    assert {finding["name"] for finding in findings if finding["topic"] == "checkpoints"} == {
+        *RUNS,
+        "embed",
+    }
 
 
 def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeypatch, capsys):
@@ -53,7 +56,11 @@ def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeyp
     monkeypatch.chdir(finished)
     assert main(["doctor", "--json", "--params", str(tmp_path / "two.yaml")]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
-    opened = {one["name"]: one["text"] for one in findings if one["topic"] == "checkpoints"}
+    opened = {
+        finding["name"]: finding["text"]
+        for finding in findings
+        if finding["topic"] == "checkpoints"
+    }
     assert "20 classes, last layer 21×1024" in opened["voc-vos"]
     assert "20 classes" in opened["voc-yolov8"] and "last layer" not in opened["voc-yolov8"]
 
@@ -66,8 +73,8 @@ def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, r
     for results in report["methods"].values():
         name = run.partition("-")[0]
         assert set(results["splits"]) == SPLITS[name] | ADDED[name]
-        for one in results["splits"].values():
-            assert one["groups"]["open_set"]["values"]["unknown_objects"] > 0
+        for split in results["splits"].values():
+            assert split["groups"]["open_set"]["values"]["unknown_objects"] > 0
     needs = {
         name: read_entry(name, values).create().needs for name, values in params["methods"].items()
     }
@@ -125,7 +132,7 @@ def test_the_report_of_all_runs_is_written(finished):
 
 @pytest.mark.parametrize("name", ["fmiyc", "fmiyc-published-code", "fmiyc-rebuilt"])
 def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
-    """What `dvc.yaml` puts into names of stages and files; DVC would stop at the first that is absent."""
+    """Values that `dvc.yaml` names; DVC would stop at the first that is absent."""
     text = (ROOT / "dvc.yaml").read_text()
     params = parse((ROOT / f"profiles/{name}.yaml").read_text())
     for path in set(re.findall(r"\$\{([\w.]+)\}", text)):
@@ -145,7 +152,7 @@ def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
 def test_published_splits_are_taken_as_they_are(
     finished, data, project, tmp_path, monkeypatch, switch, stage
 ):
-    """What curate made is published in the layout of FindMeIfYouCan, and the profile `fmiyc` reads it back."""
+    """Curated splits are published as FindMeIfYouCan is, and the profile `fmiyc` reads them."""
     monkeypatch.chdir(finished)
     params = parse(Path("params.yaml").read_text())
     for name in SPLITS:

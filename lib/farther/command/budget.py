@@ -1,7 +1,7 @@
 """The options of a budget, which several subcommands take.
 
-Limits that are given replace all limits of section `deploy` of params.yaml; what is not given is
-taken from there.
+A limit on the command line replaces all limits of section `deploy` of params.yaml; other values are
+taken from there unless they are given.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ChooseOn = Annotated[
 ]
 
 
-def budget_of(project: Project, **given: Any) -> Budget:
-    """The budget of section `deploy`, with what is given on the command line in its place.
+def budget_of(project: Project, **options: Any) -> Budget:
+    """The budget of section `deploy`, with the options of the command line in its place.
 
     Args:
         project: The project.
-        given: Values of `Budget`; None for what is not given.
+        options: Values of `Budget`; None for options that were not given.
 
     Raises:
         ParameterError: nothing is limited, or a value is wrong.
@@ -45,8 +45,11 @@ def budget_of(project: Project, **given: Any) -> Budget:
     from farther.evaluation.deploy.results import LIMITS, Budget
     from farther.registry import build
 
-    given = {name: value for name, value in given.items() if value is not None}
-    default = project.section("deploy")
-    if given.keys() & set(LIMITS.values()):
-        default = {name: value for name, value in default.items() if name not in LIMITS.values()}
-    return build(Budget, "budget", {**default, **given})
+    replacements = {name: value for name, value in options.items() if value is not None}
+    values = dict(project.section("deploy"))
+    limits = set(LIMITS.values())
+    if not limits.isdisjoint(replacements):
+        for name in limits:
+            values.pop(name, None)
+    values.update(replacements)
+    return build(Budget, "budget", values)

@@ -22,7 +22,7 @@ from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
-    from farther.monitor import Chosen
+    from farther.monitor import Bundle, Chosen
 
 
 def bundle(
@@ -81,14 +81,15 @@ def bundle(
         raise ParameterError(
             f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} arguments"
         )
-    method, out = (None, method_and_out[0]) if len(method_and_out) == 1 else method_and_out
+    *names, out = method_and_out
+    method = names[0] if names else None
     project = Project(params)
     detectors = project.section("detectors")
     methods = project.section("methods")
     entry = detectors[choose("run", run, detectors)]
     if method is not None:
         choose("method", method, methods)
-    given = {
+    limits = {
         "max_misclassified": max_misclassified,
         "max_false_alarms": max_false_alarms,
         "max_recall_loss": max_recall_loss,
@@ -96,42 +97,56 @@ def bundle(
         "choose_on": choose_on,
     }
     chosen = None
-    if method is None or any(value is not None for value in given.values()):
-        method, chosen = _chosen(project, run, budget_of(project, **given), method)
-    asked = read_entry(method, methods[method] or {})
+    if method is None or any(value is not None for value in limits.values()):
+        method, chosen = _chosen(project, run, budget_of(project, **limits), method)
+
+    method_entry = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    source = BundleSource(files, entry, asked, inference, chosen, proposals)
+    source = BundleSource(files, entry, method_entry, inference, chosen, proposals)
     write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
-    written = Bundle.load(out)
-    info = written.info
-    seen = written.validation
-    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
-    say(
-        f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
-        f"and rejects {seen.rejected} images."
-    )
-    if (bundled := info.proposals) is not None:
-        absent = bundled.not_in_graphs
-        say(
-            f"Proposals ({bundled.source}) on no detection are called unknown, too: "
-            f"{bundled.alarms:.2g} false alarms per ID test image."
-            f"{f' The ONNX graph gives none: {absent}.' if onnx and absent else ''}"
-        )
+    _report(Bundle.load(out), run, out, onnx=onnx)
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 
 
+def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
+    """Prints what a bundle holds, and its metrics on ID images."""
+    info = bundle.info
+    validation = bundle.validation
+    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
+    unknown = f"{validation.unknown} of {validation.detections} detections as unknown"
+    say(
+        f"On {validation.images} ID validation images it flags {unknown} "
+        f"and rejects {validation.rejected} images."
+    )
+    proposals = info.proposals
+    if proposals is None:
+        return
+    text = (
+        f"Proposals ({proposals.source}) on no detection are called unknown, too: "
+        f"{proposals.alarms:.2g} false alarms per ID test image."
+    )
+    if onnx and proposals.not_in_graphs:
+        text += f" The ONNX graph gives none: {proposals.not_in_graphs}."
+    say(text)
+
+
 def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> tuple[str, Chosen]:
-    """What `farther choose` prints: the method, and its thresholds with what was measured."""
+    """The method and thresholds that `farther choose` prints, with their metrics."""
     from pydantic_core import to_jsonable_python
 
-    from farther.command.choose import chosen
+    from farther.command.choose import deploy_choices
     from farther.monitor import Chosen
 
-    found = chosen(project, run, budget, [method] if method else ())
-    if found.choice is None:
-        raise ParameterError(f"{run}: nothing can be chosen: {' '.join(found.notes)}")
-    measured = to_jsonable_python(found.choice.measured)
-    return found.choice.method, Chosen(
-        found.choice.operating, found.choice.tau, to_jsonable_python(found.budget), measured
+    methods = [] if method is None else [method]
+    choices = deploy_choices(project, run, budget, methods)
+    choice = choices.choice
+    if choice is None:
+        raise ParameterError(f"{run}: nothing can be chosen: {' '.join(choices.notes)}")
+    thresholds = Chosen(
+        choice.operating,
+        choice.tau,
+        to_jsonable_python(choices.budget),
+        to_jsonable_python(choice.measured),
     )
+    return choice.method, thresholds

@@ -1,4 +1,4 @@
-"""`farther remote check`: the objects of a DVC remote or cache, read whole and compared with their digests."""
+"""`farther remote check`: objects of a DVC remote or cache, compared with their MD5 digests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from farther.terminal import say
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
+#: Bytes that are read at once.
 BLOCK = 1 << 20
-AT_ONCE = 8
+#: Objects that are read at the same time.
+THREADS = 8
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """A file or folder of the pipeline, and what is stored for it.
+    """A file or folder of the pipeline, and the object that is stored for it.
 
     Args:
         path: Its path.
@@ -48,12 +50,18 @@ class StoredObject:
 
     @property
     def is_absent(self) -> bool:
-        """Whether a whole output is absent, which is not a fault: it may not have been pushed or pulled."""
+        """Whether an output is absent as a whole.
+
+        It is not a fault: the output may not have been pushed or pulled.
+        """
         return self.digest is None and self.folder is None
 
     def __str__(self) -> str:
-        what = "is lost" if self.digest is None else f"is damaged: its MD5 is {self.digest}"
-        return f"{self.path}: object {self.oid} {what}"
+        if self.digest is None:
+            fault = "is lost"
+        else:
+            fault = f"is damaged: its MD5 is {self.digest}"
+        return f"{self.path}: object {self.oid} {fault}"
 
 
 def check_objects(
@@ -93,72 +101,84 @@ def check_objects(
     if faults and remove:
         _remove(odb, faults)
         say("Removed.")
-        here = "dvc pull, delete these files in artifacts, dvc checkout"
-        next_step(here if cache else "dvc push, on a machine with an intact cache")
+        if cache:
+            next_step("dvc pull, delete these files in artifacts, dvc checkout")
+        else:
+            next_step("dvc push, on a machine with an intact cache")
     elif faults:
         next_step("run it again with --remove, which deletes the damaged objects")
     return 1 if faults else 0
 
 
 def _outputs(repo: Repo) -> list[StoredObject]:
-    """What the stages of this commit keep in the cache."""
-    kept = (output for output in repo.index.outs if output.use_cache and output.hash_info)
-    return [StoredObject(str(output), output.hash_info.value) for output in kept]
+    """The outputs of this commit's stages that DVC keeps in the cache."""
+    outputs = []
+    for output in repo.index.outs:
+        if output.use_cache and output.hash_info:
+            outputs.append(StoredObject(str(output), output.hash_info.value))
+    return outputs
 
 
-def _read(odb: Any, asked: StoredObject) -> StoredObject:
-    """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
+def _read(odb: Any, stored: StoredObject) -> StoredObject:
+    """Reads one object, a block at a time; returns it with its digest, and a folder's files."""
     from farther.tables.documents import parse_json
 
+    is_folder = stored.oid.endswith(".dir")
     digest = hashlib.md5(usedforsecurity=False)
     size = 0
     listing = []
     try:
-        with odb.fs.open(odb.oid_to_path(asked.oid), "rb") as file:
+        with odb.fs.open(odb.oid_to_path(stored.oid), "rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 size += len(block)
-                if asked.oid.endswith(".dir"):
+                if is_folder:
                     listing.append(block)
     except FileNotFoundError:
-        return asked
-    found = replace(asked, digest=digest.hexdigest(), size=size)
-    if not listing or not found.is_whole:
-        return found
-    lines = parse_json(b"".join(listing), asked.path)
-    return replace(
-        found,
-        files=tuple(
-            StoredObject(f"{asked.path}/{line['relpath']}", line["md5"], folder=asked.oid)
-            for line in lines
-        ),
-    )
+        return stored
+    stored = replace(stored, digest=digest.hexdigest(), size=size)
+    if not listing or not stored.is_whole:
+        return stored
+    files = []
+    for entry in parse_json(b"".join(listing), stored.path):
+        path = f"{stored.path}/{entry['relpath']}"
+        files.append(StoredObject(path, entry["md5"], folder=stored.oid))
+    return replace(stored, files=tuple(files))
 
 
 def _read_all(odb: Any, outputs: list[StoredObject]) -> list[StoredObject]:
     """Reads outputs, then the files of those that are folders."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(partial(_read, odb), outputs))
-        return found + list(
-            pool.map(partial(_read, odb), (file for one in found for file in one.files))
-        )
+    read = partial(_read, odb)
+    with ThreadPoolExecutor(THREADS) as pool:
+        objects = list(pool.map(read, outputs))
+        files = [file for output in objects for file in output.files]
+        return objects + list(pool.map(read, files))
 
 
-def _report(found: list[StoredObject]) -> list[StoredObject]:
-    """Prints what was read, and a line for each fault; returns the faults."""
-    faults = [one for one in found if not one.is_whole and not one.is_absent]
+def _report(objects: list[StoredObject]) -> list[StoredObject]:
+    """Prints a line for each fault, and how much was read; returns the faults."""
+    faults = [stored for stored in objects if not stored.is_whole and not stored.is_absent]
     for fault in faults:
         say(fault)
-    absent = sum(one.is_absent for one in found)
-    megabytes = sum(one.size for one in found) / 1e6
+    absent = sum(stored.is_absent for stored in objects)
+    megabytes = sum(stored.size for stored in objects) / 1e6
     say(
-        f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Missing outputs: {absent}."
+        f"{len(objects) - absent} files read ({megabytes:.1f} MB). "
+        f"Faults: {len(faults)}. Missing outputs: {absent}."
     )
     return faults
 
 
 def _remove(odb: Any, faults: list[StoredObject]) -> None:
-    """Deletes damaged objects and the lists of their folders: where a list exists, DVC takes its files for complete."""
-    damaged = {fault.oid for fault in faults if fault.digest is not None}
-    for oid in sorted(damaged | {fault.folder for fault in faults if fault.folder}):
+    """Deletes damaged objects and the lists of their folders.
+
+    Where a folder's list exists, DVC assumes that all of its files do.
+    """
+    oids = set()
+    for fault in faults:
+        if fault.digest is not None:
+            oids.add(fault.oid)
+        if fault.folder:
+            oids.add(fault.folder)
+    for oid in sorted(oids):
         odb.fs.remove(odb.oid_to_path(oid))

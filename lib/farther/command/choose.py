@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from farther.command.budget import (
     ChooseOn,
@@ -50,41 +50,46 @@ def choose(
       farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
     """
     project = Project(params)
-    given = {
+    options = {
         "max_misclassified": max_misclassified,
         "max_false_alarms": max_false_alarms,
         "max_recall_loss": max_recall_loss,
         "guarantee": guarantee,
         "choose_on": choose_on,
     }
-    found = chosen(project, run, budget_of(project, **given), method or ())
+    choices = deploy_choices(project, run, budget_of(project, **options), method or ())
     if json:
-        say(as_json(found))
+        say(as_json(choices))
         return
-    say(_shown(found))
-    if found.choice is not None:
-        # With a method and nothing of a budget, `bundle` takes the thresholds of `evaluate`.
-        asked = {name: value for name, value in given.items() if value is not None}
-        asked = asked or ({"guarantee": found.budget.guarantee} if method else {})
-        limits = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
-        next_step(
-            shlex.join(
-                [
-                    "farther",
-                    "bundle",
-                    run,
-                    *([found.choice.method] if method else []),
-                    "deployed",
-                    *limits,
-                ]
-            )
-        )
+    say(_to_text(choices))
+    if choices.choice is not None:
+        next_step(_bundle_command(choices, choices.choice.method if method else None, options))
 
 
-def chosen(
+def _bundle_command(choices: DeployChoices, method: str | None, options: dict[str, Any]) -> str:
+    """The command that bundles what was chosen.
+
+    Args:
+        choices: The answer.
+        method: The method, if only some methods were to be chosen from.
+        options: The budget's options; None for those that were not given.
+    """
+    limits = {name: value for name, value in options.items() if value is not None}
+    words = ["farther", "bundle", choices.run]
+    if method is not None:
+        words.append(method)
+        # With a method and without a budget, `bundle` takes the thresholds of `evaluate`.
+        limits = limits or {"guarantee": choices.budget.guarantee}
+    words.append("deployed")
+    for name, value in limits.items():
+        words.append(f"--{name.replace('_', '-')}={value}")
+    return shlex.join(words)
+
+
+def deploy_choices(
     project: Project, run: str, budget: Budget, methods: Sequence[str] = ()
 ) -> DeployChoices:
-    """What to deploy of a run: what the stage `choose` stored, or for another budget computed now.
+    """Method and thresholds to deploy: as the stage `choose` stored them, else computed now.
 
     Args:
         project: The project.
@@ -103,7 +108,8 @@ def chosen(
     from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build
 
-    entry = project.section("detectors")[known_name("run", run, project.section("detectors"))]
+    detectors = project.section("detectors")
+    entry = detectors[known_name("run", run, detectors)]
     names = [known_name("method", name, project.section("methods")) for name in methods]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     if files.choice.is_file() and not names:
@@ -114,34 +120,45 @@ def chosen(
     return choose_deployment(RunInputs(files, files.roles, settings), budget, names or None)
 
 
-def _shown(found: DeployChoices) -> str:
+def _to_text(choices: DeployChoices) -> str:
+    """The answer, and tables of its limits and of other methods."""
     from farther.report.pages import deploy
 
-    parts = [coloured(found.run, "head") + "\n" + paragraph(deploy.answer(found))]
-    if found.choice is not None:
-        axes = [
-            {_short(k): _short(v) for k, v in row.items() if k != "Chosen on"}
-            for row in deploy.axis_rows(found)
-        ]
-        parts += [paragraph(deploy.held_out(found)), _table(axes, 5)]
-        alone = {deploy.named_limit(axis, found.budget): one for axis, one in found.alone.items()}
-        for title, first, named in (
-            ("Each limit alone", "limit", alone),
-            ("Each method", "method", found.methods),
-        ):
-            if named:
-                parts.append(
-                    f"{title}:\n{_table(deploy.short_rows(named, first), 5 if first == 'limit' else 6)}"
-                )
-        parts += [paragraph(remark) for remark in deploy.remarks(found)]
-    return "\n\n".join(parts)
+    blocks = [f"{coloured(choices.run, 'head')}\n{paragraph(deploy.answer(choices))}"]
+    if choices.choice is None:
+        return blocks[0]
+    blocks.append(paragraph(deploy.held_out(choices)))
+    blocks.append(_axis_table(choices))
+    choice_by_limit = {}
+    for axis, choice in choices.alone.items():
+        choice_by_limit[deploy.named_limit(axis, choices.budget)] = choice
+    if choice_by_limit:
+        rows = deploy.short_rows(choice_by_limit, "limit")
+        blocks.append(f"Each limit alone:\n{_table(rows, 5)}")
+    if choices.methods:
+        rows = deploy.short_rows(choices.methods, "method")
+        blocks.append(f"Each method:\n{_table(rows, 6)}")
+    for remark in deploy.remarks(choices):
+        blocks.append(paragraph(remark))
+    return "\n\n".join(blocks)
 
 
-def _short(words: str) -> str:
-    """Words of an axis for a table of 80 columns."""
-    for long in (" objects", " ID images", "ID ", " limit"):
-        words = words.replace(long, "")
-    return words
+def _axis_table(choices: DeployChoices) -> str:
+    """The table of axes, narrowed to 80 columns."""
+    from farther.report.pages import deploy
+
+    rows = []
+    for axis in deploy.axis_rows(choices):
+        del axis["Chosen on"]
+        rows.append({_narrow(name): _narrow(text) for name, text in axis.items()})
+    return _table(rows, 5)
+
+
+def _narrow(text: str) -> str:
+    """A text of an axis without words that its table can do without."""
+    for words in (" objects", " ID images", "ID ", " limit"):
+        text = text.replace(words, "")
+    return text
 
 
 def _table(rows: Sequence[dict[str, str]], numbers: int) -> str:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from farther.command.comparison import Change, changes, compared_methods, tested_changes
+from farther.command.comparison import Change, Selection, changes, compared_methods, tested_changes
 from farther.command.output import as_json, coloured, markdown, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
-from farther.command.stored_metrics import open_metrics
+from farther.command.stored_metrics import Subject, open_metrics
 from farther.errors import ParameterError, choose
 from farther.printable import printable_line
 from farther.terminal import say
+
+#: Columns of numbers in a table: all but the first, which names the metric.
+NUMBERS = 6
+#: Characters of a heading.
+HEADING = 14
+#: Number of tests above which a sentence says how many are significant by chance alone.
+FEW_TESTS = 10
+
+
+@dataclass
+class Comparison:
+    """Metrics of two sides.
+
+    Args:
+        a, b: Names of the sides.
+        changes: The metrics that are shown.
+        notes: Sentences on what could not be tested.
+    """
+
+    a: str
+    b: str
+    changes: list[Change]
+    notes: list[str] = field(default_factory=list)
 
 
 def compare(
@@ -76,131 +100,197 @@ def compare(
     """
     if as_markdown and json:
         raise ParameterError("--markdown and --json cannot be combined")
-    notes: list[str] = []
     if methods:
         if run is None or len(run) != 1 or a:
             raise ParameterError(
                 "--methods compares two methods of one run: name it with --run, and omit A and B"
             )
-        project = Project(params)
-        name = choose("run", run[0], project.section("detectors"))
-        rows = compared_methods(project.artifacts, name, methods, split or [], metric or [])
+        comparison = _compare_methods(Project(params), run[0], methods, split or [], metric or [])
     else:
-        wanted = {"run": run, "split": split, "method": method, "metric": metric}
-        rows, notes = _of_sides(a or "HEAD", b or "workspace", wanted, test=not no_test)
-    names = methods or (a or "HEAD", b or "workspace")
-    rows = [row for row in rows if all or row.before != row.after]
+        selection = Selection(run, split, method, metric)
+        comparison = _compare_sides(a or "HEAD", b or "workspace", selection, test=not no_test)
+    if not all:
+        comparison.changes = [row for row in comparison.changes if row.before != row.after]
     if sort == "change":
-        rows.sort(key=lambda row: -abs(row.change or 0.0))
+        comparison.changes.sort(key=_size, reverse=True)
     elif sort == "p":
-        rows.sort(key=lambda row: (row.p is None, row.p or 0.0))
+        comparison.changes.sort(key=_p_value)
+
     if json:
-        say(_to_json(rows, notes, names))
+        say(_to_json(comparison))
     elif as_markdown:
-        say(_markdown(rows, notes, names))
+        say(_to_markdown(comparison))
     else:
-        say(_shown(rows, notes, names, by_name=sort == "name"))
-        here = [
-            row for row in rows if b is None and row.subject.run
-        ]  # `explain` reads the project's files
-        if here:
-            largest = max(here, key=lambda row: abs(row.change or 0.0))
-            words = (
-                largest.subject.run,
-                methods[1] if methods else largest.subject.method,
-                largest.subject.split,
-            )
-            next_step(
-                f"farther explain number {' '.join(word or '-' for word in (*words, largest.metric))}"
-            )
-    return 1 if check and any(row.result == "worse" for row in rows) else 0
+        say(_to_text(comparison, by_subject=sort == "name"))
+        if b is None:  # `explain` reads the project's files
+            _advise(comparison.changes, methods)
+    is_worse = any(row.result == "worse" for row in comparison.changes)
+    if check and is_worse:
+        return 1
+    return 0
 
 
-def _of_sides(
-    a: str, b: str, wanted: Mapping[str, list[str] | None], *, test: bool
-) -> tuple[list[Change], list[str]]:
-    """How the metrics of two commits, folders or files differ, and notes on what could not be tested."""
-    before, after = (open_metrics(name, Path()) for name in (a, b))
+def _compare_methods(
+    project: Project,
+    run: str,
+    methods: tuple[str, str],
+    splits: Sequence[str],
+    metrics: Sequence[str],
+) -> Comparison:
+    """How two methods of a run differ."""
+    run = choose("run", run, project.section("detectors"))
+    rows = compared_methods(project.artifacts, run, methods, splits, metrics)
+    return Comparison(*methods, rows)
+
+
+def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Comparison:
+    """How the metrics of two commits, folders or files differ."""
+    before = open_metrics(a, Path())
+    after = open_metrics(b, Path())
     for side in (before, after):
         if not side.values:
-            raise ParameterError(
-                f"{side.name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json"
-            )
-    rows = changes(before.values, after.values, wanted)
-    return tested_changes(rows, before, after) if test else (rows, [])
+            expected = "artifacts/metrics/RUN/SPLIT/METHOD.json"
+            raise ParameterError(f"{side.name} has no metrics of runs: expected {expected}")
+    rows = changes(before.values, after.values, selection)
+    if not test:
+        return Comparison(a, b, rows)
+    rows, notes = tested_changes(rows, before, after)
+    return Comparison(a, b, rows, notes)
 
 
-def _shown(
-    rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool
-) -> str:
-    heads = _heads(names)
-    parts = []
-    if by_name:
-        for subject in dict.fromkeys(row.subject for row in rows):
-            cells = [(row.metric, *_cells(row)) for row in rows if row.subject == subject]
-            title = [coloured(str(subject), "head")] if str(subject) else []
-            parts.append("\n".join([*title, table(heads, cells, 6)]))
-    elif rows:
-        parts.append(
-            table(heads, [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows], 6)
-        )
-    return "\n\n".join(
-        [
-            *(parts or ["No metric differs."]),
-            *map(paragraph, [*([_summary(rows)] if rows else []), *notes]),
-        ]
-    )
+def _size(row: Change) -> float:
+    """Size of a change; 0 where one side has no value."""
+    return abs(row.change or 0.0)
 
 
-def _markdown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
-    cells = [(f"{row.subject} {row.metric}".strip(), *_cells(row)) for row in rows]
-    return "\n\n".join([markdown(_heads(names), cells, 6), *map(printable_line, notes)])
+def _p_value(row: Change) -> float:
+    """Key that orders changes by p, those without a test last."""
+    if row.p is None:
+        return float("inf")
+    return row.p
 
 
-def _heads(names: tuple[str, str]) -> tuple[str, ...]:
-    short = (name if len(name) <= 14 else f"…{name[-13:]}" for name in names)
-    return "metric", *short, "B − A", "interval", "p", ""
+def _advise(rows: Sequence[Change], methods: tuple[str, str] | None) -> None:
+    """Prints the command that explains the largest change of a run."""
+    of_runs = [row for row in rows if row.subject.run]
+    if not of_runs:
+        return
+    largest = max(of_runs, key=_size)
+    subject = largest.subject
+    method = subject.method if methods is None else methods[1]
+    words = (subject.run, method, subject.split, largest.metric)
+    next_step(f"farther explain number {' '.join(word or '-' for word in words)}")
+
+
+def _to_text(comparison: Comparison, *, by_subject: bool) -> str:
+    """Tables and sentences for a terminal: one table per subject, or one of all metrics."""
+    rows = comparison.changes
+    heads = _heads(comparison)
+    blocks = []
+    if not rows:
+        blocks.append("No metric differs.")
+    elif by_subject:
+        blocks += _tables_by_subject(rows, heads)
+    else:
+        cells = [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows]
+        blocks.append(table(heads, cells, NUMBERS))
+    if rows:
+        blocks.append(paragraph(_summary(rows)))
+    blocks += [paragraph(note) for note in comparison.notes]
+    return "\n\n".join(blocks)
+
+
+def _tables_by_subject(rows: Sequence[Change], heads: Sequence[str]) -> list[str]:
+    cells_by_subject: dict[Subject, list[tuple[str, ...]]] = {}
+    for row in rows:
+        cells_by_subject.setdefault(row.subject, []).append((row.metric, *_cells(row)))
+    tables = []
+    for subject, cells in cells_by_subject.items():
+        text = table(heads, cells, NUMBERS)
+        if str(subject):
+            text = f"{coloured(str(subject), 'head')}\n{text}"
+        tables.append(text)
+    return tables
+
+
+def _to_markdown(comparison: Comparison) -> str:
+    cells = []
+    for row in comparison.changes:
+        cells.append((f"{row.subject} {row.metric}".strip(), *_cells(row)))
+    blocks = [markdown(_heads(comparison), cells, NUMBERS)]
+    blocks += [printable_line(note) for note in comparison.notes]
+    return "\n\n".join(blocks)
+
+
+def _heads(comparison: Comparison) -> tuple[str, ...]:
+    a = _heading(comparison.a)
+    b = _heading(comparison.b)
+    return "metric", a, b, "B − A", "interval", "p", ""
+
+
+def _heading(name: str) -> str:
+    """The end of a long name, which says more than its beginning."""
+    if len(name) <= HEADING:
+        return name
+    return f"…{name[1 - HEADING :]}"
 
 
 def _cells(row: Change) -> tuple[str, ...]:
-    interval = "" if row.interval is None else f"{row.interval[0]:+.3f} … {row.interval[1]:+.3f}"
-    change = "" if row.change is None else f"{row.change:+.4f}"
-    p = "" if row.p is None else f"{row.p:.3f}"
+    """The cells of a row beside the metric's name."""
+    change = ""
+    if row.change is not None:
+        change = f"{row.change:+.4f}"
+    interval = ""
+    if row.interval is not None:
+        low, high = row.interval
+        interval = f"{low:+.3f} … {high:+.3f}"
+    p = ""
+    if row.p is not None:
+        p = f"{row.p:.3f}"
     return _number(row.before), _number(row.after), change, interval, p, row.result
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return str(value)
 
 
 def _summary(rows: Sequence[Change]) -> str:
-    tested = [row for row in rows if row.p is not None]
-    counts = {
-        kind: sum(row.result == kind for row in tested) for kind in ("better", "worse", "different")
-    }
-    listed = (
-        ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        or "none significantly different"
-    )
+    """How many metrics differ, how many were tested, and how many of these are significant."""
     differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
-    if not tested:
+    results = [row.result for row in rows if row.p is not None]
+    if not results:
         return f"{differ}; none was tested."
-    found = f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}."
-    chance = (
-        f" One test in twenty is significant by chance alone: here about {len(tested) / 20:.0f}."
+    counts = []
+    for kind in ("better", "worse", "different"):
+        if kind in results:
+            counts.append(f"{results.count(kind)} {kind}")
+    significant = ", ".join(counts) or "none significantly different"
+    text = (
+        f"{differ}; {len(results)} tested (paired bootstrap over images, p < 0.05): {significant}."
     )
-    return found + (chance if len(tested) > 10 else "")
+    if len(results) > FEW_TESTS:
+        expected = f"{len(results) / 20:.0f}"
+        text += f" One test in twenty is significant by chance alone: here about {expected}."
+    return text
 
 
-def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
-    shown = ("change", "interval", "p", "result")
-    metrics = [
-        {
-            **row.names,
-            "a": row.before,
-            "b": row.after,
-            **{name: getattr(row, name) for name in shown},
-        }
-        for row in rows
-    ]
-    return as_json({"a": names[0], "b": names[1], "notes": list(notes), "metrics": metrics})
+def _to_json(comparison: Comparison) -> str:
+    metrics = []
+    for row in comparison.changes:
+        metrics.append(
+            {
+                **row.names,
+                "a": row.before,
+                "b": row.after,
+                "change": row.change,
+                "interval": row.interval,
+                "p": row.p,
+                "result": row.result,
+            }
+        )
+    sides = {"a": comparison.a, "b": comparison.b}
+    return as_json({**sides, "notes": comparison.notes, "metrics": metrics})

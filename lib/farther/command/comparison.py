@@ -1,4 +1,4 @@
-"""How metrics differ between two commits or folders, or between two methods, and whether by more than chance."""
+"""How metrics differ between two commits, folders or methods, and whether by more than chance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from farther.command.stored_metrics import StoredMetrics, Subject, Values
+from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Values
 from farther.errors import FartherError, ParameterError, choose
 
 #: p below which a change counts as more than chance.
@@ -19,17 +19,49 @@ SINGLE = (
     "Single files of metrics are not tested: name folders that have the evaluation beside them."
 )
 
+#: {metric: its interval and p}, as `farther.evaluation.paired.compare` returns them.
+TestResults = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Names that metrics are restricted to; None for all.
+
+    Args:
+        run, split, method, metric: Names of each kind.
+    """
+
+    run: Sequence[str] | None = None
+    split: Sequence[str] | None = None
+    method: Sequence[str] | None = None
+    metric: Sequence[str] | None = None
+
+    def includes(self, row: Change) -> bool:
+        """Whether a metric has one of the names of each kind."""
+        return all(
+            not names or row.names[kind] in names for kind, names in self.names_by_kind().items()
+        )
+
+    def names_by_kind(self) -> dict[str, Sequence[str] | None]:
+        """{kind: names}."""
+        return {
+            "run": self.run,
+            "split": self.split,
+            "method": self.method,
+            "metric": self.metric,
+        }
+
 
 @dataclass(frozen=True)
 class Change:
     """One metric on both sides.
 
     Args:
-        subject: What it was measured on.
+        subject: The run, split and method that it is about.
         metric: Its name.
         before, after: Its values; None where a side has none.
-        interval: 95% interval of after − before on the same draws of images, where that was tested.
-        p: Probability of a change this large by chance alone, where that was tested.
+        interval: 95% interval of after − before on the same bootstrap resamples, where tested.
+        p: Probability of a change this large by chance alone, where tested.
         apart: Whether the sides' own intervals do not overlap, where only these are available.
     """
 
@@ -37,7 +69,7 @@ class Change:
     metric: str
     before: float | None
     after: float | None
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     p: float | None = None
     apart: bool | None = None
 
@@ -49,7 +81,9 @@ class Change:
     @property
     def change(self) -> float | None:
         """after − before."""
-        return None if self.before is None or self.after is None else self.after - self.before
+        if self.before is None or self.after is None:
+            return None
+        return self.after - self.before
 
     @property
     def result(self) -> str:
@@ -63,107 +97,165 @@ class Change:
             return "apart" if self.apart else ""
         if self.p >= LEVEL or not self.change:
             return ""
-        higher = METRICS[self.metric].higher_is_better if self.metric in METRICS else None
-        if higher is None:
+        metric = METRICS.get(self.metric)
+        if metric is None or metric.higher_is_better is None:
             return "different"
-        return "better" if (self.change > 0) == higher else "worse"
+        is_higher = self.change > 0
+        return "better" if is_higher == metric.higher_is_better else "worse"
 
 
-def changes(
-    before: Values, after: Values, wanted: Mapping[str, Sequence[str] | None]
-) -> list[Change]:
-    """Each metric of the wanted names that either side has, in the order of the names.
+def changes(before: Values, after: Values, selection: Selection | None = None) -> list[Change]:
+    """Each metric of a selection that either side has, in the order of the names.
 
     Args:
-        before: Metrics of one side.
-        after: Metrics of the other one.
-        wanted: Names of each kind (run, split, method, metric); None for all.
+        before, after: Metrics of each side.
+        selection: Names that the metrics are restricted to.
 
     Raises:
         ParameterError: no metric has all of these; names the first unknown one.
     """
+    selection = selection or Selection()
     rows = []
     for subject in sorted({*before, *after}):
-        ours = before.get(subject, {})
-        theirs = after.get(subject, {})
-        rows += [
-            Change(subject, name, ours.get(name), theirs.get(name))
-            for name in dict.fromkeys([*ours, *theirs])
-        ]
-    chosen = [
-        row
-        for row in rows
-        if all(not names or row.names[kind] in names for kind, names in wanted.items())
-    ]
-    if not chosen:
-        for kind, names in wanted.items():
-            for name in names or ():
-                choose(kind, name, {row.names[kind] for row in rows} - {""})
+        values_before = before.get(subject, {})
+        values_after = after.get(subject, {})
+        for metric in dict.fromkeys([*values_before, *values_after]):
+            row = Change(subject, metric, values_before.get(metric), values_after.get(metric))
+            rows.append(row)
+    selected = [row for row in rows if selection.includes(row)]
+    if not selected:
+        _check_names(rows, selection)
         raise ParameterError(
             "no metric matches all of these: omit --run, --split, --method or --metric"
         )
-    return chosen
+    return selected
+
+
+def _check_names(rows: Sequence[Change], selection: Selection) -> None:
+    """Raises a ParameterError about the first name that no metric has."""
+    for kind, names in selection.names_by_kind().items():
+        known = {row.names[kind] for row in rows} - {""}
+        for name in names or ():
+            choose(kind, name, known)
 
 
 def tested_changes(
     rows: Sequence[Change], before: StoredMetrics, after: StoredMetrics
 ) -> tuple[list[Change], list[str]]:
-    """The rows with their p, or with what their own intervals show.
+    """Tests the changes of metrics between two sides.
 
-    And notes on what could not be tested.
+    A metric is tested where its value changed and both sides have replicates of the same bootstrap
+    resamples of images.
 
-    A metric is tested where its value changed and both sides have replicates of the same draws of
-    images.
+    Args:
+        rows: The metrics.
+        before, after: Each side, with its evaluations.
+
+    Returns:
+        The rows with their p, or with whether the sides' own intervals overlap; and notes on what
+        could not be tested.
     """
-    from farther.evaluation.paired import compare
-
-    notes: dict[str, None] = {}
-    tested: dict[Subject, dict[str, dict[str, Any]] | None] = {}
-    found: list[Change] = []
+    tests = _PairedTests(before, after)
+    tested = []
     for row in rows:
-        if row.change and not row.subject.method:
-            notes[WITHOUT_METHOD if row.subject.run else SINGLE] = None
+        if row.change and row.subject.method:
+            row = tests.test(row)
         elif row.change:
-            if row.subject not in tested:
-                try:
-                    tested[row.subject] = compare(
-                        before.replicates(row.subject), after.replicates(row.subject)
-                    )
-                except FartherError as error:
-                    notes[f"{row.subject.run}: not tested: {error}"] = None
-                    tested[row.subject] = None
-            results = tested[row.subject]
-            if results is None:
-                first, second = (side.interval(row.subject, row.metric) for side in (before, after))
-                row = replace(
-                    row,
-                    apart=bool(first and second and (first[1] < second[0] or second[1] < first[0])),
-                )
-            else:
-                row = _with_test(row, results)
-        found.append(row)
-    return found, list(notes)
+            tests.note(WITHOUT_METHOD if row.subject.run else SINGLE)
+        tested.append(row)
+    return tested, tests.notes
+
+
+class _PairedTests:
+    """Paired tests of two sides, one comparison per subject.
+
+    Attributes:
+        notes: Sentences on what could not be tested, without repetitions.
+    """
+
+    def __init__(self, before: StoredMetrics, after: StoredMetrics):
+        self.before = before
+        self.after = after
+        self.notes: list[str] = []
+        self._results: dict[Subject, TestResults | None] = {}
+
+    def note(self, text: str) -> None:
+        """Adds a note unless it is there."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def test(self, row: Change) -> Change:
+        """The row with its test, or with whether the intervals overlap where none is possible."""
+        if row.subject not in self._results:
+            self._results[row.subject] = self._compare(row.subject)
+        results = self._results[row.subject]
+        if results is not None:
+            return _with_test(row, results)
+        interval_before = self.before.interval(row.subject, row.metric)
+        interval_after = self.after.interval(row.subject, row.metric)
+        return replace(row, apart=_are_apart(interval_before, interval_after))
+
+    def _compare(self, subject: Subject) -> TestResults | None:
+        from farther.evaluation.paired import compare
+
+        try:
+            return compare(self.before.replicates(subject), self.after.replicates(subject))
+        except FartherError as error:
+            self.note(f"{subject.run}: not tested: {error}")
+            return None
+
+
+def _are_apart(first: Interval | None, second: Interval | None) -> bool:
+    """Whether two intervals are known and do not overlap."""
+    if not first or not second:
+        return False
+    return first[1] < second[0] or second[1] < first[0]
 
 
 def compared_methods(
     root: Path, run: str, methods: tuple[str, str], splits: Sequence[str], metrics: Sequence[str]
 ) -> list[Change]:
-    """How the second method differs from the first, on the same images."""
+    """How the second method differs from the first, on the same images.
+
+    Args:
+        root: The folder of artifacts.
+        run: A run that was evaluated.
+        methods: The two methods.
+        splits: OOD splits; all of the run where empty.
+        metrics: Names of metrics; those that the report compares where empty.
+
+    Raises:
+        DataError: the run was not evaluated.
+        ParameterError: a name is unknown.
+    """
     from farther.evaluation.paired import StoredEvaluation, compare
     from farther.metrics.catalogue import COMPARED, METRICS
 
     evaluation = StoredEvaluation(root, run)
     known = evaluation.report.methods
-    first, second = (known[choose("method of this run", name, known)].splits for name in methods)
+    for name in methods:
+        choose("method of this run", name, known)
+    first = known[methods[0]].splits
+    second = known[methods[1]].splits
+    for name in splits:
+        choose("split of this run", name, first)
     rows = []
-    for split in [choose("split of this run", name, first) for name in splits] or list(first):
-        tested = compare(*(evaluation.replicates(name, split) for name in methods))
-        for metric in [choose("metric", name, tested) for name in metrics] or COMPARED:
-            before, after = (one[split].value(METRICS[metric]) for one in (first, second))
-            rows.append(_with_test(Change(Subject(run, split, ""), metric, before, after), tested))
+    for split in splits or first:
+        results = compare(
+            evaluation.replicates(methods[0], split), evaluation.replicates(methods[1], split)
+        )
+        for name in metrics:
+            choose("metric", name, results)
+        for name in metrics or COMPARED:
+            before = first[split].value(METRICS[name])
+            after = second[split].value(METRICS[name])
+            rows.append(_with_test(Change(Subject(run, split, ""), name, before, after), results))
     return rows
 
 
-def _with_test(row: Change, tested: Mapping[str, Mapping[str, Any]]) -> Change:
-    found = tested.get(row.metric)
-    return row if found is None else replace(row, interval=found["interval"], p=found["p"])
+def _with_test(row: Change, results: TestResults) -> Change:
+    """The row with its interval and p; as it is where its metric was not tested."""
+    result = results.get(row.metric)
+    if result is None:
+        return row
+    return replace(row, interval=result["interval"], p=result["p"])

@@ -43,34 +43,25 @@ def duplicates(
 
     project = Project(params)
     checked = project.benchmark(benchmark)
-    section = {
-        name: value for name, value in project.section("stratify").items() if name != "wordnet"
-    }
+    section = dict(project.section("stratify"))
+    section.pop("wordnet", None)
     settings = build(StratifyParams, f"{params}: stratify", section)
-    least = settings.duplicate if cosine is None else cosine
+    threshold = settings.duplicate if cosine is None else cosine
     embeddings = project.artifacts / "embeddings"
+    splits = []
+    for dataset, subset in dict.fromkeys(checked.id_sources.values()):
+        files = SimilarityFiles(project.artifacts / "tables" / dataset, embeddings)
+        splits.append(files.split(SplitSource(subset, dataset, subset, "ID")))
     files = SimilarityFiles(project.artifacts / "splits" / benchmark, embeddings)
-    splits = [
-        SimilarityFiles(project.artifacts / "tables" / dataset, embeddings).split(
-            SplitSource(subset, dataset, subset, "ID")
-        )
-        for dataset, subset in dict.fromkeys(checked.id_sources.values())
-    ]
-    splits += [
-        files.split(SplitSource(name, split.dataset, split.subset, split.distance))
-        for name, split in checked.splits.items()
-    ]
-    pairs, count = near_duplicates(splits, least, settings.duplicate_pairs)
+    for name, split in checked.splits.items():
+        splits.append(files.split(SplitSource(name, split.dataset, split.subset, split.distance)))
+    pairs, count = near_duplicates(splits, threshold, settings.duplicate_pairs)
     columns = pairs.columns()
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(columns)
-    for *names, value, same_file in zip(*columns.values(), strict=True):
-        rows.writerow(
-            (
-                *(spreadsheet(printable(name)) for name in names),
-                f"{value:.4f}",
-                "yes" if same_file else "no",
-            )
-        )
-    say(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)
+    for *names, similarity, same_file in zip(*columns.values(), strict=True):
+        cells = [spreadsheet(printable(name)) for name in names]
+        rows.writerow([*cells, f"{similarity:.4f}", "yes" if same_file else "no"])
+    summary = f"{count} pairs with a cosine of at least {threshold:g}, {len(pairs)} listed"
+    say(summary, file=sys.stderr)
     next_step(f"farther benchmark review {benchmark}")

@@ -70,30 +70,58 @@ def init(
     from farther import projects
     from farther.pipeline import ROOT, write_pipeline
 
-    check = f"{'' if folder == Path() else f'cd {shlex.quote(str(folder))}; '}farther doctor"
+    check = "farther doctor"
+    if folder != Path():
+        check = f"cd {shlex.quote(str(folder))}; {check}"
     if pipeline:
         _rewrite_pipeline(folder)
         next_step(check)
         return
+
     lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
     if add:
         if not ood and not detector:
             raise ParameterError("give --ood, --detector, or both")
-        made = projects.add(folder, ood or (), detector or (), lookup, benchmark=benchmark)
+        project = projects.add(folder, ood or (), detector or (), lookup, benchmark=benchmark)
     else:
-        made = projects.init(folder, *_asked(id, ood, detector), lookup, force=force)
-    new = not (folder / "dvc.yaml").exists()
+        if not sys.stdin.isatty():
+            _check_options(id, ood, detector)
+        id_folder = id or _prompt_id()
+        ood_folders = ood or _prompt_ood()
+        detectors = detector or _prompt_detector()
+        project = projects.init(folder, id_folder, ood_folders, detectors, lookup, force=force)
     if not dry_run:
-        made.write()
-        if new:
+        is_new = not (folder / "dvc.yaml").exists()
+        project.write()
+        if is_new:
             begin(folder)
             write_pipeline(folder, clip=False)
-    say(
-        f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}"
-    )
+    files = ", ".join(str(folder / name) for name in project.texts)
+    say(f"{'would write' if dry_run else 'wrote'} {files}")
     say("What was read and assumed, doubtful points first; edit what is wrong:")
-    say("\n".join(made.assumed()))
+    say("\n".join(project.assumed()))
     next_step("the same command without --dry-run" if dry_run else check)
+
+
+def _check_options(id: Path | None, ood: list[Path] | None, detector: list[Path] | None) -> None:
+    """Raises a ParameterError about the options that a new project needs and that are not given."""
+    options = {"--id": id, "--ood": ood, "--detector": detector}
+    missing = [name for name, value in options.items() if not value]
+    if missing:
+        raise ParameterError(f"give {', '.join(missing)}")
+
+
+def _prompt_id() -> Path:
+    return Path(typer.prompt("Folder of the ID dataset (what the detector knows)"))
+
+
+def _prompt_ood() -> list[Path]:
+    answer = typer.prompt("Folders of OOD datasets, separated by spaces")
+    return [Path(path) for path in answer.split()]
+
+
+def _prompt_detector() -> list[Path]:
+    return [Path(typer.prompt("Checkpoint or detections file"))]
 
 
 def _rewrite_pipeline(folder: Path) -> None:
@@ -115,27 +143,14 @@ def _rewrite_pipeline(folder: Path) -> None:
     say(f"wrote {folder / 'dvc.yaml'}")
 
 
-def _asked(
-    id: Path | None, ood: list[Path] | None, detector: list[Path] | None
-) -> tuple[Path, list[Path], list[Path]]:
-    """What was given; in a terminal, the rest is asked for."""
-    given = {"--id": id, "--ood": ood, "--detector": detector}
-    if (lacking := [name for name, value in given.items() if not value]) and not sys.stdin.isatty():
-        raise ParameterError(f"give {', '.join(lacking)}")
-    id = id or Path(typer.prompt("Folder of the ID dataset (what the detector knows)"))
-    ood = ood or [
-        Path(path) for path in typer.prompt("Folders of OOD datasets, separated by spaces").split()
-    ]
-    return id, ood, detector or [Path(typer.prompt("Checkpoint or detections file"))]
-
-
 def begin(folder: Path) -> None:
     """Starts git and DVC in a folder where they are not."""
-    for wanted, command in (
-        (".git", ["git", "init", "-q"]),
-        (".dvc", [sys.executable, "-m", "dvc", "init", "-q"]),
-    ):
-        if (folder / wanted).exists():
+    commands = {
+        ".git": ["git", "init", "-q"],
+        ".dvc": [sys.executable, "-m", "dvc", "init", "-q"],
+    }
+    for name, command in commands.items():
+        if (folder / name).exists():
             continue
         try:
             subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)

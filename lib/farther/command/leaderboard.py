@@ -33,14 +33,12 @@ def leaderboard(
       farther benchmark leaderboard https://example.org/group/project.git@main
     """
     from farther.command.committed import read_committed
-    from farther.report.leaderboard import read_stored_runs, write_leaderboard
+    from farther.report.leaderboard import StoredRun, read_stored_runs, write_leaderboard
 
-    runs = [
-        run
-        for name in dict.fromkeys(projects)
-        for run in read_stored_runs(**vars(read_committed(name)))
-    ]
+    runs: list[StoredRun] = []
+    for name in dict.fromkeys(projects):
+        project = read_committed(name)
+        runs += read_stored_runs(project.name, project.files, project.commit, project.date)
     groups = write_leaderboard(runs, out)
-    say(
-        f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}"
-    )
+    plural = "" if groups == 1 else "s"
+    say(f"{len(runs)} runs in {groups} group{plural}: {(out / 'index.html').resolve()}")

@@ -1,4 +1,4 @@
-"""`farther list methods`, `detectors`, `datasets` and `metrics`: the names that params.yaml or a command may use."""
+"""`farther list`: names of methods, detectors, datasets and metrics for params.yaml or commands."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from farther.command.project import metrics as metric_names
 from farther.terminal import say
 
 if TYPE_CHECKING:
+    from farther.documentation import Description
+    from farther.metrics.catalogue import Metric
     from farther.registry import Registry
 
-#: How params.yaml names one of a kind.
-WRITTEN = {
+#: How params.yaml names an entry of a kind.
+USAGE = {
     "methods": "write `{}: {{}}` under 'methods' in params.yaml, then farther repro",
     "detectors": "write `adapter: {}` in an entry of 'detectors' in params.yaml",
     "datasets": "write `format: {}` in an entry of 'datasets' in params.yaml",
 }
+
+#: The better direction of a metric, by its `higher_is_better`.
+DIRECTIONS = {True: "higher", False: "lower", None: "–"}
 
 
 def registry_of(kind: str) -> Registry:
@@ -67,7 +72,7 @@ def methods(
 
         say(reference(), end="")
     else:
-        _show("methods", name, json=json)
+        _describe_kind("methods", name, json=json)
 
 
 def detectors(
@@ -83,7 +88,7 @@ def detectors(
       farther list detectors
       farther list detectors yolo
     """
-    _show("detectors", name, json=json)
+    _describe_kind("detectors", name, json=json)
 
 
 def datasets(
@@ -99,50 +104,55 @@ def datasets(
       farther list datasets
       farther list datasets coco
     """
-    _show("datasets", name, json=json)
+    _describe_kind("datasets", name, json=json)
 
 
-def _show(kind: str, name: str | None, *, json: bool) -> None:
+def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
     """Prints all names of a kind, or everything about one."""
     from farther.documentation import describe
 
     registry = registry_of(kind)
-    if not (name or json):
-        known = registry.summaries  # without importing what the classes need
-        listed = [
-            (one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()
-        ]
-        say(table(("name", "description"), listed))
-        next_step(f"farther list {kind} NAME")
-        return
-    found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
     if json:
-        entries = [
-            {
-                "name": one,
-                "summary": it.summary,
-                "text": it.text,
-                "parameters": [vars(p) for p in it.parameters],
-            }
-            for one, it in found.items()
-        ]
-        say(as_json(entries))
+        names = [name] if name else registry.names()
+        say(as_json([_to_entry(known, describe(registry.get(known))) for known in names]))
     elif name:
-        described = found[name]
-        parts = [
-            paragraph(f"{name}: {described.summary}"),
-            *map(paragraph, filter(None, described.text.split("\n\n"))),
-        ]
-        for title, text in described.sections.items():
-            if title in ("Attributes", "Example"):
-                parts.append(f"{title}:\n{indent(text, '    ')}")
-            elif title != "Args":
-                parts.append(paragraph(f"{title}: {text}"))
-        if described.parameters:
-            rows = [(one.name, one.default, one.description) for one in described.parameters]
-            parts.append(table(("parameter", "default", "description"), rows))
-        say("\n\n".join(parts))
-        next_step(WRITTEN[kind].format(name))
+        say(_to_text(name, describe(registry.get(name))))
+        next_step(USAGE[kind].format(name))
+    else:
+        summaries = registry.summaries  # without importing what the classes need
+        rows = []
+        for known in registry.names():
+            rows.append((known, summaries.get(known) or describe(registry.get(known)).summary))
+        say(table(("name", "description"), rows))
+        next_step(f"farther list {kind} NAME")
+
+
+def _to_entry(name: str, description: Description) -> dict[str, Any]:
+    return {
+        "name": name,
+        "summary": description.summary,
+        "text": description.text,
+        "parameters": [vars(parameter) for parameter in description.parameters],
+    }
+
+
+def _to_text(name: str, description: Description) -> str:
+    """Summary, paragraphs, sections and a table of parameters."""
+    blocks = [paragraph(f"{name}: {description.summary}")]
+    for text in description.text.split("\n\n"):
+        if text:
+            blocks.append(paragraph(text))
+    for title, text in description.sections.items():
+        if title in ("Attributes", "Example"):
+            blocks.append(f"{title}:\n{indent(text, '    ')}")
+        elif title != "Args":
+            blocks.append(paragraph(f"{title}: {text}"))
+    if description.parameters:
+        rows = []
+        for parameter in description.parameters:
+            rows.append((parameter.name, parameter.default, parameter.description))
+        blocks.append(table(("parameter", "default", "description"), rows))
+    return "\n\n".join(blocks)
 
 
 def metrics(
@@ -165,24 +175,36 @@ def metrics(
     from farther.errors import choose
     from farther.metrics.catalogue import METRICS
 
-    chosen = [METRICS[choose("metric", name, METRICS)]] if name else list(METRICS.values())
-    better = {True: "higher", False: "lower", None: "–"}
+    definitions = list(METRICS.values())
+    if name:
+        definitions = [METRICS[choose("metric", name, METRICS)]]
     if json:
-        say(as_json([asdict(metric) for metric in chosen]))
+        say(as_json([asdict(definition) for definition in definitions]))
     elif name:
-        facts = asdict(chosen[0]) | {
-            "latex": "",
-            "higher_is_better": better[chosen[0].higher_is_better],
-        }
-        facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
-        say(
-            table(
-                ("", ""),
-                [(key, "yes" if text is True else text) for key, text in facts.items() if text],
-            )
-        )
+        say(table(("", ""), _metric_facts(definitions[0])))
         next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
-        rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
+        rows = []
+        for definition in definitions:
+            direction = DIRECTIONS[definition.higher_is_better]
+            rows.append((definition.name, direction, definition.meaning))
         say(table(("name", "better", "meaning"), rows))
         next_step("farther list metrics NAME", "farther explain number RUN METHOD SPLIT NAME")
+
+
+def _metric_facts(definition: Metric) -> list[tuple[str, str]]:
+    """(name, text) of each field of a metric's definition that is not empty, but for LaTeX."""
+    from dataclasses import asdict
+
+    facts = []
+    for key, value in asdict(definition).items():
+        text = value
+        if key == "higher_is_better":
+            text = DIRECTIONS[value]
+        elif key == "formula":
+            text = re.sub(r"\{(\w+)\}", r"\1", value)
+        elif value is True:
+            text = "yes"
+        if text and key != "latex":
+            facts.append((key, text))
+    return facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.errors import DataError, ParameterError
 from farther.terminal import say
 
-#: Most leaks that are printed.
+#: Maximum number of leaks that are printed.
 LISTED = 20
 
 
@@ -70,35 +71,49 @@ def negatives(
     folder = wordnet or (project.section("stratify").get("wordnet") or {}).get("folder")
     if folder is None:
         raise ParameterError("no WordNet: give --wordnet, its dict folder or a YAML file of kinds")
-    made = project.benchmark(benchmark)
-    known = read_rules(made, project.folder).id_classes
-    categories = _categories(project, benchmark) - set(known)
+    id_classes = read_rules(project.benchmark(benchmark), project.folder).id_classes
+    categories = _categories(project, benchmark) - set(id_classes)
     encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
     mining = MiningParams(count=count, quantile=quantile)
-    found = mine_negatives(
-        encoder, open_hierarchy(folder), known, categories, mining, leave_out=leave_out
+    mined = mine_negatives(
+        encoder, open_hierarchy(folder), id_classes, categories, mining, leave_out=leave_out
     )
     with write_aside(out) as aside:
-        aside.write_text("".join(f"{prompt}\n" for prompt in found.prompts), encoding="utf-8")
-    say(
-        f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}."
-    )
-    if found.leaks:
-        listed = [noun if noun == of else f"{noun} ({of})" for noun, of in found.leaks.items()]
-        more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-        text = f"Leaks: {len(listed)} prompts name one of the {len(categories)} categories of the OOD test splits: "
-        say(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out excludes them."))
+        aside.write_text("".join(f"{prompt}\n" for prompt in mined.prompts), encoding="utf-8")
+    cosines = f"cosines {mined.cosines[0]:.3f} to {mined.cosines[-1]:.3f}"
+    say(f"Written: {out}, {len(mined.prompts)} prompts; {cosines}.")
+    if mined.leaks:
+        say(paragraph(_leaks_text(mined.leaks, len(categories))))
     next_step(f"write `unknown: {out}` in a pass or a detector in params.yaml, then farther repro")
+
+
+def _leaks_text(leaks: Mapping[str, str], category_count: int) -> str:
+    """A sentence on the prompts that name an unknown object.
+
+    Args:
+        leaks: {noun: the category that it names}.
+        category_count: Number of categories of the OOD test splits.
+    """
+    names = []
+    for noun, category in leaks.items():
+        names.append(noun if noun == category else f"{noun} ({category})")
+    listed = ", ".join(names[:LISTED])
+    if len(names) > LISTED:
+        listed += f" and {len(names) - LISTED} more"
+    return (
+        f"Leaks: {len(names)} prompts name one of the {category_count} categories of the OOD test "
+        f"splits: {listed}. --leave-out excludes them."
+    )
 
 
 def _categories(project: Project, benchmark: str) -> set[str]:
     """Categories of all objects in the OOD test splits."""
     from farther.tables import Objects
 
-    found: set[str] = set()
-    for name in project.benchmark(benchmark).splits:
-        file = project.artifacts / "splits" / benchmark / name / "objects.parquet"
+    categories: set[str] = set()
+    for split in project.benchmark(benchmark).splits:
+        file = project.artifacts / "splits" / benchmark / split / "objects.parquet"
         if not file.exists():
             raise DataError("the file does not exist: run `dvc repro curate`", file=file)
-        found |= set(Objects.read(file).category.astype(str))
-    return found
+        categories.update(Objects.read(file).category.astype(str))
+    return categories

@@ -31,15 +31,20 @@ UNWRAPPED = 10_000
 
 def width() -> int:
     """Columns of the terminal, 80 where there is none."""
-    return (
-        shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if sys.stdout.isatty() else USUAL_WIDTH
-    )
+    if not sys.stdout.isatty():
+        return USUAL_WIDTH
+    return shutil.get_terminal_size((USUAL_WIDTH, 24)).columns
 
 
 def coloured(text: str, kind: str) -> str:
-    """The text in the colour of a key of `COLOURS`, on terminals that have colours and where NO_COLOR is unset."""
+    """The text in the colour of a key of `COLOURS`.
+
+    As it is where the terminal has no colours or NO_COLOR is set, and for other kinds.
+    """
     text = printable_line(text)
-    return f"\033[{COLOURS[kind]}m{text}\033[0m" if kind in COLOURS and has_colours() else text
+    if kind not in COLOURS or not has_colours():
+        return text
+    return f"\033[{COLOURS[kind]}m{text}\033[0m"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
@@ -51,18 +56,20 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(
+    grid = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads), header_style="bold"
     )
-    for left, head in zip(reversed(range(len(heads))), heads, strict=True):
-        justify: Literal["left", "right"] = "right" if left < numbers else "left"
-        shown.add_column(Text(head), justify=justify, no_wrap=left > 0 or numbers > 0)
+    first_number = len(heads) - numbers
+    for column, head in enumerate(heads):
+        justify: Literal["left", "right"] = "left" if column < first_number else "right"
+        is_last_text = column == len(heads) - 1 and numbers == 0
+        grid.add_column(Text(head), justify=justify, no_wrap=not is_last_text)
     for row in rows:
-        shown.add_row(*(Text(printable_line(cell)) for cell in row))
-    wide = width() if sys.stdout.isatty() else UNWRAPPED
-    console = Console(width=wide, color_system="auto" if has_colours() else None)
+        grid.add_row(*(Text(printable_line(cell)) for cell in row))
+    columns = width() if sys.stdout.isatty() else UNWRAPPED
+    console = Console(width=columns, color_system="auto" if has_colours() else None)
     with console.capture() as printed:
-        console.print(shown)
+        console.print(grid)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
 
 
@@ -83,31 +90,40 @@ def hanging(text: str, first: int, rest: int) -> str:
 
 
 def next_step(*steps: str) -> None:
-    """Prints what to do next: the first step, and the others as far as a line of 80 columns reaches.
+    """Prints what to do next: the first step, and others while a line of 80 columns has room.
 
     On stderr, as git's advice: what is piped or redirected is the result alone. A longer command
     continues on further lines as shells read it.
     """
     line = f"Next: {steps[0]}"
     for step in steps[1:]:
-        if len(longer := f"{line}, or {step}") <= USUAL_WIDTH:
+        longer = f"{line}, or {step}"
+        if len(longer) <= USUAL_WIDTH:
             line = longer
+    if len(line) > USUAL_WIDTH:
+        lines = textwrap.wrap(
+            line,
+            USUAL_WIDTH - 2,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        line = " \\\n".join(lines)
     sys.stdout.flush()
-    lines = textwrap.wrap(
-        line,
-        USUAL_WIDTH - 2,
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    say(line if len(line) <= USUAL_WIDTH else " \\\n".join(lines), file=sys.stderr)
+    say(line, file=sys.stderr)
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """The same table in Markdown."""
     rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    lines = [heads, rule, *([escaping.markdown(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [_markdown_line(heads), _markdown_line(rule)]
+    for row in rows:
+        lines.append(_markdown_line([escaping.markdown(cell) for cell in row]))
+    return "\n".join(lines)
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def as_json(value: Any) -> str:
@@ -118,7 +134,16 @@ def as_json(value: Any) -> str:
     from pydantic_core import to_json
 
     text = to_json(value, indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(_escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    """A character as JSON escapes it, unless it is printable or a line break."""
+    if character.isprintable() or character == "\n":
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def size(count: float) -> str:
@@ -129,7 +154,8 @@ def size(count: float) -> str:
     """
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+            decimals = 0 if unit == "B" or count >= 100 else 1
+            return f"{count:.{decimals}f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
 
@@ -140,6 +166,10 @@ def duration(seconds: float) -> str:
     >>> duration(42), duration(600), duration(9000)
     ('42 s', '10 min', '2.5 h')
     """
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -67,32 +67,37 @@ def predict(
 
     check_free(out)
     loaded = Bundle.load(bundle)
-    reading = loaded.info.reading
-    taken = SourceSettings(every=every, limit=limit, max_pixels=reading.max_pixels)
-    opened = open_source(source, taken)
+    reading = SourceSettings(every=every, limit=limit, max_pixels=loaded.info.reading.max_pixels)
+    images = open_source(source, reading)
     monitor = Monitor(loaded, device)
     settings = PredictSettings(
         out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
     )
     with stop_signal() as stop:
-        done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
-    say(f"{done}. Written: {out}")
-    if shown := [one for one in (out / "pictures", out / "drift/index.html") if one.exists()]:
-        next_step(*(f"open {one}" for one in shown))
+        summary = run(monitor, images, settings, log=log, stopped=stop.is_set)
+    say(f"{summary}. Written: {out}")
+    steps = []
+    for result in (out / "pictures", out / "drift/index.html"):
+        if result.exists():
+            steps.append(f"open {result}")
+    if steps:
+        next_step(*steps)
 
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once."""
     stop = threading.Event()
+    default_handlers: dict[int, Any] = {}
 
-    def ask(number: int, frame: Any) -> None:
+    def request_stop(number: int, frame: Any) -> None:
         stop.set()
-        signal.signal(number, before[number])
+        signal.signal(number, default_handlers[number])
 
-    before = {int(number): signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    for stop_number in (signal.SIGINT, signal.SIGTERM):
+        default_handlers[int(stop_number)] = signal.signal(stop_number, request_stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in default_handlers.items():
             signal.signal(number, handler)

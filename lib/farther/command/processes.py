@@ -1,4 +1,4 @@
-"""Processes that stages run in: their own, or one that runs stages of a kind one after the other."""
+"""Processes that stages run in: their own, or one that runs a group's stages one by one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any
 
 from farther.pipeline.stages import stage_of
 
-#: Serves what is asked for: not imported here, as that takes a third of a second.
+#: The module that runs stages on request: not imported here, which takes a third of a second.
 SERVER = "farther.pipeline.in_turn"
+#: Characters by which a shell does more than to start a program.
+SHELL_CHARACTERS = frozenset("$`\\|&;<>(){}*?[]~#!\n")
 #: A group, and the cores of the processes.
 Kind = tuple[str, tuple[int, ...]]
 
@@ -26,8 +28,9 @@ class Started:
 
     Args:
         process: The process.
-        kind: Which stages it could run afterwards; None where it ends with this one.
-        parent: Where it is asked to, and answers.
+        kind: The stages that it can run afterwards; None where it ends with this one.
+        parent: The socket through which it gets requests, and answers them.
+        is_idle: Whether its stage has ended, so that it can run another.
     """
 
     process: subprocess.Popen[bytes]
@@ -44,7 +47,8 @@ class Started:
         """The exit status of the stage."""
         if self.parent is None:
             return self.process.wait()
-        if answer := self.parent.recv(1):
+        answer = self.parent.recv(1)
+        if answer:
             self.is_idle = True
             return answer[0]
         return self.process.wait() or 1  # it was killed
@@ -72,8 +76,8 @@ class Processes:
 
         Args:
             stage: Its name.
-            command, options: What `subprocess.Popen` would take.
-            out, err: Where it prints.
+            command, options: Arguments of `subprocess.Popen`.
+            out, err: File descriptors that it prints to.
         """
         known_stage = stage_of(stage)
         group = None if known_stage is None else known_stage.process_group
@@ -81,16 +85,23 @@ class Processes:
         if group is None or arguments is None or not hasattr(os, "sched_getaffinity"):
             return Started(subprocess.Popen(command, stdout=out, stderr=err, **options))
         kind = group, tuple(sorted(os.sched_getaffinity(0)))
-        idle = [
-            one for one in self._idle.pop(kind, []) if one.process.poll() is None
-        ]  # memory may have run out
-        started = idle.pop() if idle else _serving(kind, options["env"], out, err)
-        self._idle[kind] = idle
+        started = self._take_idle(kind)
+        if started is None:
+            started = _start_server(kind, options["env"], out, err)
         assert started.parent is not None
-        said = json.dumps((arguments, options["cwd"], dict(options["env"]))).encode()
-        socket.send_fds(started.parent, [len(said).to_bytes(8, "big")], [out, err])
-        started.parent.sendall(said)
+        request = json.dumps((arguments, options["cwd"], dict(options["env"]))).encode()
+        socket.send_fds(started.parent, [len(request).to_bytes(8, "big")], [out, err])
+        started.parent.sendall(request)
         return started
+
+    def _take_idle(self, kind: Kind) -> Started | None:
+        """The last idle process of a kind that still runs, which is then no longer idle."""
+        idle = self._idle.get(kind, [])
+        while idle:
+            started = idle.pop()
+            if started.process.poll() is None:  # else memory may have run out
+                return started
+        return None
 
     def give_back(self, started: Started) -> None:
         """Keeps a process for other stages, if it can run them; otherwise waits for its end."""
@@ -108,7 +119,8 @@ class Processes:
         self._idle.clear()
 
 
-def _serving(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> Started:
+def _start_server(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> Started:
+    """Starts a process that runs stages of a kind on request."""
     parent, child = socket.socketpair()
     with child:
         number = child.fileno()
@@ -120,13 +132,16 @@ def _serving(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> 
 
 
 def _arguments(command: str | list[str]) -> list[str] | None:
-    """What `python` is given by a command that does nothing else; None for others."""
+    """The arguments of `python` in a command that does nothing else; None for other commands."""
     text = command if isinstance(command, str) else command[-1]
-    words = shlex.shlex(text, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    try:
-        python, *arguments = list(words)
-    except ValueError:  # a quotation without an end, or nothing
+    if set(text) & SHELL_CHARACTERS:
         return None
-    is_plain = python == "python" and arguments and not set(text) & set("$`\\|&;<>(){}*?[]~#!\n")
-    return arguments if is_plain and arguments[0] != "-c" else None
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # a quotation without an end
+        return None
+    if len(words) < 2 or words[0] != "python" or words[1] == "-c":
+        return None
+    return words[1:]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,16 +18,15 @@ from farther.terminal import say
 DATA = "/data"
 
 
-def _known() -> dict[str, Path]:
+def _known(*_: Any) -> dict[str, Path]:
+    """{name: file} of each profile."""
     from farther.pipeline import profiles
 
     return profiles()
 
 
 def profile(
-    name: Annotated[
-        str | None, argument("NAME", "Name of the profile.", lambda *_: _known())
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "Name of the profile.", _known)] = None,
     data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a params.yaml with uncommitted changes.")
@@ -57,24 +55,22 @@ def profile(
 
     known = _known()
     if name is None:
-        say(
-            table(
-                ("profile", "description"),
-                [(one, _first_comment(file)) for one, file in known.items()],
-            )
-        )
+        rows = [(known_name, _first_comment(file)) for known_name, file in known.items()]
+        say(table(("profile", "description"), rows))
         next_step("farther benchmark profile NAME --data DIR")
         return
     source = known[choose("profile", name, known)]
     text = placed(read_text(source), data)
-    replaces = PARAMS.exists() and read_text(PARAMS) != text
-    if replaces and not force and uncommitted(Path(), str(PARAMS)) != []:
+    is_changed = PARAMS.exists() and read_text(PARAMS) != text
+    if is_changed and not force and uncommitted(Path(), str(PARAMS)) != []:
         raise ParameterError(f"{PARAMS} has uncommitted changes; commit them, or add --force")
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")
-    if written := write_named_files(parse(text), Path()):
-        files = "1 file" if len(written) == 1 else f"{len(written)} files"
-        say(f"wrote {files} in {', '.join(sorted({str(file.parent) for file in written}))}")
+    files = write_named_files(parse(text), Path())
+    if files:
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        folders = sorted({str(file.parent) for file in files})
+        say(f"wrote {count} in {', '.join(folders)}")
     if not Path("dvc.yaml").exists():
         begin(Path())
         write_pipeline(Path(), clip=True)
@@ -93,14 +89,17 @@ def placed(text: str, data: str) -> str:
         raise ParameterError(
             f"--data: expected an absolute path without spaces or quotes, found {shorten(data)}"
         )
-    return re.sub(rf"(?<![\w./-]){DATA}/", lambda _: f"{folder}/", text)
+    # The folder has no backslash, which `re.sub` would read as an escape.
+    return re.sub(rf"(?<![\w./-]){DATA}/", f"{folder}/", text)
 
 
 def _first_comment(file: Path) -> str:
     """The first paragraph of the comment that a profile begins with."""
     from farther.tables.files import read_text
 
-    lines = read_text(file).splitlines()
-    return " ".join(
-        line.lstrip("# ") for line in takewhile(lambda line: re.match("# *[^# ]", line), lines)
-    )
+    words = []
+    for line in read_text(file).splitlines():
+        if not re.match("# *[^# ]", line):
+            break
+        words.append(line.lstrip("# "))
+    return " ".join(words)

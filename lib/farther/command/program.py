@@ -1,4 +1,4 @@
-"""The program: finds the subcommand, runs it, and turns errors into one message and an exit status."""
+"""The program `farther`: runs a subcommand; an error becomes one message and an exit status."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "remote": ("Check a DVC remote or cache.", {"check": check_objects.check_objects}),
 }
 
-#: Names that subcommands had before version 1, which work until version 2.
+#: {name that a subcommand had before version 1: its name}; they work until version 2.
 FORMER = {
-    **{name: f"{group} {name}" for group in ("list", "benchmark") for name in GROUPS[group][1]},
+    **{name: f"list {name}" for name in GROUPS["list"][1]},
+    **{name: f"benchmark {name}" for name in GROUPS["benchmark"][1]},
     "uncertainty": "explain uncertainty",
     "check-objects": "remote check",
 }
@@ -101,7 +102,7 @@ or the output is not a terminal.
 
 
 def _with_new_name(words: list[str]) -> list[str]:
-    """The words of a command, a subcommand that has another name now with that, which is said."""
+    """The words of a command, with the present name of a subcommand; prints that it changed."""
     for former in FORMER_STAGES:
         if tuple(words[: len(former)]) == former:
             return _as_stage(former, words[len(former) :])
@@ -138,11 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         FartherError: input cannot be used, and `--traceback` was given.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [
-        word for word in given if word != "--traceback"
-    ]  # allowed before and after the subcommand
-    words = _with_new_name(words)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    # Allowed before and after the subcommand.
+    with_traceback = "--traceback" in arguments
+    words = _with_new_name([word for word in arguments if word != "--traceback"])
     try:
         _command()(words, prog_name="farther")
     except SystemExit as stopped:
@@ -150,17 +151,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         from farther.stage import explained
 
-        if (problem := explained(error)) is None or "--traceback" in given:
+        problem = explained(error)
+        if problem is None or with_traceback:
             raise
-        name = " ".join(words[: 2 if words[0] in GROUPS else 1])
-        say(f"farther {name}: {problem}", file=sys.stderr)
+        subcommand = words[:1]
+        if words[0] in GROUPS:
+            subcommand = words[:2]
+        say(f"farther {' '.join(subcommand)}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE
 
 
 @cache
 def _command() -> Any:
-    """What Typer makes of `app`, which takes longer than most subcommands."""
+    """The command that Typer builds of `app`, which takes longer than most subcommands."""
     return typer.main.get_command(app)
 
 
@@ -185,17 +189,18 @@ class _Grouped(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the subcommands, and a line for each group."""
-        width = max(map(len, (*SUBCOMMANDS, *GROUPS)))
-        rows = [
-            (name.ljust(width), self.commands[name].get_short_help_str(80)) for name in SUBCOMMANDS
-        ]
-        more = [
-            (name.ljust(width), f"{text.rstrip('.')}: {', '.join(commands)}")
-            for name, (text, commands) in GROUPS.items()
-        ]
-        for title, listed in (("Commands, in the order of the work", rows), ("More", more)):
-            with formatter.section(title):
-                formatter.write_dl(listed)
+        width = max(len(name) for name in (*SUBCOMMANDS, *GROUPS))
+        subcommands = []
+        for name in SUBCOMMANDS:
+            help = self.commands[name].get_short_help_str(80)
+            subcommands.append((name.ljust(width), help))
+        groups = []
+        for name, (help, commands) in GROUPS.items():
+            groups.append((name.ljust(width), f"{help.rstrip('.')}: {', '.join(commands)}"))
+        with formatter.section("Commands, in the order of the work"):
+            formatter.write_dl(subcommands)
+        with formatter.section("More"):
+            formatter.write_dl(groups)
 
 
 def _top(
@@ -214,26 +219,31 @@ def _top(
 
 
 def _build() -> typer.Typer:
+    """The program with all subcommands and groups."""
     settings = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(
         cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None
     )
     app.callback(invoke_without_command=True)(_top)
-    for name, found in SUBCOMMANDS.items():
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+    for name, subcommand in SUBCOMMANDS.items():
+        if isinstance(subcommand, typer.Typer):
+            app.add_typer(subcommand, name=name)
         else:
-            app.command(name)(found)
-    for group, (text, commands) in GROUPS.items():
+            app.command(name)(subcommand)
+    for group, (help, commands) in GROUPS.items():
         inner = typer.Typer(
-            help=text, no_args_is_help=True, context_settings=settings, rich_markup_mode=None
+            help=help, no_args_is_help=True, context_settings=settings, rich_markup_mode=None
         )
-        for name, found in commands.items():
-            inner.command(name)(found)
+        for name, command in commands.items():
+            inner.command(name)(command)
         if len(commands) == 1:  # else Typer would make the only command the group itself
-            inner.callback()(lambda: None)
+            inner.callback()(_no_callback)
         app.add_typer(inner, name=group)
     return app
+
+
+def _no_callback() -> None:
+    """The callback of a group with one command: with a callback it remains a group."""
 
 
 app = _build()

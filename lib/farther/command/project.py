@@ -1,4 +1,4 @@
-"""The project that a command is about: its parameters, and the arguments that several subcommands take."""
+"""The project of a command: its parameters, and arguments that several subcommands take."""
 
 from __future__ import annotations
 
@@ -76,13 +76,15 @@ Names = str | Callable[[Project, set[str]], Iterable[str]]
 def splits(project: Project, words: set[str]) -> Iterable[str]:
     """OOD splits: those of the benchmarks and runs that were named, else all."""
     benchmarks = project.section("benchmarks")
-    named = {
-        entry["benchmark"] for run, entry in project.section("detectors").items() if run in words
-    }
-    wanted = (named | words) & set(benchmarks) or benchmarks
-    return dict.fromkeys(
-        split for name in benchmarks if name in wanted for split in benchmarks[name]["splits"]
-    )
+    named = words & set(benchmarks)
+    for run, entry in project.section("detectors").items():
+        if run in words and entry["benchmark"] in benchmarks:
+            named.add(entry["benchmark"])
+    names: dict[str, None] = {}
+    for benchmark, params in benchmarks.items():
+        if not named or benchmark in named:
+            names.update(dict.fromkeys(params["splits"]))
+    return names
 
 
 def metrics(*_: Any) -> Iterable[str]:
@@ -93,28 +95,36 @@ def metrics(*_: Any) -> Iterable[str]:
 
 
 def _completion(names: Names) -> Any:
-    """Shell completion; of nothing where params.yaml is absent or half written."""
+    """A function that completes names for the shell; None where there are none."""
+    if not names:
+        return None
 
-    def completed(context: typer.Context) -> list[str]:
+    def complete(context: typer.Context) -> list[str]:
+        """The names; none where params.yaml is absent or half written."""
         project = Project(Path(context.params.get("params") or PARAMS))
-        given = [
-            *context.params.values(),
-            context.args,
-        ]  # words before an option without its value are in `args`
-        words = {
-            str(word)
-            for value in given
-            for word in (value if isinstance(value, list | tuple) else [value])
-        }
         with suppress(FartherError, OSError, AttributeError, KeyError, TypeError):
-            return list(
-                map(
-                    str, project.section(names) if isinstance(names, str) else names(project, words)
-                )
-            )
+            if isinstance(names, str):
+                completions: Iterable[Any] = project.section(names)
+            else:
+                completions = names(project, _words(context))
+            return [str(name) for name in completions]
         return []
 
-    return completed if names else None
+    return complete
+
+
+def _words(context: typer.Context) -> set[str]:
+    """The words so far: values of arguments and options, and words that are not assigned yet.
+
+    A word before an option without its value is one of the latter.
+    """
+    words = {str(word) for word in context.args}
+    for value in context.params.values():
+        if isinstance(value, list | tuple):
+            words.update(str(word) for word in value)
+        else:
+            words.add(str(value))
+    return words
 
 
 def argument(metavar: str, help: str, names: Names = "") -> Any:

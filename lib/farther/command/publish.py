@@ -49,12 +49,13 @@ def publish(
         benchmark, checked, project.section("datasets"), project.artifacts, split or [], text
     )
     write(publication, out, format)
-    for one in publication.splits:
-        unlabelled = int(one.objects.is_unlabelled.sum())
-        without = f", {unlabelled:,} images without boxes" if unlabelled else ""
-        say(
-            f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}"
-        )
+    for published in publication.splits:
+        unlabelled = int(published.objects.is_unlabelled.sum())
+        counts = f"{len(published.images):,} images"
+        counts += f", {len(published.objects) - unlabelled:,} objects"
+        if unlabelled:
+            counts += f", {unlabelled:,} images without boxes"
+        say(f"{published.name}: {counts}")
     say(f"Written: {out}")
     if words is None:
         next_step("run it again with --words FILE to add title, licence and answers")

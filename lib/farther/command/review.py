@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +24,8 @@ def review(
         str | None,
         option(
             "RUN",
-            "Run whose detector looks for unlabelled objects, of any benchmark; by default that of section 'review', "
-            "else the benchmark's first.",
+            "Run whose detector looks for unlabelled objects, of any benchmark; by default that of "
+            "section 'review', else the benchmark's first.",
             "detectors",
         ),
     ] = None,
@@ -61,13 +62,11 @@ def review(
     settings = ReviewSettings(
         reviewer=reviewer, run=run, decisions=decisions, port=port, suspects=suspects
     )
+    ready: Callable[[str], object] = open_page
+    if no_browser:
+        ready = partial(say, flush=True)
     try:
-        serve(
-            benchmark,
-            Project().params,
-            settings,
-            ready=partial(say, flush=True) if no_browser else open_page,
-        )
+        serve(benchmark, Project().params, settings, ready=ready)
     except KeyboardInterrupt:
         say("Stopped. All decisions that the page reported as saved are in the decisions file.")
         next_step("farther repro")

@@ -1,4 +1,4 @@
-"""Metrics of runs as a folder, a file or a commit has them, with the evaluations that they are from."""
+"""Metrics of runs in a folder, a file or a commit, with the evaluations that they are from."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ class Subject(NamedTuple):
 
 
 Values = Mapping[Subject, Mapping[str, float | None]]
+Interval = tuple[float, float]
 
 
 class StoredMetrics:
     """Metrics of runs.
 
     Args:
-        name: Of the folder, file or commit, as users call it.
+        name: The folder, file or commit, as users call it.
         values: The metrics.
         root: A folder laid out as `artifacts/`, where the evaluations are; None where there are
             none.
@@ -51,9 +52,13 @@ class StoredMetrics:
         self._evaluations: dict[str, StoredEvaluation] = {}
 
     def artifacts(self, name: str) -> Path:
-        """A folder laid out as `artifacts/` that has this file or folder.
+        """A folder laid out as `artifacts/` that has a file or folder.
 
-        Raises DataError where there is none.
+        Args:
+            name: The path below the folder.
+
+        Raises:
+            DataError: there is none.
         """
         if self._root is None:
             raise DataError(f"a single file of metrics has no {name} beside it", file=self.name)
@@ -75,7 +80,7 @@ class StoredMetrics:
         self.artifacts(f"evaluation/{subject.run}")
         return evaluation.replicates(subject.method, subject.split)
 
-    def interval(self, subject: Subject, metric: str) -> tuple[float, float] | None:
+    def interval(self, subject: Subject, metric: str) -> Interval | None:
         """A metric's own interval; None where there is no evaluation."""
         from farther.metrics.catalogue import METRICS as CATALOGUE
 
@@ -103,7 +108,8 @@ class MetricsOfCommit(StoredMetrics):
         """See `StoredMetrics.artifacts`."""
         if name not in self._fetched:
             self._fetched[name] = self._fetch(name)
-        if (problem := self._fetched[name]) is not None:
+        problem = self._fetched[name]
+        if problem is not None:
             raise problem
         return Path(self._copy.name)
 
@@ -122,32 +128,31 @@ class MetricsOfCommit(StoredMetrics):
 
         from farther.tables.files import inside
 
-        to = inside(Path(self._copy.name), name)
-        to.parent.mkdir(parents=True, exist_ok=True)
+        copy = inside(Path(self._copy.name), name)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._dvc.get(f"artifacts/{name}", str(to), recursive=True)
+            self._dvc.get(f"artifacts/{name}", str(copy), recursive=True)
         except (OSError, DvcException) as error:
             advice = "`dvc fetch --all-commits` may bring it"
-            problem = f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})"
-            return DataError(problem, file=f"artifacts/{name}")
+            text = f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})"
+            return DataError(text, file=f"artifacts/{name}")
         return None
 
 
 def open_metrics(name: str, folder: Path) -> StoredMetrics:
-    """The metrics that a user names: "workspace" (the project's `folder`), an existing path, else a git revision.
+    """The metrics that a user names.
 
-    A folder is `artifacts/metrics`, `artifacts`, a project's, or a run's folder of metrics.
+    Args:
+        name: "workspace", an existing path, or else a git revision. A path may be a file, or
+            `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics.
+        folder: The project's folder: the workspace, and where git looks for the revision.
     """
     path = folder if name == "workspace" else Path(name)
     if path.is_file():
         text = read_folder(path.parent, [path.name])[path.name]
         return StoredMetrics(name, {Subject("", "", ""): numbers(text, name)})
     if path.is_dir():
-        root = next(one for one in (path / METRICS, path / "metrics", path) if one.is_dir())
-        run = ""
-        if (root / DETECTOR).is_file():
-            root, run = root.parent, root.name
-        return StoredMetrics(name, _of_runs(read_folder(root, [run]), "", name), root.parent)
+        return _open_folder(name, path)
     try:
         return MetricsOfCommit(name, folder)
     except ParameterError:
@@ -156,26 +161,46 @@ def open_metrics(name: str, folder: Path) -> StoredMetrics:
         ) from None
 
 
-def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, float | None]]:
-    """(file, name) of each metric and count → its value in the last commit, and in the project's files as they are.
+def _open_folder(name: str, folder: Path) -> StoredMetrics:
+    """The metrics in a folder: a project's, `artifacts`, `artifacts/metrics` or a run's."""
+    root = folder
+    for candidate in (folder / METRICS, folder / "metrics"):
+        if candidate.is_dir():
+            root = candidate
+            break
+    run = ""
+    if (root / DETECTOR).is_file():
+        run = root.name
+        root = root.parent
+    return StoredMetrics(name, _of_runs(read_folder(root, [run]), "", name), root.parent)
 
-    Nothing outside of git, and where the last commit has no metrics.
+
+def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    """Metrics and counts of the last commit, and of the project's files as they are.
+
+    Returns:
+        {(file, name): (value in the commit, value now)}; {} outside of git, and where the last
+        commit has no metrics.
     """
     try:
-        metrics, counts = (read_commit(folder, "HEAD", [place]) for place in (METRICS, COUNTS))
+        metrics = read_commit(folder, "HEAD", [METRICS])
+        counts = read_commit(folder, "HEAD", [COUNTS])
     except ParameterError:  # not under git, or no git on this machine
         return {}
     if not metrics:
         return {}
-    before, after = (
-        {
-            (file, name): value
-            for file, text in texts.items()
-            for name, value in numbers(text, file).items()
-        }
-        for texts in (metrics | counts, read_folder(folder, [METRICS, COUNTS]))
-    )
+    before = _numbers_by_file(metrics | counts)
+    after = _numbers_by_file(read_folder(folder, [METRICS, COUNTS]))
     return {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+
+
+def _numbers_by_file(files: Mapping[str, bytes]) -> dict[tuple[str, str], float | None]:
+    """{(file, name): number}."""
+    values = {}
+    for file, text in files.items():
+        for name, value in numbers(text, file).items():
+            values[file, name] = value
+    return values
 
 
 def numbers(text: bytes, source: str) -> dict[str, float | None]:
@@ -196,19 +221,47 @@ def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float | 
     for name, item in value.items():
         if isinstance(item, dict):
             yield from _flat(item, f"{prefix}{name}.")
-        elif item is None or (isinstance(item, (int, float)) and not isinstance(item, bool)):
+            continue
+        is_number = isinstance(item, (int, float)) and not isinstance(item, bool)
+        if is_number or item is None:
             yield f"{prefix}{name}", item
 
 
 def _of_runs(files: Mapping[str, bytes], root: str, name: str) -> Values:
-    """The metrics in files below a folder; those of datasets and curation are not results."""
-    paths = {PurePosixPath(path).relative_to(root): text for path, text in files.items()}
-    runs = {path.parts[0] for path in paths if path.name == DETECTOR and len(path.parts) == 2}
-    found = {}
-    for path, text in paths.items():
-        run, *split = path.parts[:-1] or ("",)
-        # methods.json: means over splits, and errors on ID images; no replicates of them are stored
-        if run in runs and len(split) < 2 and (split or path.name != "methods.json"):
-            method = "" if path.name == DETECTOR else path.stem
-            found[Subject(run, "".join(split), method)] = numbers(text, f"{name}: {path}")
-    return found
+    """The metrics in files below a folder; those of datasets and curation are not results.
+
+    Args:
+        files: {path: content}.
+        root: The folder of metrics, as the paths begin.
+        name: The folder or commit, as users call it.
+    """
+    content_by_path = {}
+    for file, content in files.items():
+        content_by_path[PurePosixPath(file).relative_to(root)] = content
+    runs = set()
+    for path in content_by_path:
+        if path.name == DETECTOR and len(path.parts) == 2:
+            runs.add(path.parts[0])
+
+    values = {}
+    for path, content in content_by_path.items():
+        subject = _subject(path)
+        if subject is not None and subject.run in runs:
+            values[subject] = numbers(content, f"{name}: {path}")
+    return values
+
+
+def _subject(path: PurePosixPath) -> Subject | None:
+    """The subject of RUN/detector.json or RUN/SPLIT/METHOD.json; None for other files.
+
+    Also None for RUN/methods.json: it has means over splits, and errors on ID images, of which no
+    replicates are stored.
+    """
+    method = path.stem
+    if path.name == DETECTOR:
+        method = ""
+    if len(path.parts) == 2 and path.name != "methods.json":
+        return Subject(path.parts[0], "", method)
+    if len(path.parts) == 3:
+        return Subject(path.parts[0], path.parts[1], method)
+    return None

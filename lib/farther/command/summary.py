@@ -1,4 +1,4 @@
-"""`farther summary` and `farther open`: what the last run showed, and how it compares with the last commit."""
+"""`farther summary` and `farther open`: results of the last run, and changes since the commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farther.terminal import say
 
 #: Differences up to this are of rounding: another processor adds in another order.
 ROUNDING = 1e-6
-#: Values that are listed, at most.
+#: Maximum number of values that are listed.
 LISTED = 10
 
 
@@ -48,15 +48,17 @@ def summary(
     if not (short or every):
         say(f"\n{report.overview(project.params, project.folder)}")
     page = project.artifacts / "report/index.html"
-    say(f"\nReport: {page.resolve() if page.is_file() else 'not written yet'}")
-    if lines := compared_with_commit(project.folder):
-        say(lines)
+    if page.is_file():
+        say(f"\nReport: {page.resolve()}")
+        view = "farther open"
+    else:
+        say("\nReport: not written yet")
+        view = "farther repro report"
+    differences = compared_with_commit(project.folder)
+    if differences:
+        say(differences)
     run = next(iter(project.section("detectors")), "RUN")
-    next_step(
-        "farther open" if page.is_file() else "farther repro report",
-        f"farther choose {run}",
-        "farther explain",
-    )
+    next_step(view, f"farther choose {run}", "farther explain")
 
 
 def compared_with_commit(folder: Path) -> str:
@@ -64,25 +66,41 @@ def compared_with_commit(folder: Path) -> str:
     values = since_commit(folder)
     if not values:
         return ""
-    changes = {key: abs(b - a) for key, (a, b) in values.items() if a is not None and b is not None}
-    largest = f"largest difference {max(changes.values(), default=0):.2g}"
-    # A value that only one side has differs; its change has no size.
-    differ = [
-        key for key, (a, b) in values.items() if changes.get(key, 0 if a is b else 1) > ROUNDING
-    ]
-    if not differ:
-        return f"metrics: {len(values):,} values match the last commit ({largest})"
-    heads = ("file", "name", "committed", "now")
-    rows = [
-        (*key, *("–" if value is None else f"{value:.6g}" for value in values[key]))
-        for key in differ[:LISTED]
-    ]
-    lines = [
-        f"metrics: {len(differ):,} of {len(values):,} values differ from the last commit ({largest})"
-    ]
-    lines.append(table(heads, rows, numbers=2))
-    lines += [f"and {len(differ) - LISTED:,} more"] if len(differ) > LISTED else []
+    rows = []
+    largest = 0.0
+    for (file, name), (before, after) in values.items():
+        difference = _difference(before, after)
+        if difference is not None:
+            largest = max(largest, difference)
+        # A value that only one side has differs; its change has no size.
+        if difference is None or difference > ROUNDING:
+            rows.append((file, name, _number(before), _number(after)))
+
+    size = f"largest difference {largest:.2g}"
+    if not rows:
+        return f"metrics: {len(values):,} values match the last commit ({size})"
+    differ = (
+        f"metrics: {len(rows):,} of {len(values):,} values differ from the last commit ({size})"
+    )
+    lines = [differ, table(("file", "name", "committed", "now"), rows[:LISTED], numbers=2)]
+    if len(rows) > LISTED:
+        lines.append(f"and {len(rows) - LISTED:,} more")
     return "\n".join(lines)
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    """The size of a change, 0 where neither side has a value; None where only one has."""
+    if before is None and after is None:
+        return 0.0
+    if before is None or after is None:
+        return None
+    return abs(after - before)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.6g}"
 
 
 def open_report(
@@ -113,14 +131,22 @@ def open_report(
         from farther.report import export_charts
 
         count = export_charts(report, export)
-        say(f"{count:,} chart{'' if count == 1 else 's'} in {export.resolve()}")
+        plural = "" if count == 1 else "s"
+        say(f"{count:,} chart{plural} in {export.resolve()}")
         return 0
-    page = (report / "index.html" if report.is_dir() or not report.suffix else report).resolve()
+    page = report
+    if report.is_dir() or not report.suffix:
+        page = report / "index.html"
+    page = page.resolve()
     if not page.is_file():
         raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
-    no_display = sys.platform == "linux" and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
-    if no_display or not webbrowser.open(page.as_uri()):
+    if not _has_display() or not webbrowser.open(page.as_uri()):
         say(page)
     return 0
+
+
+def _has_display() -> bool:
+    """Whether a browser may open a window; on Linux it needs a display."""
+    if sys.platform != "linux":
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

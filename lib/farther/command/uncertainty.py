@@ -1,4 +1,4 @@
-"""`farther explain uncertainty`: how well the uncertainty of whole images tells ID from OOD images."""
+"""`farther explain uncertainty`: how well image uncertainty separates ID from OOD."""
 
 from __future__ import annotations
 
@@ -48,80 +48,128 @@ def uncertainty(
       farther explain uncertainty voc-yolov8 --aggregate top-3 --by-split
       farther explain uncertainty voc-yolov8 --split coco_near --json
     """
-    import numpy as np
-
     from farther.evaluation.files import RunFiles, RunSplit
-    from farther.metrics import ood
-    from farther.metrics.self_awareness import image_uncertainty
+    from farther.metrics.self_awareness.image_uncertainty import AGGREGATES
 
     project = Project(params)
-    entry = project.section("detectors")[choose("run", run, project.section("detectors"))]
+    detectors = project.section("detectors")
+    entry = detectors[choose("run", run, detectors)]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    id_split = (project.section("evaluate") or {}).get("id_split", "test")
-    asked = [
-        RunSplit(files, choose("split", name, files.roles.test))
-        for name in split or files.roles.test
-    ]
-    unknown = [each for each in asked if split or not each.shows_known]
-    if not unknown:
-        tested = ", ".join(files.roles.test) or "none"
-        raise ParameterError(
-            f"{run}: no OOD split has unknown objects only; name one with --split. Known: {tested}"
-        )
-    names = [each.name for each in unknown]
-    splits = [RunSplit(files, id_split), *unknown]
-    ways = aggregate or list(image_uncertainty.AGGREGATES)
+    settings = project.section("evaluate")
+    id_split = RunSplit(files, settings.get("id_split", "test"))
+    ood_splits = _ood_splits(files, split or [])
+    held_out = settings.get("calibration_split", "val")
+    methods = list(project.section("methods"))
+    aggregates = aggregate or list(AGGREGATES)
     rows = []
-    held_out = (project.section("evaluate") or {}).get("calibration_split", "val")
-    for name, doubts in _uncertainties(files, splits, list(project.section("methods")), held_out):
-        row: dict[str, float | str | None] = {"uncertainty": name}
-        for how in ways[:1] if by_split else ways:
-            known, *others = (
-                image_uncertainty.aggregate(
-                    doubt, each.regions().image_id, sorted(each.images), how
-                )
-                for doubt, each in zip(doubts, splits, strict=True)
-            )
-            if by_split:
-                row |= {
-                    name: ood.auroc(-known, -other)
-                    for name, other in zip(names, others, strict=True)
-                }
-            row["all" if by_split else how] = ood.auroc(-known, -np.concatenate(others))
+    for uncertainty_name, per_split in _uncertainties(
+        files, [id_split, *ood_splits], methods, held_out
+    ):
+        row: dict[str, float | str | None] = {"uncertainty": uncertainty_name}
+        if by_split:
+            images = _aggregate(per_split, [id_split, *ood_splits], aggregates[0])
+            for ood_split, ood_images in zip(ood_splits, images[1:], strict=True):
+                row[ood_split.name] = _auroc(images[0], [ood_images])
+            row["all"] = _auroc(images[0], images[1:])
+        else:
+            for kind in aggregates:
+                images = _aggregate(per_split, [id_split, *ood_splits], kind)
+                row[kind] = _auroc(images[0], images[1:])
         rows.append(row)
     if json:
         say(as_json({"run": run, "rows": rows}))
         return
-    say(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
+    names = ", ".join(ood_split.name for ood_split in ood_splits)
+    say(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}")
     heads = list(rows[0])
-    say(
-        table(
-            heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1
-        )
-    )
+    cells = []
+    for row in rows:
+        cells.append([_cell(row[head]) for head in heads])
+    say(table(heads, cells, numbers=len(heads) - 1))
     next_step(f"farther choose {run}")
+
+
+def _ood_splits(files: RunFiles, names: Sequence[str]) -> list[RunSplit]:
+    """The named OOD splits; without names, all whose images show no known objects.
+
+    Raises:
+        ParameterError: a name is unknown, or there is no such split.
+    """
+    from farther.evaluation.files import RunSplit
+
+    known = files.roles.test
+    if names:
+        return [RunSplit(files, choose("split", name, known)) for name in names]
+    splits = []
+    for name in known:
+        split = RunSplit(files, name)
+        if not split.shows_known:
+            splits.append(split)
+    if not splits:
+        listed = ", ".join(known) or "none"
+        raise ParameterError(
+            f"{files.run}: no OOD split has unknown objects only; name one with --split. "
+            f"Known: {listed}"
+        )
+    return splits
 
 
 def _uncertainties(
     files: RunFiles, splits: Sequence[RunSplit], methods: Sequence[str], held_out: str
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Name, and uncertainty of each stored detection of each split."""
+    """Kinds of uncertainty: the name, and the values of the stored detections of each split.
+
+    Args:
+        files: The run's files.
+        splits: The splits.
+        methods: Names of methods; those without scores of all splits are left out.
+        held_out: The ID split that statistics are computed on.
+    """
     from farther.evaluation.files import RunSplit, aligned_scores
     from farther.evaluation.image_uncertainties import detection_uncertainties
 
-    yield from detection_uncertainties(splits, lambda: RunSplit(files, held_out))
-    for name in methods:
-        paths = [files.scores(name, split.name) for split in splits]
-        if all(path.is_file() for path in paths):
-            stored = zip(splits, paths, strict=True)
-            yield (
-                name,
-                [
-                    -aligned_scores(split.regions(), path, len(split.folder))
-                    for split, path in stored
-                ],
-            )
+    yield from of_detections(splits, lambda: RunSplit(files, held_out))
+    for method in methods:
+        paths = [files.scores(method, split.name) for split in splits]
+        if not all(path.is_file() for path in paths):
+            continue
+        per_split = []
+        for split, path in zip(splits, paths, strict=True):
+            per_split.append(-aligned_scores(split.regions(), path, len(split.folder)))
+        yield method, per_split
 
 
-def _shown(value: float | str | None) -> str:
-    return value if isinstance(value, str) else "—" if value is None else f"{value:.3f}"
+def _aggregate(
+    per_split: Sequence[np.ndarray], splits: Sequence[RunSplit], kind: str
+) -> list[np.ndarray]:
+    """The uncertainty of each image, for each split.
+
+    Args:
+        per_split: The uncertainties of each split's detections.
+        splits: The splits.
+        kind: How those of an image are aggregated.
+    """
+    from farther.metrics.self_awareness.image_uncertainty import aggregate
+
+    images = []
+    for uncertainties, split in zip(per_split, splits, strict=True):
+        image_ids = sorted(split.images)
+        images.append(aggregate(uncertainties, split.regions().image_id, image_ids, kind))
+    return images
+
+
+def _auroc(id_images: np.ndarray, ood_images: Sequence[np.ndarray]) -> float | None:
+    """AUROC of image uncertainty, ID images against those of OOD splits together."""
+    import numpy as np
+
+    from farther.metrics import ood
+
+    return ood.auroc(-id_images, -np.concatenate(ood_images))
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, str):
+        return value
+    return f"{value:.3f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from farther.command.output import as_json, coloured, hanging, next_step, paragr
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
 from farther.terminal import say
+
+#: Topics that are printed first, in this order.
+FIRST_TOPICS = ("pipeline", "parameters", "packages", "datasets", "checkpoints")
 
 
 def doctor(
@@ -47,46 +50,76 @@ def doctor(
     """
     project = Project(params)
     if estimate:
-        from farther.command.doctor import estimate as costs
-
-        found = costs.estimate(project, sample, run)
-        if json:
-            say(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}))
-        else:
-            say(costs.report(found))
-            next_step("farther repro")
+        _estimate(project, sample, run, json=json)
         return 0
     findings = examine(project, quick=quick)
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
-        listed = [{**vars(one), **one.more} for one in findings]
         say(
-            as_json(
-                {
-                    "missing": problems,
-                    "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed],
-                }
-            )
+            as_json({"missing": problems, "findings": [_to_entry(finding) for finding in findings]})
         )
+        return 1 if problems else 0
+    say(_to_text(findings, problems))
+    if problems:
+        next_step("correct what is missing or wrong, then farther doctor again")
+        return 1
+    next_step("farther repro")
+    return 0
+
+
+def _estimate(project: Project, sample: int, runs: list[str] | None, *, json: bool) -> None:
+    """Prints the cost of each stage."""
+    from farther.command.doctor import estimate
+
+    costs = estimate.estimate(project, sample, runs)
+    if json:
+        stages = [vars(cost) for cost in costs]
+        say(as_json({**estimate.totals(costs), "stages": stages}))
     else:
-        say(_shown(findings, problems))
-        next_step(
-            "correct what is missing or wrong, then farther doctor again"
-            if problems
-            else "farther repro"
-        )
-    return 1 if problems else 0
+        say(estimate.report(costs))
+        next_step("farther repro")
 
 
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     """All findings about a project.
 
-    `quick` opens neither annotations nor checkpoints, and tests no GPU.
+    Args:
+        project: The project.
+        quick: Open neither annotations nor checkpoints, and test no GPU.
+
+    Raises:
+        FartherError: a check failed on a project in which nothing else is wrong.
     """
     from farther.command.doctor import machine
+    from farther.command.doctor.pipeline import pipeline
+
+    findings = pipeline(project)
+    failures: dict[str, Exception] = {}
+    for name, check in _checks(project, quick=quick).items():
+        try:
+            for finding in check():
+                if finding not in findings:
+                    findings.append(finding)
+        except (FartherError, AttributeError, KeyError, TypeError, ValueError) as error:
+            failures[name] = error
+    if failures and not any(finding.state in PROBLEMS for finding in findings):
+        raise next(iter(failures.values()))
+    if not any(finding.topic == "parameters" for finding in findings):
+        text = "all names and values are valid"
+        findings.append(Finding("parameters", str(project.file), "ok", text))
+    for name in failures:
+        findings.append(Finding(name, "not checked", "note", "correct what is wrong first"))
+    findings += list(machine.disk(project, findings))
+    if not quick:
+        findings += machine.gpu()
+    findings += machine.repository(project)
+    return sorted(findings, key=_order)
+
+
+def _checks(project: Project, *, quick: bool) -> dict[str, Callable[[], Iterable[Finding]]]:
+    """{topic: check} of packages, versions, and stages in their order."""
     from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.packages import packages
-    from farther.command.doctor.pipeline import pipeline
     from farther.command.doctor.versions import versions
     from farther.pipeline.stages import STAGES
 
@@ -99,45 +132,53 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
         if stage.has_check:
             module = import_module(f"farther.command.doctor.{stage.name}")
             checks[stage.name] = partial(module.check, inspection)
-    findings = pipeline(project)
-    stopped = {}
-    for name, check in checks.items():
-        try:
-            findings += [one for one in check() if one not in findings]
-        except (FartherError, AttributeError, KeyError, TypeError, ValueError) as error:
-            stopped[name] = error
-    if stopped and not any(finding.state in PROBLEMS for finding in findings):
-        raise next(iter(stopped.values()))
-    if not any(finding.topic == "parameters" for finding in findings):
-        findings.append(
-            Finding("parameters", str(project.file), "ok", "all names and values are valid")
-        )
-    findings += [
-        Finding(name, "not checked", "note", "correct what is wrong first") for name in stopped
-    ]
-    findings += [
-        *machine.disk(project, findings),
-        *([] if quick else machine.gpu()),
-        *machine.repository(project),
-    ]
-    order = ("pipeline", "parameters", "packages", "datasets", "checkpoints")
-    return sorted(
-        findings, key=lambda one: order.index(one.topic) if one.topic in order else len(order)
-    )
+    return checks
 
 
-def _shown(findings: Sequence[Finding], problems: int) -> str:
+def _order(finding: Finding) -> int:
+    """Position of a finding's topic; the other topics follow in the order of the checks."""
+    if finding.topic in FIRST_TOPICS:
+        return FIRST_TOPICS.index(finding.topic)
+    return len(FIRST_TOPICS)
+
+
+def _to_entry(finding: Finding) -> dict[str, Any]:
+    """A finding for JSON."""
+    entry = {**vars(finding), **finding.more}
+    del entry["more"]
+    return entry
+
+
+def _to_text(findings: Sequence[Finding], problems: int) -> str:
+    """The findings by topic, and a sentence on how many are problems."""
+    findings_by_topic: dict[str, list[Finding]] = {}
+    for finding in findings:
+        findings_by_topic.setdefault(finding.topic, []).append(finding)
     lines: list[str] = []
-    for topic in dict.fromkeys(finding.topic for finding in findings):
-        lines += ["", coloured(topic.capitalize() if topic.islower() else topic, "head")]
-        for finding in (one for one in findings if one.topic == topic):
-            about = f", about {size(finding.bytes)}" if finding.bytes else ""
-            text = paragraph(f"{finding.name}: {finding.text}{about}", 10).strip()
-            lines.append(f"  {coloured(finding.state.ljust(8), finding.state)}{text}")
-            lines += [
-                hanging(f"{name:<11} {value}", 12, 24) for name, value in finding.more.items()
-            ]
-    total = sum(finding.bytes for finding in findings)
-    about = f", about {size(total)} to fetch" if total else ""
-    result = f"{problems} missing or wrong{about}." if problems else "Nothing is missing."
-    return "\n".join([*lines[1:], "", coloured(result, "missing" if problems else "ok")])
+    for topic, of_topic in findings_by_topic.items():
+        title = topic.capitalize() if topic.islower() else topic
+        lines.append(coloured(title, "head"))
+        for finding in of_topic:
+            lines += _lines(finding)
+        lines.append("")
+    if problems:
+        result = f"{problems} missing or wrong"
+        total = sum(finding.bytes for finding in findings)
+        if total:
+            result += f", about {size(total)} to fetch"
+        lines.append(coloured(f"{result}.", "missing"))
+    else:
+        lines.append(coloured("Nothing is missing.", "ok"))
+    return "\n".join(lines)
+
+
+def _lines(finding: Finding) -> list[str]:
+    """The state and text of a finding, and a line for each further fact."""
+    text = f"{finding.name}: {finding.text}"
+    if finding.bytes:
+        text += f", about {size(finding.bytes)}"
+    state = coloured(finding.state.ljust(8), finding.state)
+    lines = [f"  {state}{paragraph(text, 10).strip()}"]
+    for name, value in finding.more.items():
+        lines.append(hanging(f"{name:<11} {value}", 12, 24))
+    return lines

@@ -1,9 +1,10 @@
-"""Whether a network whose checkpoint names no classes has those of its entry, in their order: a look at ID images."""
+"""Check on ID images of the order of class names that an entry gives a network without names."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +19,43 @@ from farther.metrics.matching.boxes import overlaps
 
 if TYPE_CHECKING:
     from farther.datasets.base import Annotations
+    from farther.tables import Regions
 
-#: Most images that are looked at, in batches, until so many objects are detected.
-IMAGES = 50
+#: Maximum number of images that the network runs on, in batches.
+MAX_IMAGES = 50
 BATCH = 5
+#: Number of detected objects after which no further batch is needed.
 OBJECTS = 30
-#: Detected objects from which on classes are compared, and the least share of them with the
-#: annotated class.
-ENOUGH = 10
-LEAST = 0.2
+#: Minimum number of detected objects for a verdict, and minimum share with the annotated class.
+MIN_OBJECTS = 10
+MIN_AGREEMENT = 0.2
+#: Intersection over union from which on a detection is on an object.
+MIN_IOU = 0.5
+
+
+@dataclass(frozen=True)
+class ClassPairs:
+    """Annotated and detected classes of the objects on which a detection is.
+
+    Args:
+        pairs: (annotated class, detected class), one per object.
+        images: Number of images that the network ran on.
+    """
+
+    pairs: list[tuple[str, str]]
+    images: int
+
+    @property
+    def agreements(self) -> int:
+        """Number of objects that are detected as their class."""
+        return sum(annotated == detected for annotated, detected in self.pairs)
+
+    @property
+    def mistakes(self) -> list[tuple[str, str]]:
+        """The pairs that differ."""
+        return [
+            (annotated, detected) for annotated, detected in self.pairs if annotated != detected
+        ]
 
 
 def check_order(
@@ -34,86 +63,113 @@ def check_order(
 ) -> Iterator[Finding]:
     """A finding on a detector whose entry has the parameter `classes`; none for others.
 
-    The network runs on some annotated images. For each object of an ID class, the class of the
-    detection with the highest score among those that overlap it (IoU at least 0.5) is compared with
-    its own.
+    The network runs on some annotated images. For each object of an ID class, its class is compared
+    with that of the detection with the highest score among those whose IoU with it is at least 0.5.
 
     Args:
         run: Name of the run.
         entry: Its entry, whose checkpoint opens.
         rules: The rules of its benchmark.
         dataset: The ID dataset.
-        annotations: Of the subset that results are compared on.
+        annotations: Annotations of the subset that the check runs on.
     """
     detector = detectors.of_entry(entry)
-    named = entry["adapter"] == "open_vocabulary" or not getattr(detector, "classes", None)
-    if named or not isinstance(detector, Detector) or detector.header().whole_images:
+    has_names = entry["adapter"] == "open_vocabulary" or not getattr(detector, "classes", None)
+    if has_names or not isinstance(detector, Detector) or detector.header().whole_images:
         return
-    names = with_class_names(detector.header(), entry.get("classes")).classes
-    pairs, images = _compared(detector, names, rules, dataset, annotations)
-    same = sum(annotated == detected for annotated, detected in pairs)
-    counted = f"of {len(pairs)} detected objects in {images} images of {dataset}, {same} have the annotated class"
-    if len(pairs) < ENOUGH:
-        yield Finding(
-            "checkpoints",
-            f"{run}, classes",
-            "note",
-            f"{counted}: too few to tell whether their order is right",
-        )
-    elif same < LEAST * len(pairs):
-        mistaken = Counter(pair for pair in pairs if pair[0] != pair[1])
-        examples = ", ".join(
-            f"{one} is called {other}" for (one, other), _ in mistaken.most_common(3)
-        )
-        advice = (
-            "write the names into `params: {classes: […]}` in the order of the network's outputs"
-        )
-        yield Finding(
-            "checkpoints", f"{run}, classes", "wrong", f"{counted} ({examples}): {advice}"
-        )
-    else:
-        yield Finding("checkpoints", f"{run}, classes", "ok", counted)
+    names = renamed(detector.header(), entry.get("classes")).classes
+    id_classes = _id_classes(rules, dataset, annotations)
+    compared = _compare(detector, names, id_classes, annotations)
+    yield _finding(f"{run}, classes", dataset, compared)
 
 
-def _compared(
-    detector: Detector, names: tuple[str, ...], rules: Rules, dataset: str, annotations: Annotations
-) -> tuple[list[tuple[str, str]], int]:
-    """Annotated and detected class of each detected object, and the number of images that were looked at."""
-    known = {
-        rule.category.casefold(): rule.id_class
-        for rule in rules.for_vocabulary(dataset)
-        if rule.kind == "ID class"
-    }
-    id_class = np.array(
-        [known.get(name.casefold(), "") for name in annotations.categories], dtype=object
+def _finding(name: str, dataset: str, compared: ClassPairs) -> Finding:
+    """Whether enough of the detected objects have the annotated class."""
+    count = len(compared.pairs)
+    text = (
+        f"of {count} detected objects in {compared.images} images of {dataset}, "
+        f"{compared.agreements} have the annotated class"
     )
+    if count < MIN_OBJECTS:
+        text += ": too few to tell whether their order is right"
+        return Finding("checkpoints", name, "note", text)
+    if compared.agreements >= MIN_AGREEMENT * count:
+        return Finding("checkpoints", name, "ok", text)
+    examples = []
+    for (annotated, detected), _ in Counter(compared.mistakes).most_common(3):
+        examples.append(f"{annotated} is called {detected}")
+    advice = "write the names into `params: {classes: […]}` in the order of the network's outputs"
+    return Finding("checkpoints", name, "wrong", f"{text} ({', '.join(examples)}): {advice}")
+
+
+def _id_classes(rules: Rules, dataset: str, annotations: Annotations) -> np.ndarray:
+    """The ID class of each category, shape (categories,); "" for those that are not of one."""
+    id_class_by_category = {}
+    for rule in rules.of(dataset):
+        if rule.kind == "ID class":
+            id_class_by_category[rule.category.casefold()] = rule.id_class
+    names = [id_class_by_category.get(name.casefold(), "") for name in annotations.categories]
+    return np.array(names, dtype=object)
+
+
+def _compare(
+    detector: Detector,
+    names: tuple[str, ...],
+    id_classes: np.ndarray,
+    annotations: Annotations,
+) -> ClassPairs:
+    """Runs the network on images with objects of ID classes, until enough objects are detected.
+
+    Args:
+        detector: The detector.
+        names: Its class names, as the entry has them.
+        id_classes: The ID class of each category.
+        annotations: The annotated images.
+    """
     objects = annotations.objects
-    usable = (id_class[objects.category] != "") & ~objects.is_crowd
-    rows = [
-        row for row in np.unique(objects.image[usable]) if annotations.image_path(row).is_file()
-    ]
-    chosen = (
-        [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, IMAGES).astype(int))]
-        if rows
-        else []
-    )
+    is_usable = (id_classes[objects.category] != "") & ~objects.is_crowd
+    images = _spread(annotations, np.unique(objects.image[is_usable]))
     pairs: list[tuple[str, str]] = []
-    seen = 0
-    for start in range(0, len(chosen), BATCH):
-        batch = chosen[start : start + BATCH]
+    image_count = 0
+    for start in range(0, len(images), BATCH):
+        batch = images[start : start + BATCH]
         pixels = [as_pixels(annotations.image_path(row), str(row)) for row in batch]
         regions = detector.detect(pixels, [str(row) for row in batch], batch_size=BATCH)
-        seen += len(batch)
+        image_count += len(batch)
         for row, image in zip(batch, pixels, strict=True):
-            found = regions[np.flatnonzero(regions.image_id == str(row))]
-            found = found[np.argsort(-found.score, kind="stable")]
-            height, width = image.shape[:2]
-            scale = np.array([width, height] * 2) if objects.unit == "image" else 1.0
-            for one in np.flatnonzero(usable & (objects.image == row)):
-                box = np.broadcast_to(objects.box[one] * scale, (len(found), 4))
-                covering = np.flatnonzero(overlaps(found.box, box) >= 0.5)
-                if len(covering):
-                    pairs.append((id_class[objects.category[one]], names[found.label[covering[0]]]))
+            detections = regions[np.flatnonzero(regions.image_id == str(row))]
+            detections = detections[np.argsort(-detections.score, kind="stable")]
+            scale: Any = 1.0
+            if objects.unit == "image":
+                height, width = image.shape[:2]
+                scale = np.array([width, height, width, height])
+            for object_row in np.flatnonzero(is_usable & (objects.image == row)):
+                label = _best_label(detections, objects.box[object_row] * scale)
+                if label is not None:
+                    pairs.append((id_classes[objects.category[object_row]], names[label]))
         if len(pairs) >= OBJECTS:
             break
-    return pairs, seen
+    return ClassPairs(pairs, image_count)
+
+
+def _spread(annotations: Annotations, rows: np.ndarray) -> list[Any]:
+    """At most `MAX_IMAGES` of the images whose files exist, spread over all of them."""
+    present = [row for row in rows if annotations.image_path(row).is_file()]
+    if not present:
+        return []
+    positions = np.unique(np.linspace(0, len(present) - 1, MAX_IMAGES).astype(int))
+    return [present[position] for position in positions]
+
+
+def _best_label(detections: Regions, box: np.ndarray) -> int | None:
+    """The label of the first detection on a box; None where there is none.
+
+    Args:
+        detections: Detections of an image, by descending score.
+        box: A box in pixels, shape (4,).
+    """
+    iou = overlaps(detections.box, np.broadcast_to(box, (len(detections), 4)))
+    rows = np.flatnonzero(iou >= MIN_IOU)
+    if not len(rows):
+        return None
+    return int(detections.label[rows[0]])

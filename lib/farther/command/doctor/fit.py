@@ -11,15 +11,18 @@ from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, choose, refused
 from farther.evaluation.threshold import ThresholdSettings
 from farther.registry import build
+from farther.scoring.device import ScoringSettings
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSection
 
 
 def check(project: Inspection) -> Iterator[Finding]:
-    """The sections `threshold`, of each run too, and `fit`; entries of `methods`; their splits."""
+    """Sections `threshold` (of each run, too), `fit` and `scoring`; `methods`; ID splits."""
     threshold = project.section("threshold")
     yield from refused("threshold", partial(build, ThresholdSettings, "threshold", threshold))
     yield from _check_fit(project)
+    scoring = project.section("scoring")
+    yield from refused("scoring", partial(build, ScoringSettings, "scoring", scoring))
     passes: set[str] = set()
     for run, entry in project.section("detectors").items():
         passes.update((entry or {}).get("passes") or {})
@@ -39,7 +42,10 @@ def _check_fit(project: Inspection) -> Iterator[Finding]:
     split = section.get("split", FitSection.split)
     calibration_split = section.get("calibration_split", FitSection.calibration_split)
     if split == calibration_split:
-        problem = "methods are fitted on the regions that τ is chosen on: it keeps a smaller share of other ID regions"
+        problem = (
+            "methods are fitted on the regions that τ is chosen on: "
+            "it keeps a smaller share of other ID regions"
+        )
         yield Finding("warnings", "fit", "note", problem)
     splits = {"fit.split": split, "fit.calibration_split": calibration_split}
     yield from check_id_splits(project, splits)

@@ -1,4 +1,4 @@
-"""How many images each stage of a project has to process, and what has been processed already."""
+"""Number of images that each stage has to process, and what has been processed already."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from farther.command.doctor.pipeline import DRAWN
+from farther.command.doctor.pipeline import DEMO_ROOT
 from farther.command.project import Project
 
 
-def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else the most that it can have.
-
-    None if unknown.
+def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
+    """Number of images of each split: counted where `curate` ran, else the maximum.
 
     A split can have as many images as its subset, or as its `most`, or as there are candidates for
     it.
+
+    Returns:
+        {split: number of images}; None where it is unknown.
     """
     from farther.tables.parquet import count_rows
 
     checked = project.benchmark(benchmark)
-    sources = checked.id_sources
-    sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
-    is_curated = made_with(project, "curate", f"benchmarks.{benchmark}")
+    sources = dict(checked.id_sources)
+    for name, split in checked.splits.items():
+        sources[name] = (split.dataset, split.subset)
+    is_curated = is_made_with(project, "curate", f"benchmarks.{benchmark}")
     counts: dict[str, int | None] = {}
     for name, (dataset, subset) in sources.items():
         table = project.artifacts / "splits" / benchmark / name / "images.parquet"
         if table.is_file() and is_curated:
             counts[name] = count_rows(table)
             continue
-        limits = [subset_images(project, dataset, subset), checked.most.get(name)]
+        limits = [count_subset_images(project, dataset, subset), checked.most.get(name)]
         if name in checked.splits and checked.splits[name].candidates is not None:
             limits.append(_most_candidates(project, benchmark))
         counts[name] = min([limit for limit in limits if limit is not None], default=None)
@@ -38,10 +40,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
 
 
 def _most_candidates(project: Project, benchmark: str) -> int | None:
-    """The most candidates per distance that `enrich` lists.
-
-    None where the project has no such entry.
-    """
+    """Maximum number of candidates per distance that `enrich` lists; None without an entry."""
     from farther.curation.enrichment import enrichment
 
     entry = project.section("enrich").get(benchmark)
@@ -50,34 +49,34 @@ def _most_candidates(project: Project, benchmark: str) -> int | None:
     return enrichment(benchmark, entry).most
 
 
-def subset_images(project: Project, dataset: str, subset: str) -> int | None:
-    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published.
+def count_subset_images(project: Project, dataset: str, subset: str) -> int | None:
+    """Number of images of a subset; None if unknown.
 
-    None if unknown.
+    Counted where `ingest` ran, else the subset's size in the demo or as published.
     """
     from farther.datasets.sizes import images_of
     from farther.tables.parquet import count_rows
 
     params = project.section("datasets").get(dataset) or {}
     table = project.artifacts / "tables" / dataset / subset / "images.parquet"
-    if table.is_file() and made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
+    if table.is_file() and is_made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
         return count_rows(table)
-    if not str(params.get("root", "")).startswith(DRAWN):
+    if not str(params.get("root", "")).startswith(DEMO_ROOT):
         return images_of(params, subset)
     sizes = project.section("demo").get(dataset)
     return sizes.get(subset) if isinstance(sizes, dict) else sizes
 
 
-def are_there(project: Project, run: str, benchmark: str) -> bool:
-    """Whether the regions of a run are there, and of the detector and splits that the parameters name."""
+def has_regions(project: Project, run: str, benchmark: str) -> bool:
+    """Whether a run's regions exist, of the detector and splits that the parameters name."""
     return (
         (project.artifacts / "regions" / run).is_dir()
-        and made_with(project, f"infer@{run}", f"detectors.{run}")
-        and made_with(project, "curate", f"benchmarks.{benchmark}")
+        and is_made_with(project, f"infer@{run}", f"detectors.{run}")
+        and is_made_with(project, "curate", f"benchmarks.{benchmark}")
     )
 
 
-def made_with(project: Project, stage: str, *keys: str) -> bool:
+def is_made_with(project: Project, stage: str, *keys: str) -> bool:
     """Whether a stage last ran with these parameters as they are now.
 
     Args:
@@ -94,25 +93,43 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
 
 
 def _entry(params: dict[str, Any], key: str) -> Any:
+    """A section, or an entry of a section: `benchmarks.voc`."""
     section, _, entry = key.partition(".")
-    return (params.get(section) or {}).get(entry) if entry else params.get(section)
+    values = params.get(section)
+    if not entry:
+        return values
+    return (values or {}).get(entry)
 
 
 @cache
 def _recorded(lock: Path, changed: int) -> dict[str, Any]:
-    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
+    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is.
+
+    Args:
+        lock: The file.
+        changed: Time of its last change.
+
+    Returns:
+        {stage: {key: value}}: a section that a stage has as a whole also has a key per entry.
+    """
     from farther.tables.documents import read_yaml
 
-    held = read_yaml(lock)
-    stages = (held.get("stages") if isinstance(held, dict) else None) or {}
-    used = {
-        name: (stage.get("params") or {}).get("params.yaml") or {} for name, stage in stages.items()
-    }
-    for params in used.values():  # a stage may have a section as a whole
-        sections = [
-            (name, entries) for name, entries in params.items() if isinstance(entries, dict)
-        ]
-        params |= {
-            f"{name}.{key}": entry for name, entries in sections for key, entry in entries.items()
-        }
-    return used
+    document = read_yaml(lock)
+    stages: dict[str, Any] = {}
+    if isinstance(document, dict):
+        stages = document.get("stages") or {}
+    params_by_stage = {}
+    for name, stage in stages.items():
+        params = (stage.get("params") or {}).get("params.yaml") or {}
+        params_by_stage[name] = {**params, **_entries(params)}
+    return params_by_stage
+
+
+def _entries(params: dict[str, Any]) -> dict[str, Any]:
+    """{section.entry: value} of all sections."""
+    entries = {}
+    for section, values in params.items():
+        if isinstance(values, dict):
+            for name, value in values.items():
+                entries[f"{section}.{name}"] = value
+    return entries

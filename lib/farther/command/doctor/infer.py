@@ -77,7 +77,7 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
 
 
 def _images(project: Inspection, benchmark: str) -> tuple[dict[str, Images], Scopes]:
-    """Images of the splits whose subsets were read, and the names that detections may be given for."""
+    """Images of the splits whose subsets were read, and the names that detections may have."""
     checked = project.benchmark(benchmark)
     subset_by_split = dict(checked.id_sources)
     for split, ood_split in checked.splits.items():

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from farther.command.committed import uncommitted
@@ -18,23 +18,20 @@ GIB = 2**30
 
 
 def disk(project: Project, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Room for the datasets that are missing, and what is free where the stages write."""
-    need: dict[Path, int] = {}
+    """Free space for the datasets that are missing, and where the stages write."""
+    bytes_by_folder: dict[Path, int] = {}
     for finding in findings:
         if finding.bytes:
-            place = _existing(Path(finding.more["belongs at"].partition(" or ")[0]))
-            need[place] = need.get(place, 0) + finding.bytes
-    for place, count in need.items():
-        free = shutil.disk_usage(place).free
+            place = finding.more["belongs at"].partition(" or ")[0]
+            folder = _existing(Path(place))
+            bytes_by_folder[folder] = bytes_by_folder.get(folder, 0) + finding.bytes
+    for folder, count in bytes_by_folder.items():
+        free = shutil.disk_usage(folder).free
         text = f"{size(free)} free, about {size(count)} of datasets missing"
-        yield Finding("disk", str(place), "ok" if free > count else "missing", text)
+        yield Finding("disk", str(folder), "ok" if free > count else "missing", text)
     free = shutil.disk_usage(_existing(project.artifacts)).free
-    yield Finding(
-        "disk",
-        str(project.artifacts),
-        "ok",
-        f"{size(free)} free; --estimate measures what a run writes",
-    )
+    text = f"{size(free)} free; --estimate measures what a run writes"
+    yield Finding("disk", str(project.artifacts), "ok", text)
 
 
 def _existing(path: Path) -> Path:
@@ -54,72 +51,72 @@ def gpu() -> list[Finding]:
     if not torch.cuda.is_available():
         text = "PyTorch finds no GPU: the CPU is used, 10 to 100 times slower"
         return [Finding("GPU", "none", "note", text)]
-    has = torch.cuda.get_device_properties(0).total_memory / GIB
-    text = f"{has:.0f} GiB; --estimate measures what a batch takes"
+    memory = torch.cuda.get_device_properties(0).total_memory / GIB
+    text = f"{memory:.0f} GiB; --estimate measures what a batch takes"
     return [Finding("GPU", torch.cuda.get_device_name(0), "ok", text)]
 
 
 def repository(project: Project) -> list[Finding]:
-    """Whether git and DVC know the project, and what they have not recorded."""
-    changed = uncommitted(project.folder)
-    if changed is None:
-        return [
-            Finding(
-                "repository",
-                "git",
-                "note",
-                "not a git repository: DVC needs one (git init; dvc init)",
-            )
-        ]
-    count = len(changed)
-    state = f"{count} uncommitted change{'' if count == 1 else 's'}" if changed else "all committed"
-    findings = [Finding("repository", "git", "note" if changed else "ok", state)]
+    """Whether git and DVC know the project, and which changes are not committed."""
+    changes = uncommitted(project.folder)
+    if changes is None:
+        text = "not a git repository: DVC needs one (git init; dvc init)"
+        return [Finding("repository", "git", "note", text)]
+    if changes:
+        plural = "" if len(changes) == 1 else "s"
+        text = f"{len(changes)} uncommitted change{plural}"
+        findings = [Finding("repository", "git", "note", text)]
+    else:
+        findings = [Finding("repository", "git", "ok", "all committed")]
     if not (project.folder / ".dvc").is_dir():
-        return [
-            *findings,
-            Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"}),
-        ]
-    lock = project.folder / "dvc.lock"
-    text = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
-    return [*findings, Finding("repository", "DVC", "ok", text), *dvc_locks(project.folder)]
+        remedy = {"remedy": "dvc init"}
+        findings.append(Finding("repository", "DVC", "missing", "not initialised", remedy))
+        return findings
+    if (project.folder / "dvc.lock").is_file():
+        text = "dvc.lock records an earlier run"
+    else:
+        text = "nothing has run yet"
+    findings.append(Finding("repository", "DVC", "ok", text))
+    return findings + dvc_locks(project.folder)
 
 
 def dvc_locks(folder: Path) -> list[Finding]:
-    """Files that a killed DVC or a full disk left damaged: until they are deleted, every command of DVC fails."""
-    files = {
-        folder / ".dvc" / "tmp" / name: whole
-        for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))
+    """Files that a killed DVC or a full disk left damaged.
+
+    Until they are deleted, every command of DVC fails.
+    """
+    folder_of_locks = folder / ".dvc" / "tmp"
+    checks: dict[Path, Callable[[Path], bool]] = {
+        folder_of_locks / "rwlock": _is_rwlock,
+        folder_of_locks / "lock": _is_lock,
+        folder / "dvc.lock": _is_dvc_lock,
     }
-    files[folder / "dvc.lock"] = _is_dvc_lock
-    if any(_is_held(file) for file in (*files, folder / ".dvc/tmp/rwlock.lock")):
+    if any(_is_held(file) for file in (*checks, folder_of_locks / "rwlock.lock")):
         return [Finding("repository", "DVC", "note", "another DVC command is running")]
-    return [
-        Finding(
-            "repository",
-            "DVC",
-            "wrong",
-            f"{file} is damaged; a killed DVC or a full disk does that",
-            {"remedy": _remedy(file)},
-        )
-        for file, is_whole in files.items()
-        if os.path.lexists(file) and not is_whole(file)
-    ]
+    findings = []
+    for file, is_intact in checks.items():
+        if os.path.lexists(file) and not is_intact(file):
+            text = f"{file} is damaged; a killed DVC or a full disk does that"
+            remedy = {"remedy": _remedy(file)}
+            findings.append(Finding("repository", "DVC", "wrong", text, remedy))
+    return findings
 
 
 def _is_rwlock(file: Path) -> bool:
+    """Whether a file has the locks of outputs, by kind."""
     from farther.tables.documents import read_json
 
     try:
         content = read_json(file)
     except DataError:
         return False
-    return isinstance(content, dict) and all(
-        isinstance(content.get(kind, {}), dict) for kind in ("read", "write")
-    )
+    if not isinstance(content, dict):
+        return False
+    return all(isinstance(content.get(kind, {}), dict) for kind in ("read", "write"))
 
 
 def _is_lock(file: Path) -> bool:
-    """Whether a file holds the number of a process, or, with `core.hardlink_lock`, the name of a claim."""
+    """Whether a file has the number of a process, or, with `core.hardlink_lock`, a claim's name."""
     from farther.tables.files import read_text
 
     try:
@@ -143,12 +140,13 @@ def _is_dvc_lock(file: Path) -> bool:
 
 
 def _remedy(file: Path) -> str:
-    """What to run: `dvc.lock` is usually committed.
+    """The command that mends a file: `dvc.lock` is usually committed, and then restored.
 
     Without it DVC finds the outputs of earlier runs in its cache.
     """
-    committed = file.name == "dvc.lock" and (file.parent / ".git").exists()
-    return f"git checkout -- {file}" if committed else f"rm {file}"
+    if file.name == "dvc.lock" and (file.parent / ".git").exists():
+        return f"git checkout -- {file}"
+    return f"rm {file}"
 
 
 def _is_held(file: Path) -> bool:

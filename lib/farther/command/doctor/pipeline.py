@@ -1,4 +1,4 @@
-"""Checks of dvc.yaml against params.yaml for `farther doctor`: what would keep DVC from starting any stage."""
+"""Checks of dvc.yaml against params.yaml for `farther doctor`: DVC starts no stage otherwise."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from farther.command.project import Project
 from farther.errors import Finding
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
-FILLED = re.compile(r"\$\{([\w.]+)\}")
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
-#: What a project needs that links to the library and has copies of its scripts.
+#: Advice for a project that links to the library and has copies of its scripts.
 EARLIER = (
-    "written by an earlier version, with a link `lib` to the library and copies of its scripts. Rewrite it with "
-    "`farther init --pipeline`, move your methods from data/methods to extensions/, then delete lib and stages/"
+    "written by an earlier version, with a link `lib` to the library and copies of its scripts. "
+    "Rewrite it with `farther init --pipeline`, move your methods from data/methods to "
+    "extensions/, then delete lib and stages/"
 )
 
-#: What a project needs whose pipeline fits, scores and evaluates in one stage.
+#: Advice for a project whose pipeline fits, scores and evaluates in one stage.
 WITHOUT_FIT = (
-    "written by an earlier version, with one stage for fit, score and evaluate: run `farther init --pipeline`, which "
-    "keeps yours as dvc.yaml.earlier, and regions that did not change"
+    "written by an earlier version, with one stage for fit, score and evaluate: run "
+    "`farther init --pipeline`, which keeps yours as dvc.yaml.earlier, and regions that did not "
+    "change"
 )
 
 #: Where the demo's datasets are written.
-DRAWN = "artifacts/demo/"
+DEMO_ROOT = "artifacts/demo/"
 
 
 def pipeline(project: Project) -> list[Finding]:
@@ -36,30 +38,27 @@ def pipeline(project: Project) -> list[Finding]:
 
     file = project.folder / "dvc.yaml"
     if not file.is_file():
-        return [
-            Finding(
-                "pipeline",
-                "dvc.yaml",
-                "note",
-                "not here: `farther init` or `farther benchmark profile` writes it",
-            )
-        ]
+        text = "not here: `farther init` or `farther benchmark profile` writes it"
+        return [Finding("pipeline", "dvc.yaml", "note", text)]
     if (project.folder / "lib").is_symlink():
         return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}
     if is_earlier(stages):
         return [Finding("pipeline", "dvc.yaml", "wrong", WITHOUT_FIT)]
-    if not draws_demo(project):
+    if not has_demo(project):
         stages.pop("demo", None)  # nothing depends on it
-    texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}
-    wrong = [Finding("pipeline", name, "missing", text) for name, text in texts]
-    return wrong or [_state(file)]
+    findings: list[Finding] = []
+    for name, stage in stages.items():
+        for finding in _missing(project, name, stage):
+            if finding not in findings:
+                findings.append(finding)
+    return findings or [_state(file)]
 
 
-def draws_demo(project: Project) -> bool:
+def has_demo(project: Project) -> bool:
     """Whether a dataset is of the demo world."""
     return any(
-        str((params or {}).get("root")).startswith(DRAWN)
+        str((params or {}).get("root")).startswith(DEMO_ROOT)
         for params in project.section("datasets").values()
     )
 
@@ -81,62 +80,74 @@ def _state(file: Path) -> Finding:
     )
 
 
-def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names and descriptions of what a stage lacks."""
-    each = stage.get("foreach")
+def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Finding]:
+    """What a stage needs and does not have: values, files, and sections.
+
+    Args:
+        project: The project.
+        name: Name of the stage.
+        stage: Its entry in dvc.yaml.
+    """
     body = stage.get("do", stage)
+    deps = body.get("deps") or []
+    params = body.get("params") or []
+    foreach = stage.get("foreach")
     items: dict[str, Any] = {}
-    if isinstance(each, str):
-        key = each.strip("${}")
-        found = _value(project.params, key)
-        if not isinstance(found, dict):
-            yield (
-                key,
-                f"section {key!r} is missing; stage {name!r} needs it; write {{}} if it is empty",
-            )
+    if isinstance(foreach, str):
+        section = foreach.strip("${}")
+        entries = _value(project.params, section)
+        if not isinstance(entries, dict):
+            text = f"section {section!r} is missing; stage {name!r} needs it"
+            yield _finding(section, f"{text}; write {{}} if it is empty")
             return
-        items = {f"{key}.{one}": value for one, value in found.items()}
-    texts = [*(body.get("deps") or []), *(body.get("params") or [])]
-    for text in texts:
-        for reference in FILLED.findall(str(text)):
-            if reference in ("item", "key"):
-                continue
-            if not reference.startswith("item."):
-                if _value(project.params, reference) is None:
-                    yield reference, f"missing; stage {name!r} needs it"
-                continue
-            for place, item in items.items():
-                if _value(item, reference.removeprefix("item.")) is None:
-                    yield (
-                        place,
-                        f"{reference.removeprefix('item.')!r} is missing; stage {name!r} needs it",
-                    )
-    for dep in body.get("deps") or []:
-        if (
-            not FILLED.search(dep)
-            and not dep.startswith("artifacts")
-            and not (project.folder / dep).exists()
-        ):
-            yield dep, f"not there; stage {name!r} depends on it"
-    for key in _written(body.get("params") or []):
-        if (
-            not FILLED.search(key)
-            and key not in project.params
-            and _value(project.params, key) is None
-        ):
-            yield (
-                key,
-                f"section {key!r} is missing; stage {name!r} needs it; write {{}} for the defaults",
-            )
+        items = {f"{section}.{key}": entry for key, entry in entries.items()}
+    for text in (*deps, *params):
+        for reference in REFERENCE.findall(str(text)):
+            yield from _missing_values(project, name, reference, items)
+    for dep in deps:
+        is_own = not REFERENCE.search(dep) and not dep.startswith("artifacts")
+        if is_own and not (project.folder / dep).exists():
+            yield _finding(dep, f"not there; stage {name!r} depends on it")
+    for key in params:
+        # A dict has keys of another file.
+        if not isinstance(key, str) or REFERENCE.search(key):
+            continue
+        if key not in project.params and _value(project.params, key) is None:
+            text = f"section {key!r} is missing; stage {name!r} needs it"
+            yield _finding(key, f"{text}; write {{}} for the defaults")
 
 
-def _written(params: list[Any]) -> list[str]:
-    """Keys of params.yaml among the parameters of a stage."""
-    return [key for key in params if isinstance(key, str)]
+def _missing_values(
+    project: Project, stage: str, reference: str, items: dict[str, Any]
+) -> Iterator[Finding]:
+    """The parameters that a reference of a stage needs and that are not there.
+
+    Args:
+        project: The project.
+        stage: Name of the stage.
+        reference: What is between `${` and `}`.
+        items: {place in params.yaml: entry} of the stage's `foreach`.
+    """
+    if reference in ("item", "key"):
+        return
+    if not reference.startswith("item."):
+        if _value(project.params, reference) is None:
+            yield _finding(reference, f"missing; stage {stage!r} needs it")
+        return
+    key = reference.removeprefix("item.")
+    for place, item in items.items():
+        if _value(item, key) is None:
+            yield _finding(place, f"{key!r} is missing; stage {stage!r} needs it")
+
+
+def _finding(name: str, text: str) -> Finding:
+    return Finding("pipeline", name, "missing", text)
 
 
 def _value(values: Any, key: str) -> Any:
     """The value at a key with dots, or None."""
     for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
+        if not isinstance(values, dict):
+            return None
+        values = values.get(part)
     return values

@@ -1,4 +1,4 @@
-"""Stored results that other versions of packages made than those that are installed, for `farther doctor`."""
+"""Stored results of other versions of packages than those installed, for `farther doctor`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def versions(artifacts: Path) -> Iterator[Finding]:
         return
     outputs_by_change: dict[tuple[str, str, str], list[str]] = {}
     for file in sorted(files_below(folder)):
-        if (
-            file.suffix != ".json"
-        ):  # DVC writes a .gitignore where git would keep outputs, Finder a .DS_Store
+        # DVC writes a .gitignore where git would keep outputs, Finder a .DS_Store.
+        if file.suffix != ".json":
             continue
         output = file.relative_to(folder).with_suffix("").as_posix().removesuffix("/.network")
         try:
@@ -47,7 +46,7 @@ def versions(artifacts: Path) -> Iterator[Finding]:
 
 
 def _changes(record: Record, installed: dict[str, str]) -> list[tuple[str, str, str]]:
-    """(package, version that made an item, what is installed now) of a record, without repetitions."""
+    """Package, version that made an item, and a text on the installed one, without repetitions."""
     changes: dict[tuple[str, str, str], None] = {}
     for environment in record.environments:
         for package, version in environment.items():

@@ -1,9 +1,9 @@
-"""`farther explain number`: the definition of a metric's value, the counts in it, the thresholds, and what was read."""
+"""`farther explain number`: definition of a metric's value, its counts, thresholds and inputs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +13,13 @@ from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.evaluation.results import Evaluation, MethodResults
+    from farther.evaluation.results import Evaluation, MethodResults, MetricValues
     from farther.metrics.catalogue import Metric
 
-#: Keys in an evaluation, of metrics whose name differs from their key.
+#: Columns of a split in an explanation.
+SPLIT_COLUMNS = ("images", "failed_images", "objects", "regions", "inputs")
+
+#: {metric: its key in an evaluation}, where the two differ.
 CLOSED_SET = {"map": "ap", "map50": "ap50"}
 
 
@@ -42,17 +45,17 @@ def number(
       farther explain number voc-vos - - map          # a metric of the detector
       farther explain number voc-vos knn - misclassification_aurc
     """
-    found = explain_number(Project(params), run, method, split, metric)
+    explanation = explain_number(Project(params), run, method, split, metric)
     if json:
-        say(as_json(found))
+        say(as_json(explanation))
         return
-    say("\n".join(_shown(found)))
-    best = found.get("against_best")
-    next_step(
-        f"farther compare --run {run} --methods {method} {best['best']} --split {split}"
-        if best
-        else "farther open"
-    )
+    say("\n".join(_to_text(explanation)))
+    best = explanation.get("against_best")
+    if best:
+        pair = f"--methods {method} {best['best']}"
+        next_step(f"farther compare --run {run} {pair} --split {split}")
+    else:
+        next_step("farther open")
 
 
 def explain_number(
@@ -85,38 +88,41 @@ def explain_number(
     if not file.is_file():
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
     report = read_evaluation(file)
-    chosen = METRICS[choose("metric", metric, METRICS)]
-    if chosen.group in ("detector", "classifier", "error_budget"):
-        return _of_detector(report, chosen)
-    if chosen.group in ("misclassification", "costs"):
-        return _of_id_images(project, report, method, chosen)
-    split = choose(
-        "split of this run", split, set(report.splits) - {report.settings.calibration_split}
-    )
-    if chosen.group == "split":
-        counts = report.splits[split]
-        found = {"value": counts.no_detection, "formula": _filled(chosen.formula, vars(counts))}
-        return _explained(report, chosen, found, [split], [f"artifacts/evaluation/{run}.json"])
-    return _of_split(project, report, method, split, chosen)
+    definition = METRICS[choose("metric", metric, METRICS)]
+    if definition.group in ("detector", "classifier", "error_budget"):
+        return _of_detector(report, definition)
+    if definition.group in ("misclassification", "costs"):
+        return _of_id_images(project, report, method, definition)
+    tested_splits = set(report.splits) - {report.settings.calibration_split}
+    split = choose("split of this run", split, tested_splits)
+    if definition.group == "split":
+        return _of_split_counts(report, split, definition)
+    return _of_split(project, report, method, split, definition)
 
 
 def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
-    key = CLOSED_SET.get(metric.name, metric.key)
-    results = report.closed_set if metric.group == "detector" else report.classifier
+    results: MetricValues | None = report.classifier
+    if metric.group == "detector":
+        results = report.closed_set
     if results is None:
         raise ParameterError(
             f"{metric.name} is a metric of image classifiers; {report.run} is an object detector"
         )
-    found = {
-        "value": report.threshold if metric.name == "threshold" else results.values[key],
-        "formula": _filled(metric.formula, vars(report)),
+    key = CLOSED_SET.get(metric.name, metric.key)
+    if metric.name == "threshold":
+        value: Any = report.threshold
+    else:
+        value = results.values[key]
+    computation = {
+        "value": value,
+        "formula": _fill(metric.formula, vars(report)),
         "interval": results.intervals.get(key),
     }
     file = f"artifacts/metrics/{report.run}/detector.json"
-    return _explained(report, metric, found, [report.settings.id_split], [file])
+    return _explanation(report, metric, computation, [report.settings.id_split], [file])
 
 
 def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
@@ -126,33 +132,47 @@ def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
         raise ParameterError(
             f"{metric.name} is a metric of object detectors; {report.run} is an image classifier"
         )
-    of_kind = budget.kinds[metric.key]
-    found = {
-        "value": of_kind.gain,
-        "formula": metric.formula.format(count=of_kind.count, ap=budget.ap or 0),
-        "interval": of_kind.interval,
+    error_kind = budget.kinds[metric.key]
+    computation = {
+        "value": error_kind.gain,
+        "formula": metric.formula.format(count=error_kind.count, ap=budget.ap or 0),
+        "interval": error_kind.interval,
     }
     file = f"artifacts/evaluation/{report.run}.json"
-    return _explained(report, metric, found, [report.settings.id_split], [file])
+    return _explanation(report, metric, computation, [report.settings.id_split], [file])
 
 
 def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    evaluated = _evaluated(report, method)
-    id_split = report.settings.id_split
-    results = evaluated.costs if metric.group == "costs" else evaluated.misclassification
-    found = {
+    method_results = _method_results(report, method)
+    results = method_results.misclassification
+    if metric.group == "costs":
+        results = method_results.costs
+    computation = {
         "value": results.values[metric.key],
-        "formula": _filled(metric.formula, results.values),
+        "formula": _fill(metric.formula, results.values),
         "interval": results.intervals.get(metric.key),
         **_of_method(project, report, method),
     }
-    file = f"artifacts/metrics/{report.run}/methods.json"
-    return _explained(
-        report, metric, found, [id_split], [file, *_method_files(report, method, [id_split])]
-    )
+    splits = [report.settings.id_split]
+    files = [
+        f"artifacts/metrics/{report.run}/methods.json",
+        *_method_files(report, method, splits),
+    ]
+    return _explanation(report, metric, computation, splits, files)
+
+
+def _of_split_counts(report: Evaluation, split: str, metric: Metric) -> dict[str, Any]:
+    """A metric of the run on an OOD split, whatever the method."""
+    counts = report.splits[split]
+    computation = {
+        "value": counts.no_detection,
+        "formula": _fill(metric.formula, vars(counts)),
+    }
+    file = f"artifacts/evaluation/{report.run}.json"
+    return _explanation(report, metric, computation, [split], [file])
 
 
 def _of_split(
@@ -164,33 +184,37 @@ def _of_split(
 
     run = report.run
     id_split = report.settings.id_split
-    evaluated = _evaluated(report, method)
-    if split not in evaluated.splits:
+    method_results = _method_results(report, method)
+    if split not in method_results.splits:
         raise ParameterError(
             f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split"
         )
-    results = evaluated.splits[split]
+    results = method_results.splits[split]
     group = GROUPS[metric.group]
-    if metric.key not in results.of_group(metric.group):
+    values = results.of_group(metric.group)
+    if metric.key not in values:
         raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {group.needs}")
+    against_best = None
     best = results.against_best.get(metric.name)
-    found = {
+    if best and best.best != method:
+        against_best = vars(best)
+    computation = {
         "value": results.value(metric),
-        "formula": _filled(metric.formula, results.of_group(metric.group)),
+        "formula": _fill(metric.formula, values),
         "interval": results.interval(metric),
-        "against_best": vars(best) if best and best.best != method else None,
+        "against_best": against_best,
         **_of_method(project, report, method),
     }
-    more = group.read_splits(RunFiles(run, report.benchmark, project.artifacts).roles, split)
-    scored = list(dict.fromkeys([split, id_split, *more]))
+    roles = RunFiles(run, report.benchmark, project.artifacts).roles
+    scored_splits = dict.fromkeys([split, id_split, *group.read_splits(roles, split)])
     files = [
         f"artifacts/metrics/{run}/{split}/{method}.json",
-        *_method_files(report, method, scored),
+        *_method_files(report, method, scored_splits),
     ]
-    return _explained(report, metric, found, [id_split, split], files)
+    return _explanation(report, metric, computation, [id_split, split], files)
 
 
-def _evaluated(report: Evaluation, method: str) -> MethodResults:
+def _method_results(report: Evaluation, method: str) -> MethodResults:
     """The results of a method."""
     if method in report.not_applicable:
         raise ParameterError(
@@ -200,20 +224,19 @@ def _evaluated(report: Evaluation, method: str) -> MethodResults:
 
 
 def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:
-    """A method's threshold, its parameters, and what it was fitted on."""
+    """A method's threshold, its parameters, and the regions that it was fitted on."""
     from farther.evaluation.threshold import stored_tau
     from farther.tables.files import inside
 
-    evaluated = report.methods[method]
-    fitted = evaluated.fitted
-    tau = stored_tau(
-        inside(project.artifacts / "evaluation", f"{report.run}/methods/{method}/threshold.json")
-    )
+    results = report.methods[method]
+    fitted = results.fitted
+    file = f"{report.run}/methods/{method}/threshold.json"
+    tau = stored_tau(inside(project.artifacts / "evaluation", file))
     return {
         "tau": {
             **tau.model_dump(),
-            "id_regions_kept": evaluated.id_regions_kept,
-            "id_regions": evaluated.id_regions,
+            "id_regions_kept": results.id_regions_kept,
+            "id_regions": results.id_regions,
         },
         "method": {"name": fitted.name, "params": fitted.params},
         "chosen": fitted.choice and asdict(fitted.choice),
@@ -221,8 +244,8 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
     }
 
 
-def _method_files(report: Evaluation, method: str, splits: list[str]) -> list[str]:
-    """The files of a method that its metrics on some splits are computed from, and the evaluation."""
+def _method_files(report: Evaluation, method: str, splits: Iterable[str]) -> list[str]:
+    """The evaluation, and the files that a method's metrics on some splits are computed from."""
     scores = [f"artifacts/scores/{report.run}/{method}/{split}.parquet" for split in splits]
     return [
         f"artifacts/evaluation/{report.run}.json",
@@ -231,17 +254,31 @@ def _method_files(report: Evaluation, method: str, splits: list[str]) -> list[st
     ]
 
 
-def _explained(
-    report: Evaluation, metric: Metric, found: dict[str, Any], splits: list[str], files: list[str]
+def _explanation(
+    report: Evaluation,
+    metric: Metric,
+    computation: dict[str, Any],
+    splits: list[str],
+    files: list[str],
 ) -> dict[str, Any]:
-    """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
+    """Everything about a value.
+
+    Args:
+        report: The evaluation that has it.
+        metric: Its definition.
+        computation: The value, its formula with the counts, and what is known of its method.
+        splits: The splits that it was computed on.
+        files: The files that it is stored in and was computed from.
+    """
     run = report.run
-    benchmark = report.benchmark
     settings = report.settings
-    wanted = ("images", "failed_images", "objects", "regions", "inputs")
     stages = [f"evaluate@{run}", f"fit@{run}", f"infer@{run}", "curate"]
-    if "tau" in found:  # a metric of a method
+    if "tau" in computation:  # a metric of a method
         stages.insert(1, f"score@{run}")
+    columns_by_split = {}
+    for split in splits:
+        counts = report.splits[split]
+        columns_by_split[split] = {column: getattr(counts, column) for column in SPLIT_COLUMNS}
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
@@ -252,92 +289,107 @@ def _explained(
         "t*": {"threshold": report.threshold, "rule": report.threshold_rule},
         "detector": report.detector,
         "replicates": settings.replicates,
-        **found,
-        "splits": {
-            name: {key: getattr(report.splits[name], key) for key in wanted} for name in splits
-        },
+        **computation,
+        "splits": columns_by_split,
         "files": [
             *files,
             f"artifacts/thresholds/{run}.json",
             *(f"artifacts/regions/{run}/{split}/" for split in splits),
-            *(f"artifacts/splits/{benchmark}/{split}/" for split in splits),
+            *(f"artifacts/splits/{report.benchmark}/{split}/" for split in splits),
         ],
         "stages": stages,
     }
 
 
-def _filled(formula: str, values: Mapping[str, Any]) -> str:
-    """The formula with the counts that it names."""
+def _fill(formula: str, values: Mapping[str, Any]) -> str:
+    """The formula with the counts that it names; "?" for those that are not known."""
     return formula.format_map(defaultdict(lambda: "?", values))
 
 
-def _shown(found: dict[str, Any]) -> Iterator[str]:
-    none = "undefined"
-    none += "".join(
-        f"; {name} has no objects with boxes"
-        for name, of in found["splits"].items()
-        if not of["objects"]
-    )
-    value = none if found["value"] is None else f"{found['value']:.6g}"
-    yield coloured(f"{found['metric']} = {value}", "head")
+def _to_text(explanation: dict[str, Any]) -> Iterator[str]:
+    """The lines that are printed."""
+    splits = explanation["splits"]
+    yield coloured(f"{explanation['metric']} = {_value_text(explanation)}", "head")
     yield ""
-    yield table(("", ""), list(_facts(found)))
+    yield table(("", ""), _facts(explanation))
     yield ""
-    for name, split in found["splits"].items():
+    for name, split in splits.items():
         yield coloured(f"split {name}", "head")
-        yield f"  {split['images']} images ({split['failed_images']} unreadable), {split['objects']} objects"
+        images = f"{split['images']} images ({split['failed_images']} unreadable)"
+        yield f"  {images}, {split['objects']} objects"
         yield f"  {split['regions']} detections at or above t*"
-        yield from (f"  {what:<8} {digest}" for what, digest in split["inputs"].items())
+        for kind, digest in split["inputs"].items():
+            yield f"  {kind:<8} {digest}"
     yield ""
     yield coloured("files, and the stages that wrote them", "head")
-    yield from (f"  {file}" for file in found["files"])
-    yield table(("", ""), [("  stages", ", ".join(found["stages"]))])
+    for file in explanation["files"]:
+        yield f"  {file}"
+    yield table(("", ""), [("  stages", ", ".join(explanation["stages"]))])
 
 
-def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    better = {True: " Higher is better.", False: " Lower is better.", None: ""}[
-        found["higher_is_better"]
+def _value_text(explanation: dict[str, Any]) -> str:
+    """The value, or why it is undefined."""
+    if explanation["value"] is not None:
+        return f"{explanation['value']:.6g}"
+    text = "undefined"
+    for name, split in explanation["splits"].items():
+        if not split["objects"]:
+            text += f"; {name} has no objects with boxes"
+    return text
+
+
+def _facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, text) of the table's rows."""
+    meaning = explanation["meaning"]
+    if explanation["higher_is_better"] is not None:
+        direction = "Higher" if explanation["higher_is_better"] else "Lower"
+        meaning = f"{meaning} {direction} is better."
+    facts = [
+        ("meaning", meaning),
+        ("computed", explanation["formula"]),
+        ("defined", explanation["source"]),
     ]
-    yield "meaning", found["meaning"] + better
-    yield "computed", found["formula"]
-    yield "defined", found["source"]
-    if found.get("interval"):
-        low, high = found["interval"]
-        yield (
-            "interval",
-            f"{low:.4f} … {high:.4f}: 95%, {found['replicates']} bootstrap replicates over images",
-        )
-    if found.get("against_best"):
-        best = found["against_best"]
+    if explanation.get("interval"):
+        low, high = explanation["interval"]
+        resamples = f"{explanation['replicates']} bootstrap replicates over images"
+        facts.append(("interval", f"{low:.4f} … {high:.4f}: 95%, {resamples}"))
+    if explanation.get("against_best"):
+        best = explanation["against_best"]
         p = "" if best["p"] is None else f", p = {best['p']:.3f}"
-        yield "best", f"{best['best']} is the best method here{p}"
-    yield "protocol", f"{found['protocol']}, IoU {found['iou']:g}"
-    yield (
-        "t*",
-        f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded",
-    )
-    if "tau" in found:
-        tau = found["tau"]
-        rule = "fixed by the method"
-        if tau["keep"] is not None:
-            rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID calibration regions"
-        kept = f"it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
-        yield "τ", f"{tau['threshold']:.6g}, {rule}; {kept}"
-        params = (
-            ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items())
-            or "no parameters"
-        )
-        on = f", fitted on {found['fitted_on']} regions" if found["fitted_on"] else ""
-        yield "method", f"{found['method']['name']} ({params}){on}"
-        if found["chosen"]:
-            kind = (
-                "an oracle: chosen on test data"
-                if found["chosen"]["oracle"]
-                else "chosen on a validation split"
-            )
-            yield (
-                "chosen",
-                f"{len(found['chosen']['trials'])} trials on {found['chosen']['ood_split']}; {kind}",
-            )
-    detector = found["detector"]
-    yield "detector", f"{detector.get('name')}, weights {detector.get('weights_digest')}"
+        facts.append(("best", f"{best['best']} is the best method here{p}"))
+    facts.append(("protocol", f"{explanation['protocol']}, IoU {explanation['iou']:g}"))
+    operating = explanation["t*"]
+    rule = f"by rule {operating['rule']}: regions below it are discarded"
+    facts.append(("t*", f"{operating['threshold']:.6g}, {rule}"))
+    if "tau" in explanation:
+        facts += _method_facts(explanation)
+    detector = explanation["detector"]
+    weights = f"weights {detector.get('weights_digest')}"
+    facts.append(("detector", f"{detector.get('name')}, {weights}"))
+    return facts
+
+
+def _method_facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, text) of the rows about the method."""
+    tau = explanation["tau"]
+    rule = "fixed by the method"
+    if tau["keep"] is not None:
+        regions = f"{tau['regions']} ID calibration regions"
+        rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {regions}"
+    kept_share = f"it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
+    facts = [("τ", f"{tau['threshold']:.6g}, {rule}; {kept_share}")]
+
+    method = explanation["method"]
+    params = ", ".join(f"{name}={value}" for name, value in method["params"].items())
+    text = f"{method['name']} ({params or 'no parameters'})"
+    if explanation["fitted_on"]:
+        text += f", fitted on {explanation['fitted_on']} regions"
+    facts.append(("method", text))
+
+    choice = explanation["chosen"]
+    if choice:
+        kind = "chosen on a validation split"
+        if choice["oracle"]:
+            kind = "an oracle: chosen on test data"
+        facts.append(("chosen", f"{len(choice['trials'])} trials on {choice['ood_split']}; {kind}"))
+    return facts
