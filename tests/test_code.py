@@ -21,7 +21,7 @@ from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
-from farther.pipeline.code_digests import _code_of_others, code_digests, stage_starts
+from farther.pipeline.code_digests import _adapter_digests, code_digests, stage_starts
 from farther.pipeline.named_files import file_digests, named_files
 from farther.pipeline.stages import STAGES
 from farther.syntax import _written, registrations
@@ -627,5 +627,5 @@ def test_the_code_of_other_adapters_that_a_run_names_counts_with_the_run(library
         "proposals": {"sam": {"adapter": "parquet"}},
     }
     adapters = {"repeated": "1", "yolo": "2", "parquet": "3", "detr": "4"}
-    assert _code_of_others(entry, adapters) == ["parquet 3", "yolo 2"]
-    assert _code_of_others({"adapter": "yolo"}, adapters) == []
+    assert _adapter_digests(entry, adapters) == ["parquet 3", "yolo 2"]
+    assert _adapter_digests({"adapter": "yolo"}, adapters) == []

@@ -50,7 +50,9 @@ WITHOUT_EFFECT = {
     "farther.keyed": "decides what is made again",
     "farther.pipeline.adoption": "decides what of an earlier version is made again",
     "farther.pipeline.cluster": "decides where a stage works",
-    "farther.methods.torch_form": "scores tensors in loops of users and in graphs, and nothing in a stage",
+    "farther.methods.torch_form": (
+        "scores tensors in loops of users and in graphs, and nothing in a stage"
+    ),
     "farther.metrics": "imports what is named",
     "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
     "farther.stage": "starts a stage and words its errors",
@@ -192,7 +194,7 @@ class Sources:
         return modules
 
     def _files_of_import(self, module: str, name: str | None) -> list[SourceFile]:
-        """The files that `import module` or `from module import name` reaches, without what these import."""
+        """The files that `import module` or `from module import name` reads directly."""
         target = (module, name)
         if target not in self._resolved:
             self._resolved[target] = self._resolve(module, name)
@@ -366,7 +368,7 @@ def _package_contents(package: str, path: Path) -> list[SourceFile]:
 
 
 def _project_modules(module: str) -> list[SourceFile]:
-    """The file, or the Python files of the folder, in the project's folder that `import module` may read."""
+    """The files in the project's folder that `import module` may read: a module or a package."""
     name = module.partition(".")[0]
     if name in sys.stdlib_module_names or name in PACKAGES or not name:
         return []
@@ -392,7 +394,10 @@ def _parse(source: SourceFile) -> ModuleSyntax | None:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and its sub-folders, links to folders included, without hidden and compiled ones."""
+    """The files in a folder and its sub-folders, except hidden and compiled ones.
+
+    Links to folders are followed.
+    """
     waiting = [folder]
     seen = set()
     while waiting:
@@ -425,7 +430,7 @@ def _package_files(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _data_files(folder: Path, label: str = "") -> Iterator[SourceFile]:
-    """What a package ships beside its modules, in its folder and in folders within it that are not packages."""
+    """Data files of a package: in its folder and in sub-folders that are not packages."""
     label = label or folder.name
     for entry in folder.iterdir():
         if entry.is_dir():

@@ -24,7 +24,9 @@ MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def count_cores() -> int:
-    """Number of cores that this process may use, at least 1: not those that its affinity or its container exclude.
+    """Number of cores that this process may use, at least 1.
+
+    Cores that its affinity or its container excludes do not count.
 
     A limit on a container's processor time counts as that number of cores, rounded up.
     """
@@ -47,7 +49,7 @@ def has_gpu() -> bool:
 
 
 def free_memory() -> int:
-    """Bytes of memory that programs can still take: not those that the limit of this process's container excludes."""
+    """Bytes of memory that programs can still take within the limit of the container."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -58,7 +60,10 @@ def free_memory() -> int:
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-    """The result for each item, on one thread per core, each with one thread of NumPy's and SciPy's linear algebra."""
+    """The result of a function for each item, computed on one thread per core.
+
+    The linear algebra of NumPy and SciPy uses one thread in each of them.
+    """
     import scipy.linalg.blas  # noqa: F401, only libraries that are loaded are limited
     from threadpoolctl import threadpool_limits
 
@@ -67,9 +72,10 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
 
 
 def keep_to_share(number: int, parts: int) -> None:
-    """Keeps the calling thread, and processes that it starts, to one of several equal parts of the cores: Linux only.
+    """Restricts the calling thread, and processes that it starts, to an equal share of the cores.
 
-    Programs beside one another that all use every core take a quarter more time.
+    Programs beside one another that all use every core take a quarter more time. Only Linux
+    supports this.
 
     Args:
         number: Of the part, 0 to parts − 1.
@@ -82,8 +88,9 @@ def keep_to_share(number: int, parts: int) -> None:
 
 
 def give_back_memory() -> None:
-    """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones, and Arrow
-    what tables took.
+    """Returns freed memory to the system.
+
+    glibc otherwise keeps the memory of smaller arrays for later ones, and Arrow that of tables.
     """
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()

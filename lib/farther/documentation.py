@@ -13,7 +13,13 @@ from pydantic_core import PydanticUndefined
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a registered class: name, default as params.yaml writes it, and what its docstring says of it."""
+    """A parameter of a registered class.
+
+    Args:
+        name: Its name.
+        default: Its default, as written in params.yaml.
+        description: Its description in the docstring of the class.
+    """
 
     name: str
     default: str
@@ -38,7 +44,7 @@ class Description:
 
 
 def describe(cls: type) -> Description:
-    """A dataclass, from its docstring and from those of the classes that it inherits parameters from."""
+    """Describes a dataclass by its docstring and those of the classes that it inherits from."""
     summary, text, sections = _parsed(cls)
     known: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):

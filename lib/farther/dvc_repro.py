@@ -57,7 +57,7 @@ class Watcher(Protocol):
 
 
 class ThreadSafeRepoLock:
-    """DVC's lock of a project, which keeps other processes away, made safe for the threads of this one.
+    """DVC's lock of a project, made safe for threads: DVC's own excludes only other processes.
 
     Args:
         lock: DVC's.
@@ -219,7 +219,10 @@ class Pipeline:
         return failure
 
     def _stop(self, watcher: Watcher) -> None:
-        """Stops the stages that run, and asks again those that did not hear: Python loses a signal while it starts."""
+        """Stops the running stages.
+
+        Those that go on are interrupted again: Python loses a signal while it starts.
+        """
         running = self._threads
         while running:
             watcher.stop()
@@ -263,7 +266,7 @@ class Pipeline:
         self._written = time.monotonic()
 
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
-        """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn.
+        """Runs the command of a stage without the lock, in the place of `dvc.stage.run.cmd_run`.
 
         DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would
         take outputs of the earlier ones for current.

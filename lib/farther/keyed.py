@@ -1,4 +1,4 @@
-"""Outputs that are kept from one run of a stage to the next, and made again only where their key changed.
+"""Outputs that a stage keeps from run to run, and makes again only where their cache key changed.
 
 An *item* is a file or a folder below an output folder. Its key is a digest of everything that it is
 made from: whole files and folders, parameters, and the digest of all code that is reached
@@ -116,7 +116,7 @@ def content_digest(path: str | Path) -> str:
 
 
 def record_path(output: str | Path) -> Path:
-    """The record of an output: below `records` of the artifacts folder that holds it, else beside it.
+    """Path of an output's record: below `records` of its artifacts folder, or beside the output.
 
     >>> record_path("artifacts/regions/voc-vos").as_posix()
     'artifacts/records/regions/voc-vos.json'
@@ -132,7 +132,7 @@ def record_path(output: str | Path) -> Path:
 
 
 def package_versions(output: str | Path) -> dict[str, str]:
-    """Versions of the installed packages that compute an output, by the name of the distribution."""
+    """Versions of the installed packages that compute an output, by name of the distribution."""
     names = list(COMPUTING)
     if NETWORK_OUTPUTS.intersection(Path(output).parts):
         names += NETWORKS
@@ -145,7 +145,7 @@ def package_versions(output: str | Path) -> dict[str, str]:
 
 
 def write_record(output: str | Path) -> None:
-    """Writes the record of an output that is made as a whole: the versions of the packages that computed it."""
+    """Writes the record of an output without items: the versions of the packages behind it."""
     record = Record(environments=[package_versions(output)])
     write_json(record_path(output), record.model_dump())
 
@@ -245,7 +245,7 @@ def write_empty(folder: Path) -> None:
 
 
 def _earlier_items(folder: Path) -> set[str]:
-    """Names of the items that farther 1.0 listed in an output folder, of those that are still there."""
+    """Names of the items that farther 1.0 listed in an output folder and that still exist."""
     file = folder / EARLIER_KEYS
     if not file.exists():
         return set()
@@ -270,7 +270,10 @@ class Keyed:
         if self.folder.is_symlink() and self.folder.absolute().is_relative_to(
             os.path.realpath(folder)
         ):
-            problem = "a link to a folder that contains it, whose other files would be deleted: delete the link"
+            problem = (
+                "a link to a folder that contains it, whose other files would be deleted: "
+                "delete the link"
+            )
             raise DataError(problem, file=folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError("not a folder: delete it, and it is made again", file=folder)
@@ -346,7 +349,7 @@ class Keyed:
             self._save()
 
     def record_all(self, keys: Mapping[str, str]) -> None:
-        """Records the items that were written by other means, whole, in the place of all that were recorded before."""
+        """Replaces the record by one of complete items that were written by other means."""
         items = {}
         for item, key in keys.items():
             items[item] = RecordedItem(
@@ -357,7 +360,7 @@ class Keyed:
             self._save()
 
     def refresh(self, item: str) -> None:
-        """Records the content of a current item that was changed in place, under the key that it has."""
+        """Records the content of an item that was changed in place; its key stays the same."""
         with self._writing:
             recorded = self._record.items[item]
             content = content_digest(self.path(item))
@@ -391,7 +394,7 @@ class Keyed:
                 log(f"{item}: {summary}")
 
     def keep_only(self, items: Collection[str]) -> list[str]:
-        """Deletes all items but these, and everything else in the folder that belongs to none of them.
+        """Deletes all other items, and everything in the folder that belongs to no item.
 
         Returns:
             Names of the deleted items, sorted.

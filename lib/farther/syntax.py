@@ -1,4 +1,4 @@
-"""Modules as their syntax trees: imports, registered names, texts, and a digest of what can change a result.
+"""Syntax of modules: imports, registered names, texts, and a digest of what can change a result.
 
 Nothing is imported. A tree is parsed once per process, until its file changes.
 """
@@ -58,7 +58,7 @@ class ModuleSyntax:
 
 
 def registrations(file: Path) -> tuple[Registration, ...]:
-    """The classes that a file registers, in its order: those with a decorator such as `@register("name")`.
+    """The classes that a file registers, in its order, by a decorator such as `@register("name")`.
 
     A file without the word `register` is not parsed.
 
@@ -165,7 +165,10 @@ def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
 
 
 def _written(node: Any) -> str:
-    """A syntax tree as text, the same in every Python, which `ast.dump` is not: Python 3.12 added empty fields."""
+    """A syntax tree as text that is equal in every Python.
+
+    `ast.dump` is not: Python 3.12 added empty fields.
+    """
     if isinstance(node, ast.AST):
         fields = []
         for name, value in ast.iter_fields(node):
@@ -178,7 +181,10 @@ def _written(node: Any) -> str:
 
 
 def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those for type checkers only included: they say where a lazy name comes from."""
+    """The statements at the top level of a module, including those for type checkers only.
+
+    The latter tell which module a lazily imported name comes from.
+    """
     for node in nodes:
         if isinstance(node, ast.If) and _for_types_only(node):
             yield from node.body

@@ -31,7 +31,9 @@ def negative_log_likelihood(means: Tensor, log_variances: Tensor, goals: Tensor)
 def energy_score(
     means: Tensor, log_variances: Tensor, goals: Tensor, samples: int = SAMPLES
 ) -> Tensor:
-    """E‖z − t‖ − ½ E‖z − z'‖, shape (N,), of deltas of shape (N, 4), with z and z' independent draws of the Gaussian.
+    """E‖z − t‖ − ½ E‖z − z'‖, shape (N,), of deltas of shape (N, 4).
+
+    z and z' are independent draws of the Gaussian.
 
     The expectations are means over M + 1 draws of PyTorch's generator and pairs of successive ones.
     The distance is Euclidean, as in the paper; the authors' code sums a smooth L1 distance over the
@@ -55,7 +57,9 @@ LOSSES = {"nll": negative_log_likelihood, "energy_score": energy_score}
 def variance_loss(
     kind: str, deltas: Tensor, log_variances: Tensor, labels: list[Tensor], goals: list[Tensor]
 ) -> Tensor:
-    """Loss of the objects' proposals, divided by the number of all sampled ones, as in torchvision's `fastrcnn_loss`.
+    """Loss of the objects' proposals, divided by the number of all sampled proposals.
+
+    torchvision's `fastrcnn_loss` divides by the same number.
 
     Args:
         kind: A name of `LOSSES`.

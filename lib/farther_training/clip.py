@@ -162,7 +162,7 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         self.steps = self.per_epoch * clip.epochs
 
     def compute_losses(self, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
-        """Contrastive loss of images and captions, plus the cross-entropy of images and all words."""
+        """Contrastive loss of images and captions, and cross-entropy of images and all words."""
         images, texts, same, fitting = batch
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"
@@ -180,7 +180,7 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         self.network.logit_scale.clamp_(0, float(np.log(100)))
 
     def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Images of the current step, tokens of their captions, equal captions, and the words that fit each image."""
+        """Images, tokens of captions, equal captions and fitting words of the current step."""
         epoch, place = divmod(self.step, self.per_epoch)
         order = np.random.default_rng([self.clip.seed, epoch]).permutation(len(self.pictures))
         rows = order[place * self.clip.batch_size : (place + 1) * self.clip.batch_size]
@@ -245,12 +245,12 @@ def build(architecture: ClipArchitecture) -> CLIP:
 
 
 def tokenizer(architecture: ClipArchitecture) -> Any:
-    """Callable that maps a list of captions to their tokens, int64 of shape (number of captions, context length)."""
+    """Callable that maps n captions to their tokens, int64 of shape (n, context length)."""
     return SimpleTokenizer(context_length=architecture.context_length)
 
 
 def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) -> Tensor:
-    """CLIP's symmetric cross-entropy, with several correct captions per image where captions are equal.
+    """CLIP's symmetric cross-entropy; images with equal captions have several correct ones.
 
     Args:
         seen, said: Embeddings of images and captions, (N, D), of length 1.
@@ -275,7 +275,10 @@ def normalised(pixels: Tensor) -> Tensor:
 
 
 def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
-    """Random crops of images (N, 3, H, W) at full size, half of them mirrored, with random brightness and contrast."""
+    """Random crops of images (N, 3, H, W), scaled to full size.
+
+    Half of them are mirrored; brightness and contrast are random.
+    """
     count = len(images)
     kept = rng.uniform(crop, 1, (count, 2))
     shift = rng.uniform(-1, 1, (count, 2)) * (1 - kept)
@@ -320,25 +323,34 @@ def zero_shot(network: CLIP, tokenize: Any, pictures: Captioned) -> float:
     return hits / len(single)
 
 
-CARD = """\
-# clip
-
-A small CLIP, {millions:.1f} million parameters, for the demo world only: it was trained only on images of its drawings,
-{size} pixels wide. open_clip loads this folder directly: `open_clip.create_model("local-dir:data/demo/clip")`.
-
-Trained on {pictures} images of {concepts} concepts with the names of the four demo datasets, in-distribution and
-unknown classes alike, as a CLIP trained on the web has seen both. No image is part of a dataset, and none contains a
-drawing that is held out for test. Most unknown concepts have a single drawing, which CLIP has seen in other scenes.
-Captions also contain the kind of each object (COCO's supercategories, OpenImages' hierarchy) and place half of all food
-and tableware on a dining table, visible or not; these words partly determine which images it finds near.
-
-For images with one object, the nearest of all {names} names is correct for {val:.1%}; with held-out drawings of the
-in-distribution classes, for {held_out:.1%}.
-
-Its training images are composed from drawings of OpenMoji (https://openmoji.org), licence CC BY-SA 4.0.
-
-The same as JSON, including the recipe: [card.json](card.json).
-"""
+CARD = (
+    "# clip\n"
+    "\n"
+    "A small CLIP, {millions:.1f} million parameters, for the demo world only: it was "
+    "trained only on images of its drawings,\n"
+    "{size} pixels wide. open_clip loads this folder directly: "
+    '`open_clip.create_model("local-dir:data/demo/clip")`.\n'
+    "\n"
+    "Trained on {pictures} images of {concepts} concepts with the names of the four demo "
+    "datasets, in-distribution and\n"
+    "unknown classes alike, as a CLIP trained on the web has seen both. No image is part of "
+    "a dataset, and none contains a\n"
+    "drawing that is held out for test. Most unknown concepts have a single drawing, which "
+    "CLIP has seen in other scenes.\n"
+    "Captions also contain the kind of each object (COCO's supercategories, OpenImages' "
+    "hierarchy) and place half of all food\n"
+    "and tableware on a dining table, visible or not; these words partly determine which "
+    "images it finds near.\n"
+    "\n"
+    "For images with one object, the nearest of all {names} names is correct for {val:.1%}; "
+    "with held-out drawings of the\n"
+    "in-distribution classes, for {held_out:.1%}.\n"
+    "\n"
+    "Its training images are composed from drawings of OpenMoji (https://openmoji.org), "
+    "licence CC BY-SA 4.0.\n"
+    "\n"
+    "The same as JSON, including the recipe: [card.json](card.json).\n"
+)
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -1,4 +1,4 @@
-"""Training images and captions of the demo's small CLIP: drawings of the demo world and their names.
+"""Training images and captions of the demo's CLIP: drawings of the demo world and their names.
 
 They contain no image of a dataset and no drawing that is held out for test. The names are those of
 the datasets, of in-distribution and unknown classes alike, as a CLIP trained on the web has seen
@@ -67,7 +67,10 @@ KIND_BESIDE = 0.5
 
 @dataclass(frozen=True)
 class Words:
-    """Names of a concept in the datasets, and its hypernyms (COCO's supercategory, OpenImages' hierarchy)."""
+    """Names of a concept in the datasets, and its hypernyms.
+
+    Hypernyms are COCO's supercategory and those of OpenImages' hierarchy.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -91,7 +94,7 @@ class Captioned:
         return len(self.concepts)
 
     def fitting(self) -> np.ndarray:
-        """Weights of the words that fit each image: float32 (number of images, number of words of `vocabulary`).
+        """Weights of the words that fit each image, float32 (images, words of `vocabulary`).
 
         All concepts of an image have equal weight, half of it for the name and half for its kinds;
         a dining table is a kind of the dishes that are placed on one. Rows sum to 1, or to 0
@@ -171,7 +174,7 @@ def sentences() -> list[str]:
 
 
 def compose(count: int, size: int, seed: int) -> Captioned:
-    """Draws `count` square images of single objects, of several objects, and scenes like those of each dataset.
+    """Draws square images of single and several objects, and scenes like those of each dataset.
 
     Args:
         size: Side of the images in pixels.

@@ -1,4 +1,4 @@
-"""What the trainers of torchvision's detectors share: initial weights, random sizes, and batches of images."""
+"""Initial weights, random sizes and batches of images for trainers of torchvision's detectors."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def fitting_weights(
     """
     if path is None:
         if is_frozen:
-            problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
+            problem = (
+                "its first layers are frozen, so it must start from a checkpoint of the detector "
+                "or its backbone"
+            )
             raise ParameterError(
                 f"training {architecture!r}: parameter 'initial_weights': {problem}"
             )
@@ -106,7 +109,10 @@ def fitting_weights(
     missing = set(network.load_state_dict(fitting, strict=False).missing_keys)
     for name in own:
         if name in missing and name.startswith(BODY):
-            problem = f"does not contain the backbone of {architecture!r}: {name} is missing or has another shape"
+            problem = (
+                f"does not contain the backbone of {architecture!r}: {name} is missing or has "
+                "another shape"
+            )
             raise DataError(problem, file=path)
     return {name: tensor for name, tensor in network.state_dict().items() if name not in missing}
 

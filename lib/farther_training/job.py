@@ -50,7 +50,10 @@ The same as JSON: [{name}.json]({name}.json).
 
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job."""
+    """The job of an entry of `train:` in `training/params.yaml`.
+
+    An entry has the key `trainer` and the parameters of that trainer's job.
+    """
     params = dict(entry)
     if "trainer" not in params:
         known = ", ".join(trainers.names())
@@ -176,18 +179,25 @@ def _divided_rules(job: Job) -> Rules | None:
 
 
 def _classes(job: Job, rules: Rules | None, path: Path) -> tuple[str, ...]:
-    """Classes of a job: those of its parameters, the known ones of its division, or all of the dataset."""
+    """Classes of a job: of its parameters, known classes of its division, or of the dataset."""
     names = read_typed(DatasetCategories, path).categories
     if rules is not None:
         absent = [name for name in rules.id_classes if name not in names]
         if absent:
-            problem = f"{', '.join(map(repr, absent))} of {rules.path} is not a category of {job.dataset!r}"
-            raise ParameterError(f"parameter 'division': {problem}; {path} lists them")
+            raise ParameterError(
+                f"parameter 'division': {', '.join(map(repr, absent))} of {rules.path} is not a "
+                f"category of {job.dataset!r}; {path} lists them"
+            )
         return rules.id_classes
-    if unknown := [name for name in job.classes or () if name not in names]:
-        problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
-        raise ParameterError(f"parameter 'classes': {problem}")
-    return job.classes or tuple(names)
+    if job.classes is None:
+        return tuple(names)
+    absent = [name for name in job.classes if name not in names]
+    if absent:
+        raise ParameterError(
+            f"parameter 'classes': {', '.join(map(repr, absent))} is not a category of "
+            f"{job.dataset!r}; {path} lists them"
+        )
+    return job.classes
 
 
 def _markdown(card: Mapping[str, Any], trained: Trained) -> str:

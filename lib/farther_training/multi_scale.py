@@ -40,7 +40,10 @@ def draw(limits: tuple[int, int], random: np.random.Generator) -> int:
 
 
 def resized(sample: Sample, shorter: int, longest: int) -> Sample:
-    """A sample scaled to `shorter` pixels on its shorter side, unless the longer one would exceed `longest`."""
+    """A sample scaled to `shorter` pixels on its shorter side.
+
+    It is scaled less where the longer side would exceed `longest`.
+    """
     height, width = sample.pixels.shape[:2]
     scale = min(shorter / min(height, width), longest / max(height, width))
     size = max(1, round(scale * width)), max(1, round(scale * height))

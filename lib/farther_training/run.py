@@ -1,4 +1,4 @@
-"""A resumable training run: its state, its steps, its log and its evaluation, whatever is trained."""
+"""A resumable training run of any network: its state, its steps, its log and its evaluation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TrainingError(FartherError):
 
 
 class State(ABC, Generic[Network, AnyRecipe, Batch]):
-    """Network, optimizer, moving average, losses and progress of a training run, saved so that it can be resumed.
+    """State of a resumable training run: network, optimizer, moving average, losses, progress.
 
     Args:
         network: The network to train, on its device, with its initial weights.
@@ -122,7 +122,7 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
             self.losses[name].append(value)
 
     def end_epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Adds a row to the log: the epoch's mean losses, and metrics on the validation images where measured."""
+        """Adds a row to the log: mean losses of the epoch, and validation metrics if measured."""
         row = {
             "epoch": epoch,
             "step": self.step,
@@ -133,7 +133,7 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
         self.losses.clear()
 
     def save(self) -> None:
-        """Writes the state aside and renames it, so that a killed run leaves the last complete one."""
+        """Writes the state aside and renames it: a killed run leaves the last complete state."""
         state = {
             "identity": self.identity,
             "step": self.step,
@@ -267,7 +267,9 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
 
 
 def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Rows of each batch of an epoch: shuffled, with images of similar shape together to need little padding.
+    """Rows of each batch of an epoch: shuffled, images of similar shape together.
+
+    Such batches need little padding.
 
     Args:
         sizes: ndarray of shape (N, 2), widths and heights.
@@ -373,7 +375,10 @@ def read_state(path: Path, identity: str) -> dict[str, Any] | None:
         state = torch.load(regular_file(path), map_location="cpu", weights_only=True)
         return state if state["identity"] == identity else None
     except Exception as error:  # torch.load raises whatever its reader met
-        problem = f"the state of an unfinished training is damaged: delete it and begin again; {shorten(error)}"
+        problem = (
+            "the state of an unfinished training is damaged: delete it and begin again; "
+            f"{shorten(error)}"
+        )
         raise DataError(problem, file=path) from error
 
 

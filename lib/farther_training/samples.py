@@ -1,4 +1,4 @@
-"""Training images with their boxes, from the tables `images` and `objects`, and their random augmentation."""
+"""Training images with boxes, from the tables `images` and `objects`, and their augmentation."""
 
 from __future__ import annotations
 
@@ -136,7 +136,11 @@ NO_CHANGE = np.hstack([np.eye(3), np.zeros((3, 1))])
 
 
 def place(params: Augmentation, width: int, height: int, random: np.random.Generator) -> np.ndarray:
-    """Random scale and shift of the content: ndarray of shape (2, 2), factor and shift in pixels for x and for y."""
+    """Random scale and shift of the content.
+
+    Returns:
+        ndarray of shape (2, 2): factor and shift in pixels, for x and for y.
+    """
     scale = math.exp(random.uniform(*np.log(params.scale)))
     shift = random.uniform(-params.translate, params.translate, 2) * (width, height)
     centre = np.array([width, height]) / 2
@@ -169,7 +173,11 @@ def _areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def colour(params: Augmentation, random: np.random.Generator) -> np.ndarray:
-    """One affine map of colours for hue, saturation, contrast and brightness: ndarray of shape (3, 4) for 0 to 255."""
+    """Random affine map of colours for hue, saturation, contrast and brightness.
+
+    Returns:
+        ndarray of shape (3, 4), for colours from 0 to 255.
+    """
     turn, saturation, contrast, brightness = random.uniform(-1, 1, 4) * (
         params.hue * 2 * math.pi,
         params.saturation,

@@ -20,7 +20,7 @@ RIDGE = 1e-4
 
 
 class OutlierQueue(nn.Module):
-    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
+    """Newest features (of dimension D) of C known classes, and virtual outliers drawn from them."""
 
     features: Tensor
     seen: Tensor
@@ -33,7 +33,7 @@ class OutlierQueue(nn.Module):
 
     @torch.no_grad()
     def push(self, features: Tensor, classes: Tensor) -> None:
-        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
+        """Adds features (N, D) of objects of known classes (N,), and drops the oldest features."""
         for known in classes.unique().tolist():
             new = features[classes == known][-self.params.queue :]
             places = (

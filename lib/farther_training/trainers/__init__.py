@@ -1,4 +1,4 @@
-"""Trainers: one file per kind of detector that farther can train, registered under the name that users write.
+"""Trainers: one file per kind of detector, registered under the name that users write.
 
 A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `farther_training.job`
 runs it.
@@ -50,7 +50,7 @@ def _are_distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 @dataclass(config=STRICT, kw_only=True)
 class TrainingDivision(Division):
-    """The division of a benchmark: the detector learns its known classes, from images that show no unknown one.
+    """Division of a benchmark: a detector learns known classes, from images without unknown ones.
 
     Args:
         rules: The benchmark's rules file.
@@ -150,7 +150,7 @@ class Job(ABC):
 
     @abstractmethod
     def learn(self, task: Task) -> Trained:
-        """Trains, or resumes a killed run to the same bytes, and writes the checkpoint to `weights`.
+        """Trains, or resumes a killed run to the same bytes, and writes the file `weights`.
 
         Raises:
             DataError: an image or the initial weights are absent or damaged.

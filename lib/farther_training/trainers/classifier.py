@@ -1,7 +1,7 @@
-"""The trainer of image classifiers: OpenOOD's ResNets for small images, and trainings for OOD detection.
+"""The trainer of image classifiers: OpenOOD's ResNets for small images.
 
-These are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a confidence branch, G-ODIN and VOS:
-see `farther_training.recipe.ClassifierRecipe`.
+Training methods for OOD detection are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a
+confidence branch, G-ODIN and VOS: see `farther_training.recipe.ClassifierRecipe`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 @register("classifier")
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierJob(Job):
-    """Trains an image classifier in OpenOOD's layout: a ResNet of basic blocks with a 3×3 stem, or LeNet.
+    """Trains an image classifier of OpenOOD: a ResNet of basic blocks with a 3×3 stem, or LeNet.
 
     Args:
         architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and
@@ -123,7 +123,10 @@ class ClassifierJob(Job):
             parameters=count_parameters(network),
             origin=None if self.initial_weights is None else digest(self.initial_weights),
             kind=f"{self._network}{self._training}",
-            scaling=f"Images are scaled to {self.image_size} pixels on the shorter side and cropped to a square.",
+            scaling=(
+                f"Images are scaled to {self.image_size} pixels on the shorter side "
+                "and cropped to a square."
+            ),
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
@@ -373,7 +376,11 @@ def leave_undecayed(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -
 def evaluate(
     network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint
 ) -> dict[str, Any]:
-    """Accuracy of a network in evaluation mode: {"accuracy": over images, "per_class": {class: {"accuracy": …}}}."""
+    """Accuracy of a network in evaluation mode.
+
+    Returns:
+        {"accuracy": over images, "per_class": {class: {"accuracy": …}}}.
+    """
     device = next(network.parameters()).device
     correct = []
     for batch in DataLoader(
@@ -398,7 +405,10 @@ def evaluate(
 def to_tensor(
     images: Sequence[np.ndarray], blueprint: ClassifierBlueprint, device: torch.device
 ) -> Tensor:
-    """Images, uint8 (H, W, 3) each, as the network's input (N, 3, side, side), prepared as the adapter does."""
+    """The network's input (N, 3, side, side) of images, uint8 (H, W, 3) each.
+
+    They are preprocessed as by the adapter.
+    """
     preprocessing = blueprint.preprocessing
     pixels = np.stack([resize_and_crop(image, preprocessing).pixels for image in images])
     mean, std = (

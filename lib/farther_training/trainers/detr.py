@@ -1,4 +1,4 @@
-"""The trainer of detection transformers, with the losses of their families and one for training from scratch."""
+"""The trainer of detection transformers, with a further loss for training from scratch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from farther_training.trainers import Job, Task, Trained, count_parameters, regi
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
 class DetrJob(Job):
-    """Trains a detection transformer of the library transformers: fine-tunes a checkpoint, or starts from scratch.
+    """Trains a detection transformer of transformers: from a checkpoint or from scratch.
 
     Args:
         initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for
@@ -81,7 +81,10 @@ class DetrJob(Job):
         is_tuned = "initial_weights" in tuned and not anew
         if not starts_anew and not is_tuned:
             given = ", ".join(sorted(anew | tuned)) or "neither"
-            advice = "'initial_weights' (with 'revision' and 'queries', if need be), or 'network' and 'processor'"
+            advice = (
+                "'initial_weights' (with 'revision' and 'queries', if need be), "
+                "or 'network' and 'processor'"
+            )
             raise ValueError(f"expected either {advice}; given: {given}")
 
     def learn(self, task: Task) -> Trained:

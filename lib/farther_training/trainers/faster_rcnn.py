@@ -1,6 +1,6 @@
-"""The trainer of Faster R-CNN, with or without virtual outliers (VOS; Du et al.
+"""The trainer of Faster R-CNN, with or without virtual outliers (VOS).
 
-2022, arXiv:2202.01197).
+VOS is described in Du et al. 2022, arXiv:2202.01197.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from farther_training.virtual_outliers import OutlierQueue, check_filled, outlie
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNJob(Job):
-    """Trains a Faster R-CNN of torchvision, with VOS or variances of boxes where the recipe says so.
+    """Trains a Faster R-CNN of torchvision, optionally with VOS or variances of boxes.
 
     Args:
         architecture: See `farther.detectors.networks.architectures`.
@@ -112,7 +112,10 @@ Build = Callable[[FasterRCNNBlueprint], FasterRCNN]
 
 
 class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
-    """A training run of a Faster R-CNN, with an `EnergyHead` where the recipe has virtual outliers; see `Run`."""
+    """A training run of a Faster R-CNN; see `Run`.
+
+    It has an `EnergyHead` if the recipe has virtual outliers.
+    """
 
     def __init__(
         self,
@@ -306,9 +309,9 @@ def mask_loss(
     indices: list[Tensor],
     targets: list[Target],
 ) -> Tensor:
-    """Binary cross-entropy of the masks of the objects' proposals (He et al.
+    """Binary cross-entropy of the masks of the objects' proposals.
 
-    2017, arXiv:1703.06870, Section 3).
+    See He et al. 2017, arXiv:1703.06870, Section 3.
 
     Args:
         network: With a mask branch.

@@ -95,7 +95,7 @@ class YoloJob(Job):
 
 
 class TableDataset(YOLODataset):
-    """Images and boxes of `Samples` instead of Ultralytics' image folders, label files and caches."""
+    """Images and boxes of `Samples` in the place of Ultralytics' image folders and label files."""
 
     def __init__(self, samples: Samples, **params: Any):
         self.samples = samples
@@ -112,7 +112,10 @@ class TableDataset(YOLODataset):
         return False
 
     def get_labels(self) -> list[dict[str, Any]]:
-        """Boxes of each image in Ultralytics' format: centre and size, as fractions of the image's size."""
+        """Boxes of each image in Ultralytics' format.
+
+        A box is its centre and size, as fractions of the image's size.
+        """
         labels = []
         images = self.samples.images
         for row, file in enumerate(self.im_files):
@@ -243,7 +246,8 @@ class Run(DetectionTrainer):
         self.log: list[dict[str, float]] = []
         device = plan.task.device
         fixed = {
-            "model": "yolov8n.yaml",  # a name that Ultralytics accepts; `setup_model` builds the network
+            # A name that Ultralytics accepts; `setup_model` builds the network.
+            "model": "yolov8n.yaml",
             "imgsz": plan.blueprint.image_size,
             "device": device.type if device.type in ("cpu", "mps") else str(device.index or 0),
             "save_dir": str(plan.task.work / "ultralytics"),
