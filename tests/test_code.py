@@ -31,7 +31,9 @@ ROOT = Path(__file__).parents[1]
 
 FILES = {
     "zoo/__init__.py": "",
-    "zoo/adapter.py": "import json\nfrom zoo import base\nfrom zoo.names import label\nfrom .layers import norm\n",
+    "zoo/adapter.py": (
+        "import json\nfrom zoo import base\nfrom zoo.names import label\nfrom .layers import norm\n"
+    ),
     "zoo/base.py": "def make():\n    from zoo.lazy import network\n    return network\n",
     "zoo/names.py": "import PIL\ndef label(): ...\n",
     "zoo/lazy.py": "import zoo.base\nnetwork = 1\n",
@@ -43,7 +45,9 @@ FILES = {
     "zoo/shop/buy.py": "cost = 1\n",
     "zoo/lazily/__init__.py": "kept = 1\ndef __getattr__(name): ...\n",
     "zoo/lazily/one.py": "",
-    "zoo/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n",
+    "zoo/typed.py": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n"
+    ),
     "zoo/data/__init__.py": 'TABLE, PAGES = "table.yaml", "pages"',
     "zoo/data/sizes.py": 'SIZES = "sizes.yaml"',
     "zoo/data/sizes.yaml": "1",
@@ -56,8 +60,12 @@ FILES = {
     "lazy_user.py": "from zoo.lazily import thing\n",
     "eager_user.py": "from zoo.lazily import kept\nfrom zoo.shop import absent\n",
     "zoo/market/__init__.py": "",
-    "zoo/market/stalls.py": "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n",
-    "zoo/market/prices.py": "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n",
+    "zoo/market/stalls.py": (
+        "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n"
+    ),
+    "zoo/market/prices.py": (
+        "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n"
+    ),
 }
 
 
@@ -93,8 +101,9 @@ def test_a_module_outside_of_the_package_counts_with_what_it_takes_from_it(packa
 def test_a_syntax_tree_is_written_alike_in_every_python():
     tree = ast.parse("def f(a=None):\n    return [f'{a}é']\n")
     assert _written(tree) == (
-        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], defaults=[Constant()]), body=[Return("
-        "value=List(elts=[JoinedStr(values=[FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], "
+        "defaults=[Constant()]), body=[Return(value=List(elts=[JoinedStr(values=["
+        "FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
         "Constant(value='\\xe9')])], ctx=Load()))])])"
     )
 
@@ -209,7 +218,8 @@ def test_comments_docstrings_and_layout_change_no_digest(
 def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_docstring(tmp_path):
     file = tmp_path / "scores.py"
     file.write_text(
-        '@farther.register(\'mine\')\nclass Mine:\n    """One line\n    and another.\n\n    More.\n    """\n'
+        "@farther.register('mine')\nclass Mine:\n"
+        '    """One line\n    and another.\n\n    More.\n    """\n'
         "@other.register_module(name='x')\nclass Other: ...\n"
         "@KINDS.register('pasted')\n@final\nclass Pasted: ...\n"
         "# @register('commented')\n"
@@ -276,7 +286,7 @@ METHOD = "from farther import Method, register\n@register('{name}')\nclass Own(M
 
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> Path:
-    """The folder of extensions of the working directory, with a method, an adapter, and what they import and read."""
+    """The folder of extensions: a method, an adapter, and the files that they import and read."""
     monkeypatch.chdir(tmp_path)
     files = {
         "area.py": "from .base import F\n" + METHOD.format(name="area"),
@@ -436,7 +446,9 @@ def named(tmp_path, monkeypatch) -> Path:
     """A project with files for every key that may name one."""
     monkeypatch.chdir(tmp_path)
     files = {
-        "data/benchmarks/pets.yaml": "names: ../names/classes.yaml\nclasses_by: {hierarchy: kinds.yaml}\n",
+        "data/benchmarks/pets.yaml": (
+            "names: ../names/classes.yaml\nclasses_by: {hierarchy: kinds.yaml}\n"
+        ),
         "data/benchmarks/kinds.yaml": "animal: [cat, dog]\n",
         "data/benchmarks/plain.yaml": "classes_by: {near_above: 0.5}\nlists: [train]\n",
         "data/names/classes.yaml": "tv: {coco: [tv]}\n",

@@ -139,7 +139,7 @@ def named_stages(repo: Any, targets: Sequence[str]) -> list[Any]:
 
 
 def make_command(command: str) -> Any:
-    """What `subprocess.Popen` is given to run a command of a stage in the user's shell."""
+    """Arguments of `subprocess.Popen` that run a command of a stage in the user's shell."""
     from dvc.stage import run
 
     return run._make_cmd(run.get_executable(), command)

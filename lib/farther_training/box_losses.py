@@ -45,12 +45,13 @@ def energy_score(
         https://github.com/asharakeh/probdet
     """
     noise = torch.randn(samples + 1, *means.shape, device=means.device)
-    drawn = means + (log_variances / 2).exp() * noise
-    to_object = (drawn[:-1] - goals).norm(dim=2).mean(dim=0)
-    return to_object - (drawn[1:] - drawn[:-1]).norm(dim=2).mean(dim=0) / 2
+    draws = means + (log_variances / 2).exp() * noise
+    distance_to_object = (draws[:-1] - goals).norm(dim=2).mean(dim=0)
+    distance_of_pairs = (draws[1:] - draws[:-1]).norm(dim=2).mean(dim=0)
+    return distance_to_object - distance_of_pairs / 2
 
 
-#: By the recipe's name.
+#: Losses by their names in a recipe.
 LOSSES = {"nll": negative_log_likelihood, "energy_score": energy_score}
 
 
@@ -70,8 +71,9 @@ def variance_loss(
     """
     columns = torch.cat(labels)
     rows = torch.where(columns > 0)[0]
-    columns_of_objects = columns[rows]
-    means = deltas.unflatten(1, (-1, 4))[rows, columns_of_objects]
-    return LOSSES[kind](
-        means, log_variances[rows, columns_of_objects], torch.cat(goals)[rows]
-    ).sum() / len(columns)
+    object_columns = columns[rows]
+    means = deltas.unflatten(1, (-1, 4))[rows, object_columns]
+    object_log_variances = log_variances[rows, object_columns]
+    object_deltas = torch.cat(goals)[rows]
+    loss_per_object = LOSSES[kind](means, object_log_variances, object_deltas)
+    return loss_per_object.sum() / len(columns)

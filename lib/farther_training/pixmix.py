@@ -169,8 +169,9 @@ def random_crop(
     """
     image = Image.fromarray(pixels)
     scale = max(height / image.height, width / image.width)
-    covering = max(width, round(scale * image.width)), max(height, round(scale * image.height))
-    image = image.resize(covering, Image.Resampling.BILINEAR)
+    scaled_width = max(width, round(scale * image.width))
+    scaled_height = max(height, round(scale * image.height))
+    image = image.resize((scaled_width, scaled_height), Image.Resampling.BILINEAR)
     left = int(random.integers(image.width - width + 1))
     top = int(random.integers(image.height - height + 1))
     return np.array(image.crop((left, top, left + width, top + height)))

@@ -1,4 +1,4 @@
-"""Edits parts of a copy of the project and prints which digests of artifacts/code.json stay as they are.
+"""Edits parts of a copy of the project and prints which digests of code do not change.
 
 Usage: PYTHONPATH=COPY/lib edited.py COPY UNITS; UNITS is a JSON file: [[file, kind, name, line,
 [digest, …]], …], a digest is "infer.yolo". Prints one JSON line per unit: the digests that did not

@@ -1,4 +1,4 @@
-"""Kills stages with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
+"""Kills stages with `kill -9` at random changes, and compares reruns with an undisturbed run.
 
 Usage: kills.py FOLDER KILLS SEED; prints a line of JSON for each stage.
 
@@ -54,10 +54,11 @@ STAGES = tuple(command for stage in TABLE[1:] for command in commands(stage))
 SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
-    "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors", "farther.detectors.faster_rcnn",
-    "farther.evaluation.detector", "farther.report", "farther.similarity", "farther.evaluation.cost",
-    "farther_demo.world", "farther.derived", "jinja2", "open_clip", "scipy.stats", "sklearn.covariance",
-    "torch", "torchvision", "tqdm",
+    "dvc.cli", "dvc.commands.repro", "dvc.repo",
+    "farther.detectors", "farther.detectors.faster_rcnn", "farther.evaluation.detector",
+    "farther.report", "farther.similarity", "farther.evaluation.cost",
+    "farther_demo.world", "farther.derived", "jinja2", "open_clip", "scipy.stats",
+    "sklearn.covariance", "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.
 CHANGES = {
@@ -138,7 +139,7 @@ def forked(act: Callable[[], None]) -> int:
 
 
 def count_changes(folder: Path, changed: Callable[[], None]) -> None:
-    """Calls `changed` before each change of a file in a folder that this process makes, for good."""
+    """Calls `changed` before each change of a file in a folder by this process, from now on."""
     me, place = os.getpid(), str(folder.resolve())
 
     def hook(event: str, arguments: tuple) -> None:
@@ -171,7 +172,7 @@ def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]
 
 
 def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -> tuple[int, int]:
-    """Exit status of what a forked process does in a folder, and the number of changes it made there.
+    """Exit status of a forked process, and the number of its changes in a folder.
 
     Args:
         folder: The folder.
@@ -212,7 +213,10 @@ def content(artifacts: Path) -> dict[str, str]:
 
 
 def identities(artifacts: Path) -> dict[str, tuple[int, int]]:
-    """Number and time of change of each file but the one with measured times; one that is written anew has others."""
+    """Inode and modification time of each file except the one with measured times.
+
+    A file that is written anew has others.
+    """
     files = (
         file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json"
     )
@@ -233,7 +237,10 @@ def rewritten(folder: Path, again: Callable[[], object]) -> list[str]:
 def killed(
     attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random
 ) -> int:
-    """Kills an attempt at a change that is drawn; one that resumes makes fewer, and what ends before is begun anew."""
+    """Kills an attempt at a random change; returns the number of the change.
+
+    An attempt that resumes makes fewer changes. One that ends before is begun anew.
+    """
     while True:
         place = drawn.randint(1, changes)
         status = attempt(place)
@@ -244,7 +251,7 @@ def killed(
 
 
 def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
-    """Files of the disturbed project that differ from those of the calm one, and hidden ones but the known record."""
+    """Files of two projects that differ, and unexpected hidden files of the disturbed project."""
     expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
     differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
     hidden = sorted(
@@ -313,7 +320,7 @@ def prepare_repro(folder: Path, stages: Path) -> Path:
 
 
 def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
-    """A project with some stages of the pipeline, for each of some names, under DVC; its processes count changes."""
+    """A project under DVC with some stages of the pipeline; its processes count changes."""
     from dvc.repo import Repo
 
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -333,7 +340,7 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
 
 
 def count_together() -> None:
-    """Counts the changes of this process with those of its parents, and kills all of them at the given one."""
+    """Counts the changes of this process and its parents, and kills all of them at a given one."""
     folder, kill_at = Path(os.environ["KILLS_FOLDER"]), int(os.environ["KILLS_AT"])
     counter = os.open(folder.with_suffix(".count"), os.O_WRONLY | os.O_APPEND)
 
@@ -346,7 +353,7 @@ def count_together() -> None:
 
 
 def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tuple[int, int]:
-    """Exit status of `dvc repro`, or of a command of farther, and the number of changes that it and its stages made."""
+    """Exit status of `dvc repro`, or of a command of farther, and the number of changes made."""
     counter = folder.with_suffix(".count")
     counter.write_bytes(b"")
 
@@ -377,7 +384,7 @@ def kill_repro(
     command: tuple[str, ...] = (),
     made: tuple[str, ...] = ("artifacts/tables",),
 ) -> dict:
-    """Runs `dvc repro`, or a command of farther, undisturbed in one project, and with kills in the other one.
+    """Runs `dvc repro`, or a command of farther, in one project and with kills in another one.
 
     Args:
         calm, disturbed: The projects.

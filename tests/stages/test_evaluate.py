@@ -1,4 +1,4 @@
-"""Stages `fit` to `choose`, run as the pipeline runs them: t*, fitted methods, scores, metrics and choice of a run."""
+"""Stages `fit` to `choose` of a run: t*, fitted methods, scores, metrics and choice."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def project(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, stage):
-    """A folder as `curate` and `infer` leave it: 50 images of each split, with one object and one region each."""
+    """The output of `curate` and `infer`: 50 images per split, with one object and region each."""
     tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
     splits = tmp_path / "artifacts/splits/voc"
@@ -112,7 +112,7 @@ def stage(commands):
 
 @pytest.fixture
 def evaluate(capsys):
-    """Runs the stages of the run in this process, from `fit` on; returns what each prints, by its name."""
+    """Runs the stages of the run from `fit` on in this process; returns their output by name."""
 
     def run_all(project: Path) -> dict[str, str]:
         printed = {}
@@ -246,8 +246,8 @@ def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project, evalu
     assert (fitted["choice"]["ood_split"], fitted["choice"]["oracle"]) == ("coco_choose", False)
     assert fitted["params"]["temperature"] == fitted["choice"]["best"]["params"]["temperature"]
     assert how_chosen(FittedMethod(**fitted)) == (
-        "chosen by search: the best of 2 by AUROC of ID split 'val' against OOD split 'coco_choose', "
-        "an OOD validation split"
+        "chosen by search: the best of 2 by AUROC of ID split 'val' against "
+        "OOD split 'coco_choose', an OOD validation split"
     )
 
 
@@ -285,7 +285,8 @@ class Sharpness(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _fit(self, regions):
-        self.spread_ = float(np.concatenate([batch.logits.max(axis=1) for batch in regions.batches([])]).std())
+        highest_logits = [batch.logits.max(axis=1) for batch in regions.batches([])]
+        self.spread_ = float(np.concatenate(highest_logits).std())
 
     def _score(self, regions):
         return self.scale * regions.logits.max(axis=1).astype(np.float64) / self.spread_
@@ -354,7 +355,7 @@ def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage)
     assert said_by(stage(project, "score", "demo")).endswith("by sharpness; 2 methods unchanged\n")
 
 
-def test_a_method_that_cannot_be_fitted_for_an_error_in_its_extension_ends_the_stage_with_the_others_done(
+def test_a_method_with_an_error_in_its_extension_ends_the_stage_with_the_others_done(
     project, stage
 ):
     (project / "extensions").mkdir()

@@ -1,4 +1,4 @@
-"""`kill -9` at drawn places of each stage and of `dvc repro`: a rerun ends in the bytes of an undisturbed run.
+"""`kill -9` at random changes of stages and `dvc repro`: a rerun writes the undisturbed bytes.
 
 A rerun of a stage that was not disturbed leaves every file as it is.
 """

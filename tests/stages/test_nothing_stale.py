@@ -128,7 +128,8 @@ def test_an_edit_of_what_a_stage_reaches_changes_its_digest(reached, tmp_path):
         missed = [digests for digests in reached[unit] if unchanged.issuperset(digests)]
         if missed and not result["excused"]:
             stale.append(
-                f"{unit.file}, line {unit.line}, {unit.kind} {unit.name}: {sorted(map(str, missed))}"
+                f"{unit.file}, line {unit.line}, {unit.kind} {unit.name}: "
+                f"{sorted(map(str, missed))}"
             )
     assert not stale, f"edits that rerun nothing (FARTHER_TEST_SEED={SEED}):\n" + "\n".join(stale)
 

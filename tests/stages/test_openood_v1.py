@@ -147,7 +147,7 @@ def write_lenet(path: Path, network: OpenOODLeNet, classes: tuple[str, ...]) -> 
     save_checkpoint(path, network.state_dict(), blueprint)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # MNIST
 
 
@@ -218,7 +218,7 @@ def test_the_searched_temperature_is_the_best_of_the_papers_grid_by_auroc(mnist)
     assert auroc(chosen["params"]["temperature"]) == pytest.approx(best)
 
 
-# ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # open-set recognition
 
 
@@ -300,7 +300,7 @@ def test_a_classifier_of_all_classes_is_refused(divisions, tmp_path):
         run(tmp_path, "infer mnist6-1")
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # anomaly detection
 
 

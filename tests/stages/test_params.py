@@ -1,4 +1,4 @@
-"""The shipped files of parameters, read by what the stages use and rewritten as DVC does for `--set-param`."""
+"""The shipped files of parameters, read as by stages, and rewritten as by DVC's `--set-param`."""
 
 import os
 import shutil

@@ -54,7 +54,7 @@ def places(root):
 
 
 def curated(profile, folder, **changed):
-    """The folder of splits that the stages write for a profile; `changed` are parameters of its benchmarks."""
+    """The folder of splits of a profile; `changed` are parameters of its benchmarks."""
     text = placed((ROOT / f"profiles/{profile}.yaml").read_text(), str(folder))
     params = yaml.safe_load(text)
     params["benchmarks"].pop("baseline", None)

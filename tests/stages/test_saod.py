@@ -1,4 +1,4 @@
-"""The profile `saod` on miniatures in the true layouts: its datasets are ingested, derived from and curated."""
+"""The profile `saod` on miniatures in the true layouts: ingested, derived and curated."""
 
 import json
 from pathlib import Path

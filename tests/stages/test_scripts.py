@@ -46,6 +46,7 @@ def test_every_script_starts_its_stage_in_the_same_way():
     assert len(scripts) >= 11
     for script in scripts:
         start = re.compile(
-            r'if __name__ == "__main__":\n    run_stage\((main|partial\(main, SCRIPTS\)), (OUTPUT|"artifacts/.*")\)'
+            r'if __name__ == "__main__":\n'
+            r'    run_stage\((main|partial\(main, SCRIPTS\)), (OUTPUT|"artifacts/.*")\)'
         )
         assert start.search(script.read_text()), script

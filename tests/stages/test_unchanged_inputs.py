@@ -173,7 +173,8 @@ class MeanScore(Metric):
     """Mean of the scores."""
 
     def compute(self, case):
-        return FACTOR * json.loads(Path("extensions/weights.json").read_text())[0] * float(case.scores.mean())
+        weight = json.loads(Path("extensions/weights.json").read_text())[0]
+        return FACTOR * weight * float(case.scores.mean())
 '''
 
 BASE = '''

@@ -1,4 +1,4 @@
-"""A stand-in for the clock of `farther.evaluation.cost.timed`: tests say how long each call takes."""
+"""A clock for `farther.evaluation.cost.timed`: tests determine how long each call takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations with the sections that a test needs, the others empty, for tests of what reads one."""
+"""Evaluations with the sections that a test needs; the others are empty."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,10 @@ DIAGRAM = Reliability(lower=[], confidence=[], performance=[], detections=[])
 
 
 def evaluation_of(**sections: Any) -> Evaluation:
-    """Run `net` on benchmark `voc`; dicts in place of splits, methods, wilderness and self-awareness are completed."""
+    """Evaluation of run `net` on benchmark `voc`.
+
+    Dicts in place of splits, methods, wilderness and self-awareness are completed.
+    """
     empty: dict[str, Any] = {
         **dict.fromkeys(("threshold_rule", "error_budget", "classifier", "classes")),
         **{

@@ -1,4 +1,4 @@
-"""Methods fitted to the regions of a run, and the scores of its splits, as the stages `fit` and `score` make them."""
+"""Methods fitted to a run, and scores of its splits, as by the stages `fit` and `score`."""
 
 import json
 from collections.abc import Mapping, Sequence

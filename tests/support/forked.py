@@ -1,4 +1,6 @@
-"""Python processes that begin as copies of one that has imported the packages; imports take most of a stage's time.
+"""Python processes that are forked from one that has imported the packages.
+
+Imports take most of a stage's time.
 
 `python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a
 copy reads the code that its PYTHONPATH names. The commands in FOLDER have it run a script or a
@@ -24,7 +26,8 @@ from pathlib import Path
 #: not.
 PACKAGES = (
     "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
-    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
+    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm",
+    "typer", "vl_convert",
 )  # fmt: skip
 
 #: Commands that are modules; `python` is none.

@@ -12,7 +12,7 @@ from farther.tables.documents import write_json
 
 
 def labelled(dataset: str, shown: Mapping[str, Sequence[str]], **columns: list) -> LabelledImages:
-    """Images of 9 × 9 pixels with one object per category that they show; `Kite*` is a crowd of kites.
+    """Images of 9 × 9 pixels with one object per shown category; `Kite*` is a crowd of kites.
 
     Args:
         dataset: Their dataset.

@@ -48,7 +48,7 @@ def test_large_errors_cost_linearly():
 
 @pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
 def test_energy_score_is_that_of_the_isotropic_gaussian(away):
-    """E‖z − t‖ / σ is the mean of a noncentral χ with 4 degrees of freedom, E‖z − z'‖ = √2 σ E χ₄."""
+    """E‖z − t‖ / σ is the mean of a noncentral χ₄ distribution, E‖z − z'‖ = √2 σ E χ₄."""
     torch.manual_seed(0)
     sigma = 1.5
     to_object = np.sqrt(2) * gamma(2.5) / gamma(2) * hyp1f1(-0.5, 2, -((away / sigma) ** 2) / 2)

@@ -1,4 +1,4 @@
-"""Trainings of classifiers for OOD detection: mixed images, a confidence branch, G-ODIN's quotients, VOS."""
+"""Training of classifiers for OOD detection: mixed images, confidence branch, G-ODIN, VOS."""
 
 import numpy as np
 import pytest
@@ -131,7 +131,7 @@ def test_pixmix_adds_and_multiplies_as_in_the_paper():
 
 
 def test_exponents_mix_less_the_higher_beta_is():
-    """E Beta(β, 1) = β / (β + 1), E Beta(1, β) = 1 / (β + 1); half of the pairs weigh y negatively."""
+    """E Beta(β, 1) = β / (β + 1), E Beta(1, β) = 1 / (β + 1); half of the pairs have b < 0."""
     random = np.random.default_rng(0)
     pairs = np.array([pixmix.exponents(3.0, random) for _ in range(4000)])
     positive = pairs[pairs[:, 1] > 0]

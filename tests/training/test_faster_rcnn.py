@@ -1,4 +1,4 @@
-"""Training of Faster R-CNN: what is learned, resuming, losses, and the weights that it starts from."""
+"""Training of Faster R-CNN: learned detections, resuming, losses, and initial weights."""
 
 import numpy as np
 import pytest

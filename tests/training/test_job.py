@@ -1,4 +1,4 @@
-"""One job after another: what all trainers have in common, on a world that is learned in seconds."""
+"""Training jobs: properties of all trainers, on a world that is learned in seconds."""
 
 import csv
 import json

@@ -56,7 +56,7 @@ def dataset(samples, **params):
 
 
 def kill(monkeypatch, epoch):
-    """Ends the next run within an epoch, from 1, as a kill would: that epoch's state is not written."""
+    """Ends the next run within an epoch (from 1), as a kill would: its state is not written."""
 
     def validate(run):
         if run.epoch + 1 == epoch:

@@ -108,7 +108,7 @@ def assert_same(one, other):
 
 
 def assert_log_adds_up(folder, parts):
-    """The loss of each epoch is the sum of its parts, and the mAP is there where it was measured: not in epoch 1."""
+    """The loss of each epoch is the sum of its parts; mAP is measured in all but the first."""
     rows = log_rows(folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert [row["val_map50"] != "" for row in rows] == [False, True, True]
