@@ -399,8 +399,8 @@ def test_an_output_that_is_made_whole_has_its_versions_recorded(tmp_path, instal
     assert record["environments"] == [{"numpy": "2.3.0"}]
 
 
-# ------------------------------------------------------------------------------------------- items
-# of farther 1.0
+# --------------------------------------------------------------------------------------------------
+# items of farther 1.0
 
 
 @pytest.fixture

@@ -474,7 +474,8 @@ def _file(name: str) -> Path | None:
 def _origin(name: str) -> str | None:
     """The path that Python loads a module outside farther from; None where there is none."""
     if name in sys.modules:
-        return getattr(sys.modules[name], "__file__", None)
+        file: str | None = getattr(sys.modules[name], "__file__", None)
+        return file
     try:
         spec = importlib.util.find_spec(name)
     except ImportError:  # `name` is a function or a class within a module

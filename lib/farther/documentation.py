@@ -83,7 +83,7 @@ def _parse(cls: type) -> Description:
 def _default(field: Field[Any]) -> str:
     """Default of a parameter, as text; pydantic stores it in a `FieldInfo` if there are limits."""
     default = field.default
-    factory = field.default_factory
+    factory: Any = field.default_factory
     if isinstance(default, FieldInfo):
         factory = default.default_factory or MISSING
         default = default.default

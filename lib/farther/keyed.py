@@ -446,7 +446,7 @@ class Keyed:
         for recorded in self._record.items.values():
             if recorded.environment is not None:
                 used_environments.add(recorded.environment)
-        environments = []
+        environments: list[dict[str, str]] = []
         new_index = {}
         for index in sorted(used_environments):
             new_index[index] = len(environments)

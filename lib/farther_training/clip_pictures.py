@@ -143,10 +143,10 @@ def words() -> Mapping[str, Words]:
 def vocabulary() -> tuple[str, ...]:
     """The first name of each concept, and all kinds; each word once."""
     first_names = [concept.names[0] for concept in words().values()]
-    vocabulary = dict.fromkeys(first_names)
+    unique_words = dict.fromkeys(first_names)
     for concept in words().values():
-        vocabulary.update(dict.fromkeys(concept.kinds))
-    return tuple(vocabulary)
+        unique_words.update(dict.fromkeys(concept.kinds))
+    return tuple(unique_words)
 
 
 def caption(concepts: Sequence[str], place: str, rng: Rng) -> str:

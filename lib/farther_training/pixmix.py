@@ -93,14 +93,14 @@ class PixMix(PictureFolder):
             mixed = as_floats(pixels)
         for _ in range(random.integers(self.most + 1)):
             if random.random() < 0.5:
-                other = as_floats(self.changed(pixels, random))
+                added = as_floats(self.changed(pixels, random))
             else:
-                other = as_floats(picture)
+                added = as_floats(picture)
             a, b = exponents(self.beta, random)
             if random.random() < 0.5:
-                mixed = add(mixed, other, a, b)
+                mixed = add(mixed, added, a, b)
             else:
-                mixed = multiply(mixed, other, a, b)
+                mixed = multiply(mixed, added, a, b)
             mixed = mixed.clip(0, 1)
         return np.round(255 * mixed).astype(np.uint8)
 

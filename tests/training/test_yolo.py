@@ -68,7 +68,7 @@ def kill(monkeypatch, epoch):
         yield patched
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # learning
 
 
@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(plan):
         train(dataclasses.replace(planned, initial_weights=nan))
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # resuming
 
 
@@ -198,8 +198,8 @@ def test_all_that_decides_the_outcome_is_in_the_identity(plan, tables, tmp_path)
     assert plan("elsewhere").identity() == plan().identity()
 
 
-# ------------------------------------------------------------------------------------------- images
-# and boxes
+# --------------------------------------------------------------------------------------------------
+# images and boxes
 
 
 def test_boxes_are_centres_and_sizes_as_fractions_of_the_image(samples, tables):
@@ -234,7 +234,8 @@ def test_only_so_many_images_are_kept_for_mosaics_as_ultralytics_would_keep(samp
     assert list(made.buffer) == [2, 3, 4]
 
 
-# ------------------------------------------------------------------------------------------- jobs
+# --------------------------------------------------------------------------------------------------
+# jobs
 
 
 def job(folder, **changes):

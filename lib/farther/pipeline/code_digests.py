@@ -63,7 +63,7 @@ def main(scripts: Sequence[Path] = ()) -> None:
     """
     source_digest = _source_digest(scripts)
     params = read_params()
-    digests = {}
+    digests: dict[str, Any] = {}
     if CODE.exists():
         digests = read_json(CODE)
     if digests.get("made_of") != source_digest:
