@@ -25,16 +25,19 @@ from farther_training.trainers.yolo import Plan, Run, TableDataset, YoloJob, tra
 
 
 def recipe(**changes):
+    """A short recipe."""
     params = {
         "epochs": 3,
         "batch_size": 4,
         "nominal_batch": 4,
         "warmup_epochs": 1,
         "warmup_bias_learning_rate": 0.0,
+        "close_mosaic": 1,
+        "workers": 0,
+        "evaluate_epochs": 3,
+        **changes,
     }
-    return YoloRecipe(
-        **{**params, "close_mosaic": 1, "workers": 0, "evaluate_epochs": 3, **changes}
-    )
+    return YoloRecipe(**params)
 
 
 @pytest.fixture
@@ -48,11 +51,11 @@ def plan(samples, tmp_path):
 
 
 def dataset(samples, **params):
+    """The samples as a dataset of Ultralytics."""
     from ultralytics.cfg import get_cfg
 
-    return TableDataset(
-        samples, data={"names": dict(enumerate(CLASSES))}, imgsz=64, hyp=get_cfg(), **params
-    )
+    data = {"names": dict(enumerate(CLASSES))}
+    return TableDataset(samples, data=data, imgsz=64, hyp=get_cfg(), **params)
 
 
 def kill(monkeypatch, epoch):
