@@ -1,4 +1,4 @@
-"""Digests of the code of each stage, and of each adapter, format and method: what a change of code reruns."""
+"""Digests of the code of stages, adapters, formats, methods: `python stages/code_digests.py`."""
 
 from functools import partial
 from pathlib import Path

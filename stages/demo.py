@@ -11,7 +11,7 @@ OUTPUT = "artifacts/demo"
 
 
 def main() -> None:
-    """Reads `demo`; writes artifacts/demo/<name>, one folder a dataset."""
+    """Reads `demo`; writes artifacts/demo/<name>, one folder per dataset."""
     generate_all(Path(OUTPUT), build(DemoWorld, "demo", section("demo")))
 
 

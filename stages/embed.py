@@ -1,4 +1,4 @@
-"""Embeds the images and class names of all datasets with CLIP, those subsets that changed: `python stages/embed.py`."""
+"""Embeds the images and class names of all changed datasets: `python stages/embed.py`."""
 
 from farther.pipeline.embed import OUTPUT, main
 from farther.stage import run_stage

@@ -1,4 +1,4 @@
-"""Takes τ of each method of a run, and evaluates detector and methods: `python stages/evaluate.py RUN`."""
+"""Chooses τ of each method, evaluates detector and methods: `python stages/evaluate.py RUN`."""
 
 from farther.pipeline.evaluate import OUTPUT, main
 from farther.stage import run_stage

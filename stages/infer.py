@@ -1,4 +1,4 @@
-"""Runs a detector over the splits of its benchmark that changed, or imports what another program detected in them."""
+"""Runs a detector over its benchmark's splits that changed: `python stages/infer.py RUN`."""
 
 from farther.pipeline.infer import OUTPUT, main
 from farther.stage import run_stage

@@ -1,4 +1,4 @@
-"""A dataset in its own format becomes the tables `images` and `objects`: `python stages/ingest.py voc`."""
+"""Reads a dataset into the tables `images` and `objects`: `python stages/ingest.py voc`."""
 
 from farther.pipeline.ingest import OUTPUT, main
 from farther.stage import run_stage

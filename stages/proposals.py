@@ -1,4 +1,4 @@
-"""Measures what a run's proposals find of the objects that it misses: python stages/proposals.py RUN."""
+"""Measures which missed objects a run's proposals match: `python stages/proposals.py RUN`."""
 
 from farther.pipeline.proposals import OUTPUT, main
 from farther.stage import run_stage

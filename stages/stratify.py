@@ -1,4 +1,4 @@
-"""Measures how near the splits of all benchmarks are to their ID images: `python stages/stratify.py`."""
+"""Measures how near all benchmarks' splits are to ID images: `python stages/stratify.py`."""
 
 from farther.pipeline.stratify import OUTPUT, main
 from farther.stage import run_stage

@@ -1,4 +1,4 @@
-"""A broken link in the place of an input that may be left out is refused by name, not taken for "left out"."""
+"""A broken link in the place of an optional input is refused by name, not treated as absent."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def check_decision(root: Path) -> None:
 
 
 def names_of_a_detector(root: Path) -> dict[str, str]:
-    """The ID classes of a benchmark that a detector of another dataset knows, by a file of names."""
+    """ID classes of a benchmark that a detector of another dataset knows, by a file of names."""
     ood = {"far": {"dataset": "coco", "subset": "val2017", "distance": "far"}}
     id_sources = {"train": {"dataset": "voc", "subset": "train"}}
     rules = str(ROOT / "data/benchmarks/voc.yaml")
@@ -128,7 +128,10 @@ ONE_ROW = test_huggingface.parquet(
 DIGITS = gzip.compress(test_mnist.idx(np.zeros((1, 28, 28), np.uint8)))
 DIGIT_LABELS = gzip.compress(test_mnist.idx(np.zeros(1, np.uint8)))
 COCO_FILES = {"annotations/instances_train2017.json": test_coco.instances()}
-XML = "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+XML = (
+    "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax>"
+    "<ymax>9</ymax></bndbox>"
+)
 VOC_FILES = {
     "VOC2007/Annotations/a.xml": f"{XML}</object></annotation>",
     "VOC2007/JPEGImages/a.jpg": PICTURE,

@@ -1,4 +1,3 @@
-import ast
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,17 +20,18 @@ from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
-from farther.pipeline.code_digests import _code_of_others, code_digests, stage_starts
-from farther.pipeline.named_files import file_digests, named_files
+from farther.pipeline.code_digests import _adapter_digests, code_digests, stage_starts
 from farther.pipeline.stages import STAGES
-from farther.syntax import _written, registrations
+from farther.syntax import registrations
 from farther_training.trainers import registry as trainers
 
 ROOT = Path(__file__).parents[1]
 
 FILES = {
     "zoo/__init__.py": "",
-    "zoo/adapter.py": "import json\nfrom zoo import base\nfrom zoo.names import label\nfrom .layers import norm\n",
+    "zoo/adapter.py": (
+        "import json\nfrom zoo import base\nfrom zoo.names import label\nfrom .layers import norm\n"
+    ),
     "zoo/base.py": "def make():\n    from zoo.lazy import network\n    return network\n",
     "zoo/names.py": "import PIL\ndef label(): ...\n",
     "zoo/lazy.py": "import zoo.base\nnetwork = 1\n",
@@ -43,7 +43,9 @@ FILES = {
     "zoo/shop/buy.py": "cost = 1\n",
     "zoo/lazily/__init__.py": "kept = 1\ndef __getattr__(name): ...\n",
     "zoo/lazily/one.py": "",
-    "zoo/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n",
+    "zoo/typed.py": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n"
+    ),
     "zoo/data/__init__.py": 'TABLE, PAGES = "table.yaml", "pages"',
     "zoo/data/sizes.py": 'SIZES = "sizes.yaml"',
     "zoo/data/sizes.yaml": "1",
@@ -56,8 +58,12 @@ FILES = {
     "lazy_user.py": "from zoo.lazily import thing\n",
     "eager_user.py": "from zoo.lazily import kept\nfrom zoo.shop import absent\n",
     "zoo/market/__init__.py": "",
-    "zoo/market/stalls.py": "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n",
-    "zoo/market/prices.py": "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n",
+    "zoo/market/stalls.py": (
+        "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n"
+    ),
+    "zoo/market/prices.py": (
+        "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n"
+    ),
 }
 
 
@@ -88,15 +94,6 @@ def test_imports_are_followed_within_the_package_also_those_inside_functions_and
 
 def test_a_module_outside_of_the_package_counts_with_what_it_takes_from_it(package):
     assert package("own") == ["own.py", "zoo/names.py"]
-
-
-def test_a_syntax_tree_is_written_alike_in_every_python():
-    tree = ast.parse("def f(a=None):\n    return [f'{a}é']\n")
-    assert _written(tree) == (
-        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], defaults=[Constant()]), body=[Return("
-        "value=List(elts=[JoinedStr(values=[FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
-        "Constant(value='\\xe9')])], ctx=Load()))])])"
-    )
 
 
 def test_modules_that_import_each_other_end(package):
@@ -203,31 +200,6 @@ def test_comments_docstrings_and_layout_change_no_digest(
     assert [len(digest) for digest in digests] == [16, 16]
 
 
-# What is registered is read from syntax, by one function.
-
-
-def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_docstring(tmp_path):
-    file = tmp_path / "scores.py"
-    file.write_text(
-        '@farther.register(\'mine\')\nclass Mine:\n    """One line\n    and another.\n\n    More.\n    """\n'
-        "@other.register_module(name='x')\nclass Other: ...\n"
-        "@KINDS.register('pasted')\n@final\nclass Pasted: ...\n"
-        "# @register('commented')\n"
-    )
-    found = [(entry.name, entry.decorator, entry.summary) for entry in registrations(file)]
-    assert found == [
-        ("mine", "farther.register", "One line and another."),
-        ("pasted", "KINDS.register", ""),
-    ]
-
-
-def test_a_name_that_is_not_written_as_a_text_is_refused(tmp_path):
-    file = tmp_path / "scores.py"
-    file.write_text("NAME = 'mine'\n@register(NAME)\nclass Mine: ...\n")
-    with pytest.raises(ValueError, match=r'line 2: write the name as a text: @register\("name"\)'):
-        registrations(file)
-
-
 def test_summaries_are_the_first_paragraphs_of_docstrings():
     assert METHODS.summaries.keys() == METHODS.modules.keys()
     cls = METHODS.get("vim")
@@ -276,7 +248,7 @@ METHOD = "from farther import Method, register\n@register('{name}')\nclass Own(M
 
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> Path:
-    """The folder of extensions of the working directory, with a method, an adapter, and what they import and read."""
+    """The folder of extensions: a method, an adapter, and the files that they import and read."""
     monkeypatch.chdir(tmp_path)
     files = {
         "area.py": "from .base import F\n" + METHOD.format(name="area"),
@@ -428,179 +400,6 @@ def test_a_check_in_a_module_of_a_stage_counts(library):
     assert changed_by(library, "farther/pipeline/embed.py", "\nfrom __future__", edit) == {"embed"}
 
 
-# Files that params.yaml names.
-
-
-@pytest.fixture
-def named(tmp_path, monkeypatch) -> Path:
-    """A project with files for every key that may name one."""
-    monkeypatch.chdir(tmp_path)
-    files = {
-        "data/benchmarks/pets.yaml": "names: ../names/classes.yaml\nclasses_by: {hierarchy: kinds.yaml}\n",
-        "data/benchmarks/kinds.yaml": "animal: [cat, dog]\n",
-        "data/benchmarks/plain.yaml": "classes_by: {near_above: 0.5}\nlists: [train]\n",
-        "data/names/classes.yaml": "tv: {coco: [tv]}\n",
-        "data/similarity/wordnet/data.noun": "1",
-        "mine/decisions.csv": "image\n",
-        "mine/candidates.csv": "image\n",
-        "mine/ann.json": "{}",
-        "mine/layer.safetensors": "1",
-        "mine/config/config.json": "{}",
-        "boxes/a.json": "[]",
-        "boxes/inner/b.json": "[]",
-        "negatives.txt": "object",
-        "data/candidates/pools/pets.csv": "dataset",
-        "weights/detr.pt": "1",
-        "weights/config.json": "{}",
-        "weights/other.pt": "1",
-        "weights/other.json": "{}",
-        "weights/graph.onnx": "1",
-        "weights/graph.onnx.data": "1",
-        "train/image.jpg": "1",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-PARAMS = {
-    "datasets": {"d": {"format": "coco", "root": "train", "subset_names": ["train"]}},
-    "derived": {
-        "paste": {
-            "p": {
-                "rules": "data/benchmarks/pets.yaml",
-                "cutouts": {"source": "masks", "root": "boxes"},
-            }
-        },
-        "blank": {"b": {"images": {"dataset": "d", "rules": "data/benchmarks/plain.yaml"}}},
-    },
-    "benchmarks": {
-        "pets": {
-            "rules": "data/benchmarks/pets.yaml",
-            "decisions": "mine/decisions.csv",
-            "splits": {
-                "near": {"dataset": "d", "subset": "train", "candidates": "mine/candidates.csv"},
-                "added": {
-                    "dataset": "d",
-                    "subset": "train",
-                    "candidates": "data/candidates/pools/pets.csv",
-                },
-            },
-        },
-    },
-    "stratify": {"reference": "train", "wordnet": {"folder": "data/similarity/wordnet"}},
-    "detectors": {
-        "results": {
-            "adapter": "coco_results",
-            "weights": "weights/detr.pt",
-            "params": {
-                "annotations": {"a": "mine/ann.json"},
-                "last_layer": "mine/layer.safetensors",
-            },
-            "classes": {"cat": "train"},
-        },
-        "detr": {"weights": "weights/detr.pt", "params": {"config": "mine/config"}},
-        "clip": {"weights": "weights/graph.onnx", "params": {"unknown": "negatives.txt"}},
-        "boxed": {
-            "weights": "weights",
-            "proposals": {"sam": {"kind": "imported", "file": "boxes"}},
-        },
-        "twice": {
-            "weights": "none.pt",
-            "passes": {"ensemble": {"members": ["weights/other.pt"], "skip": ["train"]}},
-        },
-    },
-}
-
-
-def changed_digests(edit) -> set[tuple[str, ...]]:
-    """The keys of the digests that an edit changes."""
-
-    def flat(digests, *keys) -> dict[tuple[str, ...], str]:
-        if isinstance(digests, str):
-            return {keys: digests}
-        found = {}
-        for key, inner in digests.items():
-            found |= flat(inner, *keys, key)
-        return found
-
-    before = flat(file_digests(PARAMS))
-    edit()
-    after = flat(file_digests(PARAMS))
-    assert before.keys() == after.keys()
-    return {key for key in before if before[key] != after[key]}
-
-
-@pytest.mark.parametrize(
-    ("file", "changed"),
-    [
-        ("data/benchmarks/pets.yaml", {"benchmarks", "derived.paste.p"}),
-        ("data/benchmarks/kinds.yaml", {"benchmarks", "derived.paste.p"}),
-        ("data/names/classes.yaml", {"benchmarks", "derived.paste.p"}),
-        ("data/similarity/wordnet/data.noun", {"derived.blank.b", "stratify"}),
-        ("mine/decisions.csv", {"benchmarks"}),
-        ("mine/candidates.csv", {"benchmarks"}),
-        ("data/candidates/pools/pets.csv", set()),  # a stage writes it, on which `curate` depends
-        ("mine/ann.json", {"detectors.results"}),
-        ("mine/layer.safetensors", {"detectors.results"}),
-        ("mine/config/config.json", {"detectors.detr"}),
-        ("mine/config/new.json", {"detectors.detr"}),
-        ("boxes/inner/b.json", {"detectors.boxed"}),
-        ("negatives.txt", {"detectors.clip"}),
-        ("weights/other.pt", {"detectors.twice"}),
-        ("weights/config.json", {"detectors.results", "detectors.detr", "detectors.clip"}),
-        ("weights/other.json", set()),
-        ("weights/graph.onnx.data", {"detectors.clip"}),
-        ("weights/detr.pt", set()),  # a dependency of DVC
-        ("train/image.jpg", set()),  # names of a subset and of a class, and a dependency
-    ],
-)
-def test_a_file_that_params_name_changes_the_digests_of_what_names_it(named, file, changed):
-    def edit() -> None:
-        with (named / file).open("a") as opened:
-            opened.write("\nmore: 1\n" if file.endswith(".yaml") else "1")
-
-    assert {".".join(keys) for keys in changed_digests(edit)} == changed
-
-
-def test_a_renamed_file_in_a_folder_of_proposals_changes_the_digest(named):
-    assert changed_digests(lambda: (named / "boxes/a.json").rename(named / "boxes/c.json")) == {
-        ("detectors", "boxed")
-    }
-
-
-def test_comments_in_yaml_change_no_digest_and_absent_files_count_as_absent(named):
-    rules = named / "data/benchmarks/pets.yaml"
-    assert changed_digests(lambda: rules.write_text(f"# a comment\n{rules.read_text()}")) == set()
-    assert changed_digests(lambda: (named / "mine/ann.json").unlink()) == {("detectors", "results")}
-    (named / "mine/ann.json").symlink_to("ann.json")  # a loop
-    assert changed_digests(lambda: (named / "negatives.txt").unlink()) == {("detectors", "clip")}
-
-
-def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
-    (named / "data/benchmarks/kinds.yaml").write_text(
-        "again: kinds.yaml\nrules: data/benchmarks/pets.yaml\n"
-    )
-    paths = {entry.path.name for entry in named_files(PARAMS["benchmarks"], "benchmarks")}
-    assert paths == {"pets.yaml", "kinds.yaml", "classes.yaml", "decisions.csv", "candidates.csv"}
-    damaged = named / "data/benchmarks/pets.yaml"
-    assert changed_digests(lambda: damaged.write_text("{")) == {
-        ("benchmarks",),
-        ("derived", "paste", "p"),
-    }
-    assert changed_digests(lambda: damaged.write_text("[")) == {
-        ("benchmarks",),
-        ("derived", "paste", "p"),
-    }
-
-
-@pytest.mark.parametrize("text", [".", "..", "/", "", "a\0b", "x" * 5000, "y" * 300, "loop"])
-def test_a_text_that_is_no_path_names_nothing(named, text):
-    (named / "loop").symlink_to("loop")
-    assert list(named_files({"params": {"note": text}}, "detectors", "run")) == []
-
-
 # Classes that are created by name.
 
 
@@ -627,5 +426,5 @@ def test_the_code_of_other_adapters_that_a_run_names_counts_with_the_run(library
         "proposals": {"sam": {"adapter": "parquet"}},
     }
     adapters = {"repeated": "1", "yolo": "2", "parquet": "3", "detr": "4"}
-    assert _code_of_others(entry, adapters) == ["parquet 3", "yolo 2"]
-    assert _code_of_others({"adapter": "yolo"}, adapters) == []
+    assert _adapter_digests(entry, adapters) == ["parquet 3", "yolo 2"]
+    assert _adapter_digests({"adapter": "yolo"}, adapters) == []

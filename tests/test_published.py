@@ -132,7 +132,7 @@ def means(table, keys):
 
 
 def extremes(table, kind="pearson"):
-    """Smallest and largest |r| of an old and a new metric, and the largest with P_U, to two digits."""
+    """Smallest and largest |r| of old and new metrics, and the largest with P_U, to two digits."""
     found = correlation.matrix(table, (*OLD, *NEW, "p_u"), kind)
     sizes = [abs(found[old][new]) for old in OLD for new in NEW]
     return tuple(
@@ -308,7 +308,7 @@ def test_unknown_objects_cost_every_detector_and_two_stages_suffer_least():
         )
 
 
-def test_the_printed_f_follows_from_precision_and_recall_but_for_beta_one_half_with_unknown_objects():
+def test_the_printed_f_follows_from_precision_and_recall_but_for_half_beta_with_unknown_objects():
     for row in elephant("operating_points"):
         beta, f, precision, recall = (
             float(row[name]) for name in ("beta", "f", "precision", "recall")

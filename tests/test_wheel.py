@@ -1,4 +1,4 @@
-"""The wheel is the whole tool: a project from `init` to `predict`, in an environment that does not see the clone."""
+"""The wheel is complete: a project from `init` to `predict` in an environment without the clone."""
 
 import json
 import os

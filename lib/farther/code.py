@@ -1,16 +1,16 @@
 """Digests of code: of modules, and of all files of farther and of extensions that they reach.
 
-They say what must run again. Comments, layout and, unless they are asked for, docstrings do not
-count; everything else of a file that is reached does. Files are reached
+Stages whose digest changed run again. Comments and layout do not count, and docstrings only on
+request; everything else of a reached file does. Files are reached
 
 - by imports within farther, also those inside functions. A name that a package's `__init__.py`
   imports from one of its modules leads to that module only: `from farther.tables import Images`
   does not reach `farther.tables.regions`;
 - as data beside a module (a template, YAML): with the modules of its folder that name it or the
   folder it is in;
-- by names: a module that calls `create` and imports something of `farther.methods`, say, reaches
-  the methods whose names are texts in it: `create("entropy")`. Names in params.yaml are not known
-  here: see `farther.pipeline.code_digests`;
+- by names: a module that calls `create` and imports something of `farther.methods`, for example,
+  reaches the methods whose names are texts in it: `create("entropy")`. Names in params.yaml are not
+  known here: see `farther.pipeline.code_digests`;
 - as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the
   modules of the project that they import.
 
@@ -39,8 +39,8 @@ REGISTERING = ("farther.datasets", "farther.derived", "farther.detectors", "fart
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
 
-#: Modules whose code changes no result, with the reason. What they import counts, and they do where
-#: they are asked for.
+#: Modules whose code changes no result, with the reason. The modules that they import count, and so
+#: do they where a digest starts at them.
 WITHOUT_EFFECT = {
     "farther": "imports what is named; the report, which prints its version, asks for it",
     "farther.code": "computes digests of code",
@@ -50,7 +50,9 @@ WITHOUT_EFFECT = {
     "farther.keyed": "decides what is made again",
     "farther.pipeline.adoption": "decides what of an earlier version is made again",
     "farther.pipeline.cluster": "decides where a stage works",
-    "farther.methods.torch_form": "scores tensors in loops of users and in graphs, and nothing in a stage",
+    "farther.methods.torch_form": (
+        "scores tensors in loops of users and in graphs, and nothing in a stage"
+    ),
     "farther.metrics": "imports what is named",
     "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
     "farther.stage": "starts a stage and words its errors",
@@ -61,7 +63,7 @@ WITHOUT_EFFECT = {
     "farther.tables.writing": "writes what it is given, and locks",
 }
 
-#: What a package of extensions holds beside its code.
+#: Files in a package of extensions that are not its code.
 _IGNORED_NAMES = ("__pycache__",)
 _IGNORED_SUFFIXES = (".pyc",)
 
@@ -71,10 +73,10 @@ class SourceFile:
     """A file of code, or of data that code reads.
 
     Args:
-        label: What it is called in digests and messages: a module's dotted name, or the end of its
-            path, the same on every machine.
-        path: Where it is.
-        module: Dotted name of the module that it is; None for data.
+        label: Its name in digests and messages: a module's dotted name, or the end of its path, the
+            same on every machine.
+        path: Its path.
+        module: Dotted name of its module; None for data.
     """
 
     label: str
@@ -147,7 +149,7 @@ class Sources:
             queue = [SourceFile(start.name, start, start.stem)]
         else:
             queue = list(self._files_of_import(start, None))
-        seen = set(queue)
+        visited = set(queue)
         counted = set()
         while queue:
             source = queue.pop()
@@ -155,26 +157,31 @@ class Sources:
                 counted.add(source)
                 counted |= self._data_beside(source)
             for imported in self._imports(source):
-                if imported not in seen:
-                    seen.add(imported)
+                if imported not in visited:
+                    visited.add(imported)
                     queue.append(imported)
         return counted
 
     def _imports(self, source: SourceFile) -> list[SourceFile]:
         """The files behind the imports of a module that are followed."""
         if source not in self._imported:
-            syntax = self._parsed(source)
-            imported: list[SourceFile] = []
-            for module, name in () if syntax is None else syntax.imports:
-                if f"{module}.".startswith(self._followed):
-                    imported += self._files_of_import(module, name)
-                elif source.label.startswith(OUTSIDE):
-                    imported += _project_modules(module)
-            if syntax is not None and syntax.creates:
-                for module in self._created(syntax):
-                    imported += self._files_of_import(module, None)
-            self._imported[source] = imported
+            self._imported[source] = self._find_imports(source)
         return self._imported[source]
+
+    def _find_imports(self, source: SourceFile) -> list[SourceFile]:
+        syntax = self._parsed(source)
+        if syntax is None:
+            return []
+        imported: list[SourceFile] = []
+        for module, name in syntax.imports:
+            if f"{module}.".startswith(self._followed):
+                imported += self._files_of_import(module, name)
+            elif source.label.startswith(OUTSIDE):
+                imported += _project_modules(module)
+        if syntax.creates:
+            for module in self._created(syntax):
+                imported += self._files_of_import(module, None)
+        return imported
 
     def _created(self, syntax: ModuleSyntax) -> list[str]:
         """The modules of classes that a module may create by names that are texts in it."""
@@ -192,7 +199,7 @@ class Sources:
         return modules
 
     def _files_of_import(self, module: str, name: str | None) -> list[SourceFile]:
-        """The files that `import module` or `from module import name` reaches, without what these import."""
+        """The files that `import module` or `from module import name` reads directly."""
         target = (module, name)
         if target not in self._resolved:
             self._resolved[target] = self._resolve(module, name)
@@ -224,10 +231,9 @@ class Sources:
             return [module]
         if name in syntax.exports:
             return self._modules_of_import(*syntax.exports[name])
-        if (
-            "__getattr__" in syntax.defined and name not in syntax.defined
-        ):  # it may lead to any module of the package
-            return [inner for inner, _ in _package_files(module)]
+        if "__getattr__" in syntax.defined and name not in syntax.defined:
+            # The name may lead to any module of the package.
+            return modules_of(module)
         return [module]
 
     def _data_beside(self, source: SourceFile) -> set[SourceFile]:
@@ -251,6 +257,7 @@ class Sources:
         return data
 
     def _file(self, module: str) -> Path | None:
+        """The source file of a module; see the function `_file`."""
         if module not in self._files:
             self._files[module] = _file(module)
         return self._files[module]
@@ -258,7 +265,7 @@ class Sources:
     def _parsed(self, source: SourceFile) -> ModuleSyntax | None:
         """The syntax of a module.
 
-        None for data, and for what an extension holds that is not Python.
+        None for data, and for files of an extension that are not Python.
         """
         if source not in self._syntax:
             self._syntax[source] = _parse(source)
@@ -271,7 +278,7 @@ class Sources:
 
 
 def digest_of(*modules: str | Path) -> str:
-    """Digest of the code of modules and of all that they reach: see the text on this module.
+    """Digest of the code of modules and of all files that they reach; see the module's docstring.
 
     Args:
         modules: Dotted names to start at, or paths of scripts; they need not be part of farther.
@@ -296,10 +303,9 @@ def source_files(*modules: str | Path, packages: Sequence[str] = PACKAGES) -> di
         label have more of their paths in it. Modules without a source file (a notebook's) are left
         out.
     """
+    reached = Sources(packages).reached(*modules)
     files: dict[str, Path] = {}
-    for source in sorted(
-        Sources(packages).reached(*modules), key=lambda source: (source.label, source.path)
-    ):
+    for source in sorted(reached, key=lambda source: (source.label, source.path)):
         label = source.label
         for parent in source.path.parents:
             if label not in files:
@@ -336,17 +342,18 @@ def packages_of(module: str) -> set[str]:
     Modules of its own package (`farther.detectors`) that it imports are followed, but for those of
     `WITHOUT_EFFECT`.
     """
-    own = ".".join(module.split(".")[:2])
+    own_package = ".".join(module.split(".")[:2])
     names = set()
-    for name, file in source_files(module, packages=[own]).items():
-        if file.suffix == ".py" and name not in WITHOUT_EFFECT:
-            for imported, _ in module_syntax(file, name).imports:
-                names.add(imported.partition(".")[0])
-    return names - sys.stdlib_module_names - {*PACKAGES}
+    for name, file in source_files(module, packages=[own_package]).items():
+        if file.suffix != ".py" or name in WITHOUT_EFFECT:
+            continue
+        for imported, _ in module_syntax(file, name).imports:
+            names.add(imported.partition(".")[0])
+    return names - sys.stdlib_module_names - set(PACKAGES)
 
 
-#: Labels of files outside farther, whose imports of the project's modules are followed, begin with
-#: this.
+#: Prefix of the labels of files outside farther, whose imports of the project's modules are
+#: followed.
 OUTSIDE = "./"
 
 
@@ -359,28 +366,29 @@ def _package_contents(package: str, path: Path) -> list[SourceFile]:
         inner = file.relative_to(path)
         module = None
         if file.suffix == ".py":
-            parts = inner.with_suffix("").parts
-            module = ".".join((package, *(part for part in parts if part != "__init__")))
+            module = _module_name(package, inner)
         sources.append(SourceFile(f"{OUTSIDE}{package}/{inner.as_posix()}", file, module))
     return sources
 
 
 def _project_modules(module: str) -> list[SourceFile]:
-    """The file, or the Python files of the folder, in the project's folder that `import module` may read."""
+    """The files in the project's folder that `import module` may read: a module or a package."""
     name = module.partition(".")[0]
     if name in sys.stdlib_module_names or name in PACKAGES or not name:
         return []
     file = Path(f"{name}.py")
     if file.is_file():
         return [SourceFile(f"{OUTSIDE}{name}.py", file, name)]
+    sources = []
     if Path(name).is_dir():
-        return [
-            source for source in _package_contents(name, Path(name)) if source.module is not None
-        ]
-    return []
+        for source in _package_contents(name, Path(name)):
+            if source.module is not None:
+                sources.append(source)
+    return sources
 
 
 def _parse(source: SourceFile) -> ModuleSyntax | None:
+    """See `Sources._parsed`."""
     if source.module is None:
         return None
     try:
@@ -392,44 +400,58 @@ def _parse(source: SourceFile) -> ModuleSyntax | None:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and its sub-folders, links to folders included, without hidden and compiled ones."""
-    waiting = [folder]
-    seen = set()
-    while waiting:
-        place = waiting.pop()
-        real = os.path.realpath(place)
-        if real in seen:
+    """The files in a folder and its sub-folders, except hidden and compiled ones.
+
+    Links to folders are followed.
+    """
+    queue = [folder]
+    visited = set()
+    while queue:
+        subfolder = queue.pop()
+        real_path = os.path.realpath(subfolder)
+        if real_path in visited:
             continue
-        seen.add(real)
-        for entry in sorted(place.iterdir()):
-            if (
-                entry.name.startswith(".")
-                or entry.name in _IGNORED_NAMES
-                or entry.suffix in _IGNORED_SUFFIXES
-            ):
+        visited.add(real_path)
+        for entry in sorted(subfolder.iterdir()):
+            if _is_ignored(entry):
                 continue
             if entry.is_dir():
-                waiting.append(entry)
+                queue.append(entry)
             elif entry.is_file():
                 yield entry
 
 
+def _is_ignored(entry: Path) -> bool:
+    """Whether a file or folder of a package of extensions is not its code."""
+    if entry.name.startswith("."):
+        return True
+    return entry.name in _IGNORED_NAMES or entry.suffix in _IGNORED_SUFFIXES
+
+
 def _package_files(package: str) -> Iterator[tuple[str, Path]]:
-    """All modules of a package and of the packages within it."""
+    """All modules of a package and of the packages within it, with their files."""
     init = _file(package)
     if init is None:
         return
     for file in sorted(init.parent.rglob("*.py")):
-        parts = file.relative_to(init.parent).with_suffix("").parts
-        yield ".".join((package, *(part for part in parts if part != "__init__"))), file
+        yield _module_name(package, file.relative_to(init.parent)), file
+
+
+def _module_name(package: str, file: Path) -> str:
+    """Dotted name of the module in a file, given by its path relative to the package's folder."""
+    parts = list(file.with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join([package, *parts])
 
 
 def _data_files(folder: Path, label: str = "") -> Iterator[SourceFile]:
-    """What a package ships beside its modules, in its folder and in folders within it that are not packages."""
+    """Data files of a package: in its folder and in sub-folders that are not packages."""
     label = label or folder.name
     for entry in folder.iterdir():
         if entry.is_dir():
-            if entry.name != "__pycache__" and not (entry / "__init__.py").exists():
+            is_package = (entry / "__init__.py").exists()
+            if entry.name != "__pycache__" and not is_package:
                 yield from _data_files(entry, f"{label}/{entry.name}")
         elif entry.suffix not in (".py", ".pyc", ".typed"):
             yield SourceFile(f"{label}/{entry.name}", entry)
@@ -443,11 +465,21 @@ def _file(name: str) -> Path | None:
             if file.is_file():
                 return file
         return None
-    origin = getattr(sys.modules.get(name), "__file__", None)
-    if origin is None and name not in sys.modules:
-        try:
-            spec = importlib.util.find_spec(name)
-        except ImportError:  # `name` is a function or a class within a module
-            return None
-        origin = None if spec is None else spec.origin
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
+    origin = _origin(name)
+    if origin is None or not origin.endswith(".py"):
+        return None
+    return Path(origin)
+
+
+def _origin(name: str) -> str | None:
+    """The path that Python loads a module outside farther from; None where there is none."""
+    if name in sys.modules:
+        file: str | None = getattr(sys.modules[name], "__file__", None)
+        return file
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError:  # `name` is a function or a class within a module
+        return None
+    if spec is None:
+        return None
+    return spec.origin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -13,52 +14,61 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Microseconds of processor time that a container may take, and in how many: Linux's control
-#: groups, version 2.
+#: File of the microseconds of processor time that a container may take, and of the period in which
+#: it may: Linux's control groups, version 2.
 LIMIT = Path("/sys/fs/cgroup/cpu.max")
 #: Devices of GPUs: NVIDIA's, AMD's, and those of Windows in WSL.
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-#: Bytes that a container may take, and those that it has.
+#: Files of the bytes that a container may take, and of those that it uses.
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def count_cores() -> int:
-    """Number of cores that this process may use, at least 1: not those that its affinity or its container exclude.
+    """Number of cores that this process may use, at least 1.
+
+    Cores that its affinity or its container excludes do not count.
 
     A limit on a container's processor time counts as that number of cores, rounded up.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     try:
         limit, period = LIMIT.read_text().split()
-        return min(cores, -(-int(limit) // int(period)))
+        cores_of_limit = math.ceil(int(limit) / int(period))
     except (OSError, ValueError):  # another system, or "max": no limit
         return cores
+    return min(cores, cores_of_limit)
 
 
 def has_gpu() -> bool:
     """Whether this machine has a device of a GPU that PyTorch may use.
 
-    PyTorch itself is not asked.
+    PyTorch is not imported, which takes seconds.
     """
     return any(Path(device).exists() for device in GPUS)
 
 
 def free_memory() -> int:
-    """Bytes of memory that programs can still take: not those that the limit of this process's container excludes."""
+    """Bytes of memory that programs can still take within the limit of the container."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
     try:
-        return min(free, int(MEMORY_LIMIT.read_text()) - int(MEMORY_USED.read_text()))
+        limit = int(MEMORY_LIMIT.read_text())
+        used = int(MEMORY_USED.read_text())
     except (OSError, ValueError):  # another system, or "max": no limit
         return free
+    return min(free, limit - used)
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-    """The result for each item, on one thread per core, each with one thread of NumPy's and SciPy's linear algebra."""
+    """The result of a function for each item, computed on one thread per core.
+
+    The linear algebra of NumPy and SciPy uses one thread in each of them.
+    """
     import scipy.linalg.blas  # noqa: F401, only libraries that are loaded are limited
     from threadpoolctl import threadpool_limits
 
@@ -67,25 +77,30 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
 
 
 def keep_to_share(number: int, parts: int) -> None:
-    """Keeps the calling thread, and processes that it starts, to one of several equal parts of the cores: Linux only.
+    """Restricts the calling thread, and processes that it starts, to an equal share of the cores.
 
-    Programs beside one another that all use every core take a quarter more time.
+    Programs beside one another that all use every core take a quarter more time. Only Linux
+    supports this.
 
     Args:
-        number: Of the part, 0 to parts − 1.
-        parts: Number of parts; where there are fewer cores than parts, some share a core.
+        number: Number of the share, 0 to parts − 1.
+        parts: Number of shares; with fewer cores than shares, some share a core.
     """
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        first, end = (len(cores) * k // parts for k in (number, number + 1))
-        os.sched_setaffinity(0, cores[first : max(end, first + 1)])
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    first = len(cores) * number // parts
+    end = len(cores) * (number + 1) // parts
+    os.sched_setaffinity(0, cores[first : max(end, first + 1)])
 
 
 def give_back_memory() -> None:
-    """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones, and Arrow
-    what tables took.
+    """Returns freed memory to the system.
+
+    glibc otherwise keeps the memory of smaller arrays for later ones, and Arrow that of tables.
     """
-    if arrow := sys.modules.get("pyarrow"):
-        arrow.default_memory_pool().release_unused()
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None:
+        pyarrow.default_memory_pool().release_unused()
     with suppress(AttributeError, OSError):  # another system's library
         ctypes.CDLL(None).malloc_trim(0)

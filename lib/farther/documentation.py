@@ -1,10 +1,10 @@
-"""What the docstring of a registered class says: its summary, its sections and its parameters."""
+"""Parses the docstring of a registered class: its summary, its sections and its parameters."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -13,7 +13,13 @@ from pydantic_core import PydanticUndefined
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a registered class: name, default as params.yaml writes it, and what its docstring says of it."""
+    """A parameter of a registered class.
+
+    Args:
+        name: Its name.
+        default: Its default, as written in params.yaml.
+        description: Its description in the docstring of the class.
+    """
 
     name: str
     default: str
@@ -22,13 +28,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Description:
-    """A class as its docstring describes it.
+    """The content of a class's docstring.
 
     Args:
         summary: The first paragraph.
         text: The paragraphs between the summary and the first section.
         sections: The text of each section by its title: "Formula", "Source", "Args".
-        parameters: What its constructor takes.
+        parameters: Parameters of its constructor.
     """
 
     summary: str
@@ -37,43 +43,57 @@ class Description:
     parameters: tuple[Parameter, ...]
 
 
+#: An entry of a section Args: names, a colon, and a description that may go on in indented lines.
+_ARGUMENT = re.compile(r"^([\w, ]+): (.+(?:\n +.+)*)", re.MULTILINE)
+#: The title of a section, above indented lines.
+_TITLE = re.compile(r"^([A-Z]\w+):\n(?= )", re.MULTILINE)
+
+
 def describe(cls: type) -> Description:
-    """A dataclass, from its docstring and from those of the classes that it inherits parameters from."""
-    summary, text, sections = _parsed(cls)
-    known: dict[str, str] = {}
+    """Describes a dataclass by its docstring and those of the classes that it inherits from."""
+    own = _parse(cls)
+    description_by_name: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
-        for names, words in re.findall(
-            r"^([\w, ]+): (.+(?:\n +.+)*)", _parsed(owner)[2].get("Args", ""), re.MULTILINE
-        ):
-            known |= dict.fromkeys(names.split(", "), " ".join(words.split()))
-    listed = (field for field in fields(cls) if field.init)
-    parameters = tuple(
-        Parameter(field.name, _default(field), known.get(field.name, "")) for field in listed
-    )
-    return Description(summary, text, sections, parameters)
+        arguments = _parse(owner).sections.get("Args", "")
+        for names, description in _ARGUMENT.findall(arguments):
+            for name in names.split(", "):
+                description_by_name[name] = " ".join(description.split())
+
+    parameters = []
+    for field in fields(cls):
+        if field.init:
+            description = description_by_name.get(field.name, "")
+            parameters.append(Parameter(field.name, _default(field), description))
+    return replace(own, parameters=tuple(parameters))
 
 
-def _parsed(cls: type) -> tuple[str, str, dict[str, str]]:
-    """Summary, text and sections of a class's own docstring."""
-    head, *rest = re.split(
-        r"^([A-Z]\w+):\n(?= )", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE
-    )
+def _parse(cls: type) -> Description:
+    """Summary, text and sections of a class's own docstring; no parameters."""
+    docstring = inspect.cleandoc(cls.__doc__ or "")
+    head, *titles_and_bodies = _TITLE.split(docstring)
+    titles = titles_and_bodies[::2]
+    bodies = titles_and_bodies[1::2]
+    sections = {}
+    for title, body in zip(titles, bodies, strict=True):
+        sections[title] = inspect.cleandoc(body)
     summary, _, text = head.strip().partition("\n\n")
-    sections = {
-        title: inspect.cleandoc(body) for title, body in zip(rest[::2], rest[1::2], strict=True)
-    }
-    return " ".join(summary.split()), text.strip(), sections
+    return Description(" ".join(summary.split()), text.strip(), sections, parameters=())
 
 
 def _default(field: Field[Any]) -> str:
-    """A parameter's default; pydantic keeps it in a `FieldInfo` where there are limits."""
-    value = field.default
-    factory = field.default_factory
-    if isinstance(value, FieldInfo):
-        value, factory = value.default, value.default_factory or MISSING
-    if value in (MISSING, PydanticUndefined) and factory is MISSING:
+    """Default of a parameter, as text; pydantic stores it in a `FieldInfo` if there are limits."""
+    default = field.default
+    factory: Any = field.default_factory
+    if isinstance(default, FieldInfo):
+        factory = default.default_factory or MISSING
+        default = default.default
+    if factory is not MISSING:
+        default = factory()
+    elif default in (MISSING, PydanticUndefined):
         return "(required)"
-    value = value if factory is MISSING else factory()
-    if isinstance(value, (tuple, list, dict)):
-        return "(several)" if value else "(none)"
-    return "null" if value is None else str(value)
+
+    if isinstance(default, (tuple, list, dict)):
+        return "(several)" if default else "(none)"
+    if default is None:
+        return "null"
+    return str(default)

@@ -1,4 +1,4 @@
-"""The parts of DVC that it does not document and that `farther.dvc_repro` uses, and whether they are as expected.
+"""Undocumented parts of DVC that `farther.dvc_repro` uses, and checks that they are as expected.
 
 DVC runs one stage at a time and holds its lock in between. To run the commands of several stages
 side by side, `farther.dvc_repro` takes the order of the stages from DVC and replaces the function
@@ -139,7 +139,7 @@ def named_stages(repo: Any, targets: Sequence[str]) -> list[Any]:
 
 
 def make_command(command: str) -> Any:
-    """What `subprocess.Popen` is given to run a command of a stage in the user's shell."""
+    """Arguments of `subprocess.Popen` that run a command of a stage in the user's shell."""
     from dvc.stage import run
 
     return run._make_cmd(run.get_executable(), command)

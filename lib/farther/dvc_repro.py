@@ -1,7 +1,7 @@
-"""`dvc repro` with several stages at the same time: those that have all that they depend on.
+"""`dvc repro` with several stages at the same time: those whose dependencies are up to date.
 
-DVC says what changed, and keeps what stages make. It does so for one stage at a time; their
-commands run side by side.
+DVC determines what changed, and stores what stages make, for one stage at a time. The commands of
+stages run side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,20 +29,20 @@ from farther.dvc_internals import (
 )
 from farther.pipeline.stages import stage_of
 
-#: What became of a stage.
+#: Outcomes of a stage.
 MADE = "made"
 UNCHANGED = "unchanged"
 FAILED = "failed"
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
 PAUSE = 5.0
-#: Seconds that stages have for their end after an interruption, before the next.
+#: Seconds that stages have to end after an interruption, before the next one.
 PATIENCE = 5.0
 #: Name of the copy that DVC makes beside a file before it replaces a link by it.
 COPY_OF_DVC = re.compile(r"\.[\w-]{22}\.tmp")
 
 
 class Watcher(Protocol):
-    """Runs the commands of stages, and is told what became of these; several threads call it."""
+    """Runs the commands of stages, and is told their outcomes; several threads call it."""
 
     def execute(self, stage: str, command: str | list[str], options: Mapping[str, Any]) -> int:
         """Runs a command with options of `subprocess.Popen`; returns its exit status."""
@@ -57,7 +58,7 @@ class Watcher(Protocol):
 
 
 class ThreadSafeRepoLock:
-    """DVC's lock of a project, which keeps other processes away, made safe for the threads of this one.
+    """DVC's lock of a project, made safe for threads: DVC's own excludes only other processes.
 
     Args:
         lock: DVC's.
@@ -88,7 +89,7 @@ class ThreadSafeRepoLock:
         self._holder = threading.get_ident()
 
     def unlock(self) -> None:
-        """Gives it back, if the calling thread holds it."""
+        """Releases it, if the calling thread holds it."""
         if self.is_locked:
             self._holder = None
             self._lock.unlock()
@@ -119,21 +120,23 @@ class Pipeline:
     ):
         from dvc.repo import Repo
 
-        logging.getLogger("dvc").setLevel(
-            logging.WARNING
-        )  # its lines and bars would mix with those of stages
+        # The lines and progress bars of DVC would mix with those of stages.
+        logging.getLogger("dvc").setLevel(logging.WARNING)
         self._repo = Repo()
         planned = planned_stages(self._repo, targets)
         self._forced: set[Any] = set()
-        if force:
-            self._forced.update(named_stages(self._repo, targets) if targets else planned)
-        early = _with_upstream([stage for stage in planned if stage.addressing in first], planned)
-        later = [stage for stage in planned if stage not in early]
-        #: Stages that have not begun, in the order in which they begin, and what they wait for.
+        if force and targets:
+            self._forced.update(named_stages(self._repo, targets))
+        elif force:
+            self._forced.update(planned)
+        #: Stages that have not begun, in the order in which they begin, each with the stages that
+        #: it waits for.
         self._waiting: dict[Any, set[Any]] = {}
-        for stage in [stage for stage in planned if stage in early] + later:
+        for stage in _ordered(planned, first):
             self._waiting[stage] = set(planned[stage])
-        self._repo.lock = self._lock = ThreadSafeRepoLock(self._repo.lock)
+        self._lock = ThreadSafeRepoLock(self._repo.lock)
+        self._repo.lock = self._lock
+        #: Stages that run, each with the number of its share of the cores.
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -145,12 +148,12 @@ class Pipeline:
 
         Args:
             watcher: Runs the commands.
-            jobs: Most stages at the same time. Each keeps to its share of the cores while others
-                could run.
+            jobs: Largest number of stages at the same time. Each keeps to its share of the cores
+                while others could run.
 
         Raises:
-            dvc.exceptions.DvcException: a stage failed; those beside it came to their end, and no
-                other was begun.
+            dvc.exceptions.DvcException: a stage failed; those beside it ran to their end, and no
+                other one was started.
         """
         from dvc.repo import lock_repo
 
@@ -175,17 +178,23 @@ class Pipeline:
 
     def _begin(self, watcher: Watcher, jobs: int) -> None:
         """Starts all stages that can run now."""
-        ready = [stage for stage, others in self._waiting.items() if not others]
+        ready = []
+        for stage, upstream in self._waiting.items():
+            if not upstream:
+                ready.append(stage)
         for stage in ready:
-            free = sorted(set(range(jobs)) - set(self._running.values()))
-            if not free or not self._may_begin(stage):
+            free_numbers = set(range(jobs)) - set(self._running.values())
+            if not free_numbers or not self._may_begin(stage):
                 continue
+            number = min(free_numbers)
             is_alone = not self._running and (_runs_alone(stage) or len(ready) == 1)
-            parts = 1 if is_alone or _is_on_gpu(stage) else jobs
-            self._running[stage] = free[0]
+            parts = jobs
+            if is_alone or _is_on_gpu(stage):
+                parts = 1
+            self._running[stage] = number
             del self._waiting[stage]
             thread = threading.Thread(
-                target=self._work, args=(stage, watcher, free[0] % parts, parts)
+                target=self._work, args=(stage, watcher, number % parts, parts)
             )
             self._threads.append(thread)
             thread.start()
@@ -194,24 +203,29 @@ class Pipeline:
         """Whether a stage can run beside those that run now."""
         if self._running and _runs_alone(stage):
             return False
-        if any(_runs_alone(other) for other in self._running):
+        if any(_runs_alone(running) for running in self._running):
             return False
-        return not _is_on_gpu(stage) or not any(_is_on_gpu(other) for other in self._running)
+        if not _is_on_gpu(stage):
+            return True
+        return not any(_is_on_gpu(running) for running in self._running)
 
     def _finish(self) -> Exception | None:
-        """Waits until a stage ended; the error of one that failed."""
+        """Waits until a stage has ended.
+
+        Returns:
+            The error of a stage that failed, else None.
+        """
         from dvc.exceptions import ReproductionError
 
         ended = None
         while ended is None:
-            with suppress(
-                Empty
-            ):  # Polars, which a table imports, has waits without an end go on after Ctrl-C
+            # With Polars, which tables import, Ctrl-C does not interrupt waits without a timeout.
+            with suppress(Empty):
                 ended = self._ended.get(timeout=1.0)
         stage, error = ended
         del self._running[stage]
-        for others in self._waiting.values():
-            others.discard(stage)
+        for upstream in self._waiting.values():
+            upstream.discard(stage)
         if error is None:
             return None
         failure = ReproductionError(f"failed to reproduce '{stage.addressing}'")
@@ -219,7 +233,10 @@ class Pipeline:
         return failure
 
     def _stop(self, watcher: Watcher) -> None:
-        """Stops the stages that run, and asks again those that did not hear: Python loses a signal while it starts."""
+        """Stops the running stages.
+
+        Those that go on are interrupted again: Python loses a signal while it starts.
+        """
         running = self._threads
         while running:
             watcher.stop()
@@ -229,7 +246,7 @@ class Pipeline:
             running = [thread for thread in running if thread.is_alive()]
 
     def _work(self, stage: Any, watcher: Watcher, number: int, parts: int) -> None:
-        """Reproduces a stage on some of the cores."""
+        """Reproduces a stage on its share of the cores."""
         outcome = FAILED
         error = None
         try:
@@ -244,6 +261,7 @@ class Pipeline:
         self._ended.put((stage, error))
 
     def _reproduce(self, stage: Any) -> str:
+        """Reproduces a stage; returns its outcome."""
         with self._lock:
             if stage.reproduce(force=stage in self._forced) is None:
                 return UNCHANGED
@@ -253,54 +271,67 @@ class Pipeline:
         return MADE
 
     def _write_lock(self) -> None:
-        """Writes what stages made into dvc.lock, of several at once."""
-        unwritten = self._unwritten
+        """Writes the outputs of all stages that are not in dvc.lock yet."""
+        stages_by_file = defaultdict(list)
+        for stage in self._unwritten:
+            stages_by_file[stage.dvcfile].append(stage)
         self._unwritten = []
-        for file in {stage.dvcfile for stage in unwritten}:
-            file.dump_stages(
-                [stage for stage in unwritten if stage.dvcfile == file], update_pipeline=False
-            )
+        for file, stages in stages_by_file.items():
+            file.dump_stages(stages, update_pipeline=False)
         self._written = time.monotonic()
 
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
-        """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn.
+        """Runs the command of a stage without the lock, in the place of `dvc.stage.run.cmd_run`.
 
-        DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would
-        take outputs of the earlier ones for current.
+        DVC records dependencies as they are at the end. After a `git checkout` meanwhile, it would
+        record outputs of the earlier dependencies as current.
         """
         from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError
 
         from farther.keyed import FORCE
 
-        earlier = _dependencies(stage)
+        states_before = _dependencies(stage)
+        commands_of_stage = stage.cmd
+        if isinstance(stage.cmd, str):
+            commands_of_stage = stage.cmd.splitlines()
         self._lock.unlock()
         try:
-            for command in stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines():
-                started = process_options(stage, options.get("run_env"))
+            for command in commands_of_stage:
+                popen_options = process_options(stage, options.get("run_env"))
                 if stage in self._forced:
-                    started["env"][FORCE] = "1"
-                if status := watcher.execute(stage.addressing, make_command(command), started):
+                    popen_options["env"][FORCE] = "1"
+                status = watcher.execute(stage.addressing, make_command(command), popen_options)
+                if status != 0:
                     raise StageCmdFailedError(command, status)
         finally:
             self._lock.lock()
-        later = _dependencies(stage)
-        if changed := [name for name in later if later[name] != earlier.get(name)]:
+
+        changed = []
+        for name, state in _dependencies(stage).items():
+            if state != states_before.get(name):
+                changed.append(name)
+        if changed:
             problem = "changed while the stage ran, so its results are not recorded; run it again"
             raise DvcException(f"{', '.join(changed)} {problem}")
 
 
 def _dependencies(stage: Any) -> dict[str, Any]:
-    """State of each dependency; of a file of parameters, of each of those that the stage takes."""
+    """Hash of each dependency of a stage; values of the parameters of a file of parameters."""
     stage.save_deps(allow_missing=True)
     states: dict[str, Any] = {}
     for dependency in stage.deps:
-        value = dependency.hash_info.value if dependency.hash_info else None
+        value = None
+        if dependency.hash_info:
+            value = dependency.hash_info.value
         if not isinstance(value, dict):
             states[str(dependency)] = value
             continue
         for name, parameter in value.items():
-            states[f"{dependency}: {name}" if name else str(dependency)] = parameter
+            if name:
+                states[f"{dependency}: {name}"] = parameter
+            else:
+                states[str(dependency)] = parameter
     return states
 
 
@@ -323,14 +354,34 @@ def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
 
 
 def _runs_alone(stage: Any) -> bool:
+    """Whether no stage runs beside this one."""
     known_stage = stage_of(stage.addressing)
     return known_stage is not None and known_stage.runs_alone
 
 
 def _is_on_gpu(stage: Any) -> bool:
-    """Whether a stage uses a GPU of this machine: one of these runs at a time, on all cores."""
+    """Whether a stage uses a GPU of this machine: such stages run one at a time, on all cores."""
     known_stage = stage_of(stage.addressing)
     return known_stage is not None and known_stage.uses_gpu and has_gpu()
+
+
+def _ordered(planned: Mapping[Any, Sequence[Any]], first: Sequence[str]) -> list[Any]:
+    """Stages in the order in which they begin.
+
+    Args:
+        planned: The stages that each stage depends on.
+        first: Names of stages that begin, with those that they depend on, before others.
+    """
+    named = [stage for stage in planned if stage.addressing in first]
+    early_stages = _with_upstream(named, planned)
+    early = []
+    late = []
+    for stage in planned:
+        if stage in early_stages:
+            early.append(stage)
+        else:
+            late.append(stage)
+    return early + late
 
 
 def _with_upstream(stages: Iterable[Any], planned: Mapping[Any, Sequence[Any]]) -> set[Any]:

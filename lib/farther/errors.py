@@ -118,7 +118,7 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def _message(message: str) -> str:
-    """A message with long words cut, at most `MESSAGE` characters, and control characters escaped."""
+    """A message of at most `MESSAGE` characters, long words cut, control characters escaped."""
     text = _LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", message[: 2 * MESSAGE])
     if len(text) > MESSAGE:
         text = f"{text[: MESSAGE - 1]}…"
@@ -169,7 +169,7 @@ class Finding:
 
 
 def refused(name: str, *reads: Callable[[], Any]) -> list[Finding]:
-    """What is wrong with an entry of params.yaml: one finding for each of some calls that refuses it."""
+    """Problems of an entry of params.yaml: one finding for each of some calls that refuses it."""
     texts: dict[str, None] = {}
     for read in reads:
         try:

@@ -1,4 +1,4 @@
-"""Outputs that are kept from one run of a stage to the next, and made again only where their key changed.
+"""Outputs that a stage keeps from run to run, and makes again only where their cache key changed.
 
 An *item* is a file or a folder below an output folder. Its key is a digest of everything that it is
 made from: whole files and folders, parameters, and the digest of all code that is reached
@@ -41,13 +41,13 @@ from farther.tables.folders import files_below
 from farther.tables.schema import Schema, check
 from farther.tables.writing import locked, write_aside
 
-#: Set to anything but 0, this variable has stages make all of their items again.
+#: Environment variable: with any value but 0, stages make all of their items again.
 FORCE = "FARTHER_FORCE"
 
 #: The keys of an output folder of farther 1.0 are in this file of the folder.
 EARLIER_KEYS = "keys.json"
 
-#: The only file of an output folder without items: DVC warns of empty folders.
+#: The only file of an output folder without items, because DVC warns of empty folders.
 EMPTY = "empty.txt"
 
 #: Folder of all records, below the artifacts folder.
@@ -72,11 +72,11 @@ NETWORK_OUTPUTS = frozenset({"derived", "embeddings", "passes", "proposals", "re
 
 
 def key_of(paths: Iterable[str | Path], params: Mapping[str, Any]) -> str:
-    """Digest of everything that an item is made from.
+    """Cache key of an item: a digest of everything that it is made from.
 
     Args:
-        paths: Files and folders, which count whole: every file of a folder, with its name. One that
-            is absent counts as absent.
+        paths: Files and folders. Of a folder, the names and contents of all files count. An absent
+            path has a digest of its own.
         params: Parameters and digests of code, as JSON holds them.
 
     Returns:
@@ -116,23 +116,24 @@ def content_digest(path: str | Path) -> str:
 
 
 def record_path(output: str | Path) -> Path:
-    """The record of an output: below `records` of the artifacts folder that holds it, else beside it.
+    """Path of an output's record: below `records` of its artifacts folder, or beside the output.
 
     >>> record_path("artifacts/regions/voc-vos").as_posix()
     'artifacts/records/regions/voc-vos.json'
     """
     output = Path(output)
-    parts = output.parts
-    name = output.name if output.suffix == ".json" else f"{output.name}.json"
-    if "artifacts" not in parts[:-1]:
-        return output.with_name(f"record of {name}")
-    depth = len(parts) - 1 - parts[:-1][::-1].index("artifacts")
-    artifacts = Path(*parts[:depth])
-    return artifacts.joinpath(RECORDS, *parts[depth:-1], name)
+    name = output.name
+    if output.suffix != ".json":
+        name = f"{output.name}.json"
+    for artifacts in output.parents:
+        if artifacts.name == "artifacts":
+            subfolder = output.parent.relative_to(artifacts)
+            return artifacts / RECORDS / subfolder / name
+    return output.with_name(f"record of {name}")
 
 
 def package_versions(output: str | Path) -> dict[str, str]:
-    """Versions of the installed packages that compute an output, by the name of the distribution."""
+    """Versions of the installed packages that compute an output, by name of the distribution."""
     names = list(COMPUTING)
     if NETWORK_OUTPUTS.intersection(Path(output).parts):
         names += NETWORKS
@@ -145,13 +146,14 @@ def package_versions(output: str | Path) -> dict[str, str]:
 
 
 def write_record(output: str | Path) -> None:
-    """Writes the record of an output that is made as a whole: the versions of the packages that computed it."""
+    """Writes the record of an output without items: the versions of the packages behind it."""
     record = Record(environments=[package_versions(output)])
     write_json(record_path(output), record.model_dump())
 
 
 @cache
 def _installed_version(distribution: str) -> str | None:
+    """Version of an installed distribution; None where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -177,28 +179,33 @@ def is_forced() -> bool:
 
 def _forces(command_line: list[str]) -> bool:
     """Whether a command line is that of `dvc repro --force`, or of a short form of it."""
+    # `dvc`, `python /usr/bin/dvc` or `python -m dvc`
     programs = [Path(argument).name for argument in command_line[:3]]
     if "dvc" not in programs:
         return False
     arguments = command_line[programs.index("dvc") + 1 :]
-    if not {"repro", "run"}.intersection(arguments):
+    if "repro" not in arguments and "run" not in arguments:
         return False
-    return any(argument == "--force" or _has_letter(argument, "f") for argument in arguments)
+    return any(_is_force_option(argument) for argument in arguments)
 
 
-def _has_letter(argument: str, letter: str) -> bool:
-    """Whether an argument is a group of one-letter options, `-sf`, with this letter."""
-    is_group = argument.startswith("-") and not argument.startswith("--")
-    return is_group and argument[1:].isalpha() and letter in argument[1:]
+def _is_force_option(argument: str) -> bool:
+    """Whether an argument is `--force`, `-f`, or a group of one-letter options with f: `-sf`."""
+    if argument == "--force":
+        return True
+    if not argument.startswith("-") or argument.startswith("--"):
+        return False
+    letters = argument[1:]
+    return letters.isalpha() and "f" in letters
 
 
 class RecordedItem(Schema):
-    """What a record says of an item.
+    """An item in a record.
 
     Args:
         key: See `key_of`.
         content: See `content_digest`.
-        environment: Its place in `Record.environments`; None where the packages are not known.
+        environment: Its index in `Record.environments`; None where the packages are not known.
     """
 
     key: str
@@ -211,9 +218,9 @@ class Record(Schema):
 
     Args:
         environments: Versions of the packages that computed items, by the name of the distribution.
-        items: By the item's name.
-        adopt: Whether the items that an earlier version of farther made are taken over as they are.
-        inputs: Digest of what they were made from; see `farther.pipeline.adoption`.
+        items: The items, by name.
+        adopt: Whether the items that an earlier version of farther made are adopted unchanged.
+        inputs: Digest of what those were made from; see `farther.pipeline.adoption`.
     """
 
     environments: list[dict[str, str]] = Field(default_factory=list)
@@ -245,7 +252,7 @@ def write_empty(folder: Path) -> None:
 
 
 def _earlier_items(folder: Path) -> set[str]:
-    """Names of the items that farther 1.0 listed in an output folder, of those that are still there."""
+    """Names of the items that farther 1.0 listed in an output folder and that still exist."""
     file = folder / EARLIER_KEYS
     if not file.exists():
         return set()
@@ -267,20 +274,28 @@ class Keyed:
     def __init__(self, folder: str | Path, record: str | Path | None = None):
         self.folder = Path(folder)
         self.file = record_path(self.folder) if record is None else Path(record)
-        if self.folder.is_symlink() and self.folder.absolute().is_relative_to(
-            os.path.realpath(folder)
-        ):
-            problem = "a link to a folder that contains it, whose other files would be deleted: delete the link"
-            raise DataError(problem, file=folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise DataError("not a folder: delete it, and it is made again", file=folder)
+        self._check_folder()
         self._record = read_record(self.file)
-        self._adoptable = _earlier_items(self.folder) if self._record.adopt else set()
+        self._adoptable: set[str] = set()
+        if self._record.adopt:
+            self._adoptable = _earlier_items(self.folder)
         self._environment = package_versions(self.folder)
         self._is_forced = is_forced()
         self._made: set[str] = set()
         self._undamaged: dict[str, bool] = {}
         self._writing = threading.Lock()
+
+    def _check_folder(self) -> None:
+        """Refuses to work in a path from which files of others could be deleted."""
+        target = os.path.realpath(self.folder)
+        if self.folder.is_symlink() and self.folder.absolute().is_relative_to(target):
+            problem = (
+                "a link to a folder that contains it, whose other files would be deleted: "
+                "delete the link"
+            )
+            raise DataError(problem, file=self.folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise DataError("not a folder: delete it, and it is made again", file=self.folder)
 
     def path(self, item: str) -> Path:
         """The file or folder of an item.
@@ -309,10 +324,10 @@ class Keyed:
     def outdated(self, keys: Mapping[str, str]) -> list[str]:
         """Names of the items that must be made, in the order of `keys`.
 
-        Every other item is deleted.
+        Items without a key are deleted.
 
         Args:
-            keys: Key of each item that there shall be.
+            keys: Key of each item.
         """
         self.keep_only(keys)
         return [item for item, key in keys.items() if not self.is_current(item, key)]
@@ -321,32 +336,31 @@ class Keyed:
     def make(self, item: str, key: str) -> Iterator[Path]:
         """A path to write an item to.
 
-        When the block ends without an error, it replaces the item under its new key.
-
-        A process that is killed leaves the earlier item, or none, but never half of one.
+        When the block ends without an error, it replaces the item under its new key. A process that
+        is killed leaves the earlier item or none, but never an incomplete one.
         """
         with write_aside(self.path(item)) as aside:
             yield aside
-            self._forget(
-                item
-            )  # between here and `record` the item may be of either key: then it is made again
+            # Until `record`, the item may be of either key. If the process is killed in between, it
+            # is made again.
+            self._forget(item)
         self.record(item, key)
 
     def record(self, item: str, key: str) -> None:
-        """Records the key and the content of an item that is there, whole."""
+        """Records the key and the content of a complete item."""
         content = content_digest(self.path(item))
         with self._writing:
             environments = self._record.environments
             if self._environment not in environments:
                 environments.append(self._environment)
-            number = environments.index(self._environment)
-            self._record.items[item] = RecordedItem(key=key, content=content, environment=number)
+            index = environments.index(self._environment)
+            self._record.items[item] = RecordedItem(key=key, content=content, environment=index)
             self._made.add(item)
             self._undamaged[item] = True
             self._save()
 
     def record_all(self, keys: Mapping[str, str]) -> None:
-        """Records the items that were written by other means, whole, in the place of all that were recorded before."""
+        """Replaces the record by one of complete items that were written by other means."""
         items = {}
         for item, key in keys.items():
             items[item] = RecordedItem(
@@ -357,7 +371,7 @@ class Keyed:
             self._save()
 
     def refresh(self, item: str) -> None:
-        """Records the content of a current item that was changed in place, under the key that it has."""
+        """Records the content of an item that was changed in place; its key stays the same."""
         with self._writing:
             recorded = self._record.items[item]
             content = content_digest(self.path(item))
@@ -391,19 +405,21 @@ class Keyed:
                 log(f"{item}: {summary}")
 
     def keep_only(self, items: Collection[str]) -> list[str]:
-        """Deletes all items but these, and everything else in the folder that belongs to none of them.
+        """Deletes all other items, and everything in the folder that belongs to no item.
 
         Returns:
             Names of the deleted items, sorted.
         """
-        removed = sorted(set(self._record.items) - set(items))
-        wanted = {self.path(item) for item in items} or {self.folder / EMPTY}
-        parents = {parent for path in wanted for parent in path.parents}
+        removed = sorted(self._record.items.keys() - set(items))
+        kept_paths = {self.path(item) for item in items} or {self.folder / EMPTY}
+        parents: set[Path] = set()
+        for path in kept_paths:
+            parents.update(path.parents)
         with self._writing:
             for name in removed:
                 del self._record.items[name]
             if self.folder.exists():
-                _delete_others(self.folder, wanted, parents)
+                _delete_others(self.folder, kept_paths, parents)
                 if not items:
                     write_empty(self.folder)
             if self.folder.exists() or removed:
@@ -419,45 +435,55 @@ class Keyed:
             self._save()
 
     def _forget(self, item: str) -> None:
+        """Removes an item from the record."""
         with self._writing:
             if self._record.items.pop(item, None) is not None:
                 self._save()
 
     def _save(self) -> None:
-        """Writes the record: items by name, and the environments that they are of."""
-        used = sorted(
-            {
-                item.environment
-                for item in self._record.items.values()
-                if item.environment is not None
-            }
-        )
-        places = {number: place for place, number in enumerate(used)}
-        self._record.environments = [self._record.environments[number] for number in used]
+        """Writes the record: items sorted by name, without environments of no item."""
+        used_environments = set()
+        for recorded in self._record.items.values():
+            if recorded.environment is not None:
+                used_environments.add(recorded.environment)
+        environments: list[dict[str, str]] = []
+        new_index = {}
+        for index in sorted(used_environments):
+            new_index[index] = len(environments)
+            environments.append(self._record.environments[index])
+
         items = {}
         for name in sorted(self._record.items):
             recorded = self._record.items[name]
             if recorded.environment is not None:
-                recorded = recorded.model_copy(update={"environment": places[recorded.environment]})
+                recorded = recorded.model_copy(
+                    update={"environment": new_index[recorded.environment]}
+                )
             items[name] = recorded
-        environments = self._record.environments
-        inputs = self._record.inputs
-        self._record = Record(environments=environments, items=items)
-        if self._adoptable:  # a process that is killed is followed by one that takes over the rest
-            self._record.adopt = True
-            self._record.inputs = inputs
+
+        record = Record(environments=environments, items=items)
+        # If this process is killed, the next one adopts the remaining items.
+        if self._adoptable:
+            record.adopt = True
+            record.inputs = self._record.inputs
+        self._record = record
         write_json(self.file, self._record.model_dump())
 
 
-def _delete_others(folder: Path, wanted: set[Path], parents: set[Path]) -> None:
-    """Deletes what a folder holds but the wanted paths and what is below them."""
+def _delete_others(folder: Path, kept_paths: set[Path], parents: set[Path]) -> None:
+    """Deletes all entries of a folder except some paths and what is below them.
+
+    Args:
+        folder: The folder.
+        kept_paths: The paths.
+        parents: The folders above them.
+    """
     for entry in folder.iterdir():
-        if entry in wanted:
+        if entry in kept_paths:
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            if entry in parents:
-                _delete_others(entry, wanted, parents)
-            else:
-                shutil.rmtree(entry)
-        else:
+        if not entry.is_dir() or entry.is_symlink():
             entry.unlink()
+        elif entry in parents:
+            _delete_others(entry, kept_paths, parents)
+        else:
+            shutil.rmtree(entry)

@@ -1,4 +1,4 @@
-"""What stages and commands read of `params.yaml`, and the digest of a stage's code in `artifacts/code.json`."""
+"""Reads `params.yaml`, and the digests of the stages' code in `artifacts/code.json`."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 #: The folder of a derived dataset, of a kind and a name.
 DERIVED = "artifacts/derived/{}/{}"
 
-#: Where names are defined: the keys below these; "*" is any name.
+#: Paths of keys whose values define names as their keys; "*" is any key.
 NAMED = (
     ("datasets",),
     ("derived", "*"),
@@ -39,9 +39,10 @@ NAMED = (
 
 
 def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
-    """All sections of a file of parameters, checked: each is a mapping or empty, and names have the characters of NAME.
+    """All sections of a file of parameters.
 
-    Section `datasets` has the derived datasets, too.
+    Each is checked to be a mapping or empty, and names to match `NAME`. Section `datasets` has the
+    derived datasets, too.
 
     Raises:
         ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a
@@ -52,7 +53,7 @@ def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
         text = read_text(file, ABSENT)
     except DataError as error:
         raise ParameterError(str(error)) from None
-    return deepcopy(_kept(text, str(file)))
+    return deepcopy(_cached_parse(text, str(file)))
 
 
 def section(*keys: str, file: str | Path = "params.yaml") -> Any:
@@ -65,14 +66,19 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
     value: Any = read_params(file)
     for depth, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
-            known = (
-                ", ".join(map(str, list(value)[:LISTED]))
-                if isinstance(value, dict)
-                else shorten(value)
-            )
-            raise ParameterError(f"{file}: no {'.'.join(keys[: depth + 1])!r}. Known here: {known}")
+            path = ".".join(keys[: depth + 1])
+            raise ParameterError(f"{file}: no {path!r}. Known here: {_known_keys(value)}")
         value = value[key]
-    return {} if value is None else value
+    if value is None:
+        return {}
+    return value
+
+
+def _known_keys(value: Any) -> str:
+    """The keys of a dict, or another value, for a message."""
+    if isinstance(value, dict):
+        return ", ".join(str(key) for key in list(value)[:LISTED])
+    return shorten(value)
 
 
 def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
@@ -91,19 +97,19 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
         raise ParameterError(f"{file}: expected sections, found {shorten(params)}")
     for name, value in params.items():
         _mapping(value, file, str(name))
-    for place in NAMED:
-        _check_names(params, file, place)
+    for path in NAMED:
+        _check_names(params, file, path)
     for name, entry in (params.get("detectors") or {}).items():
         _check_run(entry or {}, file, f"detectors.{name}")
     _add_derived(params, file)
     return params
 
 
-_kept = lru_cache(maxsize=4)(parse)
+_cached_parse = lru_cache(maxsize=4)(parse)
 
 
 class _Run(Schema):
-    """Types in an entry of the section `detectors`."""
+    """Types of the values in an entry of the section `detectors`."""
 
     adapter: str | None = None
     benchmark: str | None = None
@@ -116,17 +122,24 @@ class _Run(Schema):
 
 
 def _add_derived(params: dict[str, Any], file: str) -> None:
-    """A derived dataset is a dataset, in COCO's format, in the folder that its stage writes."""
+    """Adds derived datasets to the section `datasets`.
+
+    Their format is COCO's, in the folder that the stage `derive` writes.
+    """
     for kind, entries in (params.get("derived") or {}).items():
         for name in entries or {}:
-            if name in (params.get("datasets") or {}):
-                advice = f"section 'derived.{kind}' has it, which is enough: delete the entry, or rename one of them"
-                raise ParameterError(f"{file}: section 'datasets': {name!r} occurs twice: {advice}")
+            datasets = params.get("datasets") or {}
+            if name in datasets:
+                raise ParameterError(
+                    f"{file}: section 'datasets': {name!r} occurs twice: section 'derived.{kind}' "
+                    "has it, which is enough: delete the entry, or rename one of them"
+                )
             entry = {"format": "coco", "root": DERIVED.format(kind, name)}
-            params["datasets"] = {**(params.get("datasets") or {}), name: entry}
+            params["datasets"] = {**datasets, name: entry}
 
 
 def _check_run(entry: dict[str, Any], file: str, where: str) -> None:
+    """Checks the types of the values in an entry of the section `detectors`."""
     try:
         check(_Run, entry, file)
     except DataError as error:
@@ -141,55 +154,67 @@ def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
     Raises:
         ParameterError: there is no such entry, or it names no adapter or no benchmark.
     """
-    entry = section("detectors", name, file=file)
+    entry = dict(section("detectors", name, file=file))
     for key in ("adapter", "benchmark"):
         if not entry.get(key):
             raise ParameterError(f"{file}: section 'detectors.{name}': {key!r} is missing")
-    return {
-        **entry,
-        **{
-            key: entry.get(key) or {}
-            for key in ("params", "classes", "threshold", "passes", "proposals")
-        },
-    }
+    for key in ("params", "classes", "threshold", "passes", "proposals"):
+        entry[key] = entry.get(key) or {}
+    return entry
 
 
 def _check_names(
-    value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()
+    value: Any, file: str, path: tuple[str, ...], parents: tuple[str, ...] = ()
 ) -> None:
-    """Checks the names below `place`, and that each of them has a mapping or nothing."""
-    found = _mapping(value, file, ".".join(above))
-    if place:
-        for key in found if place[0] == "*" else found.keys() & {place[0]}:
-            _check_names(found[key], file, place[1:], (*above, str(key)))
+    """Checks the names at a path of `NAMED`, and that each of them has a mapping or nothing.
+
+    Args:
+        value: A part of the parameters.
+        file: Name of the file, for messages.
+        path: The path, relative to the part.
+        parents: Keys that lead to the part.
+    """
+    mapping = _mapping(value, file, ".".join(parents))
+    if not path:
+        _check_entries(mapping, file, ".".join(parents))
         return
-    where = ".".join(above)
-    for name, entry in found.items():
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            expected = "write 1 to 100 letters, digits, '.', '_' and '-', with a letter, a digit or '_' first"
-            quoted = (
-                ""
-                if isinstance(name, str)
-                else ", and in quotes if it looks like a number, a date or yes/no"
-            )
+    key = path[0]
+    if key == "*":
+        for name, entry in mapping.items():
+            _check_names(entry, file, path[1:], (*parents, str(name)))
+    elif key in mapping:
+        _check_names(mapping[key], file, path[1:], (*parents, key))
+
+
+def _check_entries(entries: Mapping[str, Any], file: str, where: str) -> None:
+    """Checks names, and that each of them has a mapping or nothing."""
+    for name, entry in entries.items():
+        if not NAME.fullmatch(name):
             raise ParameterError(
-                f"{file}: section {where!r}: the name {shorten(name)} is not allowed: {expected}{quoted}"
+                f"{file}: section {where!r}: the name {shorten(name)} is not allowed: write 1 to "
+                "100 letters, digits, '.', '_' and '-', with a letter, a digit or '_' first"
             )
         _mapping(entry, file, f"{where}.{name}")
 
 
 def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
+    """A part of the parameters as a mapping; None is an empty one.
+
+    Raises:
+        ParameterError: it is not a mapping, or a key is not a text.
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise ParameterError(
             f"{file}: section {where!r}: expected names with values, found {shorten(value)}"
         )
-    if wrong := [key for key in value if not isinstance(key, str)]:
-        advice = "put it in quotes if it is meant as a name"
-        raise ParameterError(
-            f"{file}: section {where!r}: expected a name, found {shorten(wrong[0])}; {advice}"
-        )
+    for key in value:
+        if not isinstance(key, str):
+            advice = "put it in quotes if it is meant as a name"
+            raise ParameterError(
+                f"{file}: section {where!r}: expected a name, found {shorten(key)}; {advice}"
+            )
     return value
 
 
@@ -201,7 +226,10 @@ def code_digest(*keys: str, file: str | Path = CODE) -> str:
     """
     value = read_json(file)
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            value = None
+            break
+        value = value.get(key)
     if not isinstance(value, str):
         raise DataError(f"no digest of {'.'.join(keys)!r}; run `dvc repro code`", file=file)
     return value

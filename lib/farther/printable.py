@@ -18,8 +18,8 @@ _JOINED = ("So", "Sk", "Mn", "Mc", "Lo")
 def printable(text: str) -> str:
     r"""The text with everything escaped that has no glyph.
 
-    Such are control characters, directions of writing and escape codes. What names are written with remains: one space of any script between two glyphs, and joiners
-    within emoji and words.
+    Such are control characters, directions of writing and escape codes. What names are written with
+    remains: one space of any script between two glyphs, and joiners within emoji and words.
 
     >>> printable("cat\x1b[31m\r\n\N{RIGHT-TO-LEFT OVERRIDE}tac")
     'cat\\x1b[31m\\r\n\\u202etac'

@@ -35,7 +35,7 @@ class Registry(Generic[T]):
     Args:
         kind: The kind of thing that is registered, in the singular ("method"); used in messages.
         package: Dotted name of the package whose modules register names.
-        decorator: The class decorator by which they do, as it is written there.
+        decorator: The class decorator that registers a name, as it is written in the modules.
     """
 
     def __init__(self, kind: str, package: str, decorator: str = "register"):
@@ -69,7 +69,7 @@ class Registry(Generic[T]):
                 yield f"{self._package}.{file.stem}", file
 
     def _registrations(self, file: Path) -> list[Registration]:
-        """What a file registers here, and not in another registry."""
+        """The registrations of a file in this registry, not in another one."""
         return [entry for entry in registrations(file) if entry.decorator == self._decorator]
 
     def register(self, name: str) -> Callable[[C], C]:
@@ -83,16 +83,10 @@ class Registry(Generic[T]):
             if self.modules.get(name, cls.__module__) != cls.__module__:
                 importlib.import_module(self.modules[name])
             known = self._classes.get(name)
-            if known is not None and (known.__module__, known.__qualname__) != (
-                cls.__module__,
-                cls.__qualname__,
-            ):
-                places = (
-                    f"{known.__module__}.{known.__qualname__} and "
-                    f"{cls.__module__}.{cls.__qualname__}"
-                )
+            if known is not None and _full_name(known) != _full_name(cls):
                 raise ParameterError(
-                    f"two {self.kind}s are called {name!r}: {places}; give yours another name"
+                    f"two {self.kind}s are called {name!r}: {_full_name(known)} and "
+                    f"{_full_name(cls)}; give yours another name"
                 )
             cls.name = name  # type: ignore[attr-defined]
             if "title" not in vars(cls):
@@ -135,9 +129,13 @@ class Registry(Generic[T]):
         return build(self.get(name), f"{self.kind} {name!r}", params)
 
 
-#: Most bytes of a file's name, as file systems have it.
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+#: Longest name of a file in bytes, as in most file systems.
 LONGEST_NAME = 255
-#: Most bytes of a path, as file systems have them.
+#: Longest path in bytes that is accepted.
 LONGEST_PATH = 3_000
 
 
@@ -145,7 +143,7 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
     """`cls(**params)` for a pydantic dataclass, with errors in plain words.
 
     Args:
-        what: How messages call the thing: "method 'knn'".
+        what: Name of the thing in messages: "method 'knn'".
 
     Raises:
         ParameterError: a parameter is unknown or has a wrong value.
@@ -179,10 +177,15 @@ def parameters(cls: type) -> dict[str, Any]:
 
     `dataclasses.MISSING` where there is none.
     """
-    return {f.name: f.default for f in fields(cls) if f.init}
+    defaults = {}
+    for field in fields(cls):
+        if field.init:
+            defaults[field.name] = field.default
+    return defaults
 
 
 def _explain(cls: type, what: str, error: ValidationError) -> str:
+    """The problems of parameters in plain words, one per line."""
     lines = []
     for problem in error.errors():
         path = problem["loc"]
@@ -199,7 +202,7 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
             lines.append(
                 f"{what}: parameter {name!r}: {message}, found {shorten(problem.get('input'))}"
             )
-        else:  # several parameters do not fit together: a class says which
+        else:  # a check of the class found that parameters do not fit together
             lines.append(f"{what}: {message}")
     if len(lines) > PROBLEMS:
         lines[PROBLEMS:] = [f"and {len(lines) - PROBLEMS:,} more problems"]

@@ -1,4 +1,4 @@
-"""The start of a stage's script: its outputs are locked, and an expected error becomes one message."""
+"""Entry point of a stage: locks its outputs, and turns an expected error into one message."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from farther.extras import missing
 from farther.printable import printable
 from farther.tables.writing import DISK, disk_errors, locked
 
-#: Set to anything but 0, this variable brings the traceback of an expected error.
+#: Environment variable: any value but 0 shows the traceback of an expected error.
 TRACEBACK = "FARTHER_TRACEBACK"
 
 
 def run_stage(main: Callable[..., None], output: str) -> None:
-    """Runs a stage's `main` with the arguments of the command line, unless another process writes the same output.
+    """Runs a stage's `main` with the arguments of the command line.
+
+    The output is locked: two processes never write it at the same time.
 
     Bad input, an error of the disk or of an extension, and an absent package end the process with
     status 1 and one message on stderr, without a traceback unless the environment variable
@@ -42,11 +44,15 @@ def run_stage(main: Callable[..., None], output: str) -> None:
 
 
 def explained(error: Exception) -> str | None:
-    """The message for an error that is expected: of input, the disk, an absent package, an extension; else None."""
+    """The message for an expected error, or None for an unexpected one.
+
+    Errors of input, of the disk, of an absent package and of an extension are expected.
+    """
     if isinstance(error, FartherError):
         return str(error)
-    if (found := extensions.failure(error)) is not None:
-        return found
+    extension_problem = extensions.failure(error)
+    if extension_problem is not None:
+        return extension_problem
     if isinstance(error, OSError) and error.errno in DISK and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {os.strerror(error.errno).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farther":

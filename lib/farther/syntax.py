@@ -1,4 +1,4 @@
-"""Modules as their syntax trees: imports, registered names, texts, and a digest of what can change a result.
+"""Syntax of modules: imports, registered names, texts, and a digest of what can change a result.
 
 Nothing is imported. A tree is parsed once per process, until its file changes.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Registration:
 
 @dataclass(frozen=True)
 class ModuleSyntax:
-    """What the syntax tree of a module says.
+    """The content of a module's syntax tree.
 
     Args:
-        digest: Of the tree without docstrings; comments and layout are in no tree.
+        digest: Digest of the tree without docstrings; comments and layout are in no tree.
         docstrings: Digest of the docstrings.
         imports: (module, name) of each `from module import name`; the name is None for `import
             module`.
-        exports: Where names come from that the module imports at its top level: {name: (module,
+        exports: Origins of the names that the module imports at its top level: {name: (module,
             name there)}.
         defined: Other names of its top level.
         texts: The texts in it: names of data files and of registered classes are among them.
@@ -58,7 +58,7 @@ class ModuleSyntax:
 
 
 def registrations(file: Path) -> tuple[Registration, ...]:
-    """The classes that a file registers, in its order: those with a decorator such as `@register("name")`.
+    """The classes that a file registers, in its order, by a decorator such as `@register("name")`.
 
     A file without the word `register` is not parsed.
 
@@ -98,30 +98,40 @@ def _registrations(file: Path, changed: int, size: int) -> tuple[Registration, .
 
 
 def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]:
-    """The registration that a class decorator is; empty for another decorator."""
+    """The registration by a class decorator; empty for another decorator.
+
+    Raises:
+        ValueError: the name is not written as a text.
+    """
     if not isinstance(decorator, ast.Call):
         return []
-    written = ast.unparse(decorator.func)
-    own_name = written.rpartition(".")[2]
-    if not own_name.startswith("register"):
+    decorator_name = ast.unparse(decorator.func)
+    function_name = decorator_name.rpartition(".")[2]
+    if not function_name.startswith("register"):
         return []
-    arguments = [
-        argument.value for argument in decorator.args if isinstance(argument, ast.Constant)
-    ]
-    if len(arguments) != 1 or not isinstance(arguments[0], str):
-        if own_name != "register":  # another library's
+    constants = []
+    for argument in decorator.args:
+        if isinstance(argument, ast.Constant):
+            constants.append(argument.value)
+    if len(constants) != 1 or not isinstance(constants[0], str):
+        if function_name != "register":  # a decorator of another library
             return []
-        problem = f'line {decorator.lineno}: write the name as a text: @{written}("name")'
+        problem = f'line {decorator.lineno}: write the name as a text: @{decorator_name}("name")'
         raise ValueError(problem)
     docstring = ast.get_docstring(node) or ""
     summary = docstring.partition("\n\n")[0]
-    return [Registration(arguments[0], written, " ".join(summary.split()))]
+    return [Registration(constants[0], decorator_name, " ".join(summary.split()))]
 
 
 @lru_cache(maxsize=4096)
 def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSyntax:
+    """See `module_syntax`; `changed` and `size` of the file are part of the cache's key."""
     tree = ast.parse(file.read_bytes(), file)
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    if file.name == "__init__.py":
+        package = module
+    else:
+        package = module.rpartition(".")[0]
+
     exports: dict[str, tuple[str, str]] = {}
     defined: set[str] = set()
     for statement in _top_level(tree.body):
@@ -132,25 +142,27 @@ def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSy
             defined.add(statement.name)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             defined |= _assigned(statement)
+
     texts = set()
-    creates = False
+    identifiers = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.add(node.value)
         elif isinstance(node, ast.Name):
-            creates = creates or node.id == "create"
+            identifiers.add(node.id)
         elif isinstance(node, ast.Attribute):
-            creates = creates or node.attr == "create"
+            identifiers.add(node.attr)
+
     imports = tuple(_imports(tree.body, package))
     docstrings = _take_docstrings(tree)
     return ModuleSyntax(
-        digest=_digest(_written(tree)),
+        digest=_digest(_text_of(tree)),
         docstrings=_digest("\0".join(docstrings)),
         imports=imports,
         exports=exports,
         defined=frozenset(defined),
         texts=frozenset(texts),
-        creates=creates,
+        creates="create" in identifiers,
     )
 
 
@@ -160,47 +172,62 @@ def _digest(text: str) -> str:
 
 def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
     """The names that a statement assigns to."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+    names = set()
+    for target in targets:
+        if isinstance(target, ast.Name):
+            names.add(target.id)
+    return names
 
 
-def _written(node: Any) -> str:
-    """A syntax tree as text, the same in every Python, which `ast.dump` is not: Python 3.12 added empty fields."""
+def _text_of(node: Any) -> str:
+    """A syntax tree as text that is equal in every Python.
+
+    `ast.dump` is not: Python 3.12 added empty fields.
+    """
     if isinstance(node, ast.AST):
         fields = []
         for name, value in ast.iter_fields(node):
             if value is not None and value != []:
-                fields.append(f"{name}={_written(value)}")
+                fields.append(f"{name}={_text_of(value)}")
         return f"{type(node).__name__}({', '.join(fields)})"
     if isinstance(node, list):
-        return f"[{', '.join(map(_written, node))}]"
+        elements = [_text_of(element) for element in node]
+        return f"[{', '.join(elements)}]"
     return ascii(node)
 
 
 def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those for type checkers only included: they say where a lazy name comes from."""
+    """The statements at the top level of a module, including those for type checkers only.
+
+    The latter tell which module a lazily imported name comes from.
+    """
     for node in nodes:
-        if isinstance(node, ast.If) and _for_types_only(node):
+        if _is_for_types_only(node):
             yield from node.body
         else:
             yield node
 
 
-def _for_types_only(node: ast.If) -> bool:
+def _is_for_types_only(node: ast.AST) -> TypeGuard[ast.If]:
+    """Whether a statement is `if TYPE_CHECKING:`."""
+    if not isinstance(node, ast.If):
+        return False
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All statements, those within others too, but not those for type checkers only."""
+    """All statements, including nested ones, except those for type checkers only."""
     for node in nodes:
         yield node
-        skipped = ("body",) if isinstance(node, ast.If) and _for_types_only(node) else ()
-        for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-            if part not in skipped:
-                yield from _statements(getattr(node, part, ()))
+        if not _is_for_types_only(node):
+            yield from _statements(getattr(node, "body", ()))
+        for block in ("handlers", "cases", "orelse", "finalbody"):
+            yield from _statements(getattr(node, block, ()))
 
 
 def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+    """(module, name) of each import; the name is None for `import module`."""
     for node in _statements(nodes):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -219,10 +246,12 @@ def _take_docstrings(tree: ast.Module) -> list[str]:
     """Removes the docstrings of a tree and returns them."""
     docstrings = []
     for node in (tree, *_statements(tree.body)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                docstrings.append(value.value)
-                node.body = node.body[1:]
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if not node.body or not isinstance(node.body[0], ast.Expr):
+            continue
+        value = node.body[0].value
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            docstrings.append(value.value)
+            node.body = node.body[1:]
     return docstrings

@@ -31,7 +31,9 @@ def negative_log_likelihood(means: Tensor, log_variances: Tensor, goals: Tensor)
 def energy_score(
     means: Tensor, log_variances: Tensor, goals: Tensor, samples: int = SAMPLES
 ) -> Tensor:
-    """E‖z − t‖ − ½ E‖z − z'‖, shape (N,), of deltas of shape (N, 4), with z and z' independent draws of the Gaussian.
+    """E‖z − t‖ − ½ E‖z − z'‖, shape (N,), of deltas of shape (N, 4).
+
+    z and z' are independent draws of the Gaussian.
 
     The expectations are means over M + 1 draws of PyTorch's generator and pairs of successive ones.
     The distance is Euclidean, as in the paper; the authors' code sums a smooth L1 distance over the
@@ -43,19 +45,22 @@ def energy_score(
         https://github.com/asharakeh/probdet
     """
     noise = torch.randn(samples + 1, *means.shape, device=means.device)
-    drawn = means + (log_variances / 2).exp() * noise
-    to_object = (drawn[:-1] - goals).norm(dim=2).mean(dim=0)
-    return to_object - (drawn[1:] - drawn[:-1]).norm(dim=2).mean(dim=0) / 2
+    draws = means + (log_variances / 2).exp() * noise
+    distance_to_object = (draws[:-1] - goals).norm(dim=2).mean(dim=0)
+    distance_of_pairs = (draws[1:] - draws[:-1]).norm(dim=2).mean(dim=0)
+    return distance_to_object - distance_of_pairs / 2
 
 
-#: By the recipe's name.
+#: Losses by their names in a recipe.
 LOSSES = {"nll": negative_log_likelihood, "energy_score": energy_score}
 
 
 def variance_loss(
     kind: str, deltas: Tensor, log_variances: Tensor, labels: list[Tensor], goals: list[Tensor]
 ) -> Tensor:
-    """Loss of the objects' proposals, divided by the number of all sampled ones, as in torchvision's `fastrcnn_loss`.
+    """Loss of the objects' proposals, divided by the number of all sampled proposals.
+
+    torchvision's `fastrcnn_loss` divides by the same number.
 
     Args:
         kind: A name of `LOSSES`.
@@ -66,8 +71,9 @@ def variance_loss(
     """
     columns = torch.cat(labels)
     rows = torch.where(columns > 0)[0]
-    columns_of_objects = columns[rows]
-    means = deltas.unflatten(1, (-1, 4))[rows, columns_of_objects]
-    return LOSSES[kind](
-        means, log_variances[rows, columns_of_objects], torch.cat(goals)[rows]
-    ).sum() / len(columns)
+    object_columns = columns[rows]
+    means = deltas.unflatten(1, (-1, 4))[rows, object_columns]
+    object_log_variances = log_variances[rows, object_columns]
+    object_deltas = torch.cat(goals)[rows]
+    loss_per_object = LOSSES[kind](means, object_log_variances, object_deltas)
+    return loss_per_object.sum() / len(columns)

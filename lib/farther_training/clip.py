@@ -44,6 +44,9 @@ from farther_training.run import State, make_optimizer, write_log
 #: Prompt of a name.
 QUESTION = "a photo of a {}"
 
+#: Number of images that `zero_shot` encodes at a time.
+ZERO_SHOT_BATCH = 256
+
 
 @dataclass(config=STRICT, kw_only=True)
 class ClipArchitecture:
@@ -94,9 +97,8 @@ class ClipRecipe:
         pictures: Number of training images to draw.
         epochs: Passes over the images.
         batch_size: Images per step, contrasted with each other.
-        learning_rate, weight_decay, warmup_steps, final_learning_rate, clip_norm, average,
-        precision: See
-            `farther_training.recipe.Recipe`.
+        learning_rate, weight_decay, warmup_steps: See `farther_training.recipe.Recipe`.
+        final_learning_rate, clip_norm, average, precision: See `farther_training.recipe.Recipe`.
         crop: Smallest fraction of an image's side in a random crop.
         seed: Seed of the images, the weights, the order and the captions.
         checkpoint_steps: Interval in steps at which the state of the run is saved.
@@ -125,11 +127,12 @@ class ClipRecipe:
             "weight_decay",
             "warmup_steps",
             "final_learning_rate",
+            "clip_norm",
+            "average",
+            "precision",
+            "seed",
         )
-        shared = {
-            name: getattr(self, name)
-            for name in (*names, "clip_norm", "average", "precision", "seed")
-        }
+        shared = {name: getattr(self, name) for name in names}
         return Recipe(optimizer="adamw", **shared)
 
 
@@ -147,8 +150,8 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         torch.manual_seed(clip.seed)
         recipe = clip.schedule()
         network = build(architecture).to(device, memory_format=torch.channels_last)
-        facts = json.dumps([asdict(architecture), asdict(clip), pictures.concepts])
-        identity = digest(facts, pictures.pixels.tobytes())
+        config = json.dumps([asdict(architecture), asdict(clip), pictures.concepts])
+        identity = digest(config, pictures.pixels.tobytes())
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
         super().__init__(network, optimizer, recipe, state_file, identity)
         self.clip = clip
@@ -162,17 +165,18 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         self.steps = self.per_epoch * clip.epochs
 
     def compute_losses(self, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
-        """Contrastive loss of images and captions, plus the cross-entropy of images and all words."""
+        """Contrastive loss of images and captions, and cross-entropy of images and all words."""
         images, texts, same, fitting = batch
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"
         ):
-            seen = self.network.encode_image(images, normalize=True).float()
+            image_embeddings = self.network.encode_image(images, normalize=True).float()
         encoded = self.network.encode_text(torch.cat([texts, self.questions]), normalize=True)
         captions, words = encoded.float().split([len(texts), len(self.questions)])
         scale = self.network.logit_scale.exp()
-        loss = contrastive_loss(seen, captions, scale, same)
-        return {"loss": loss + functional.cross_entropy(scale * seen @ words.T, fitting)}
+        caption_loss = contrastive_loss(image_embeddings, captions, scale, same)
+        word_loss = functional.cross_entropy(scale * image_embeddings @ words.T, fitting)
+        return {"loss": caption_loss + word_loss}
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -180,20 +184,28 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         self.network.logit_scale.clamp_(0, float(np.log(100)))
 
     def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Images of the current step, tokens of their captions, equal captions, and the words that fit each image."""
-        epoch, place = divmod(self.step, self.per_epoch)
+        """Images, tokens of captions, equal captions and fitting words of the current step."""
+        epoch, position = divmod(self.step, self.per_epoch)
         order = np.random.default_rng([self.clip.seed, epoch]).permutation(len(self.pictures))
-        rows = order[place * self.clip.batch_size : (place + 1) * self.clip.batch_size]
-        rng = np.random.default_rng([self.clip.seed, epoch, place])
-        captions = [caption(self.pictures.concepts[r], self.pictures.places[r], rng) for r in rows]
-        number = np.unique(captions, return_inverse=True)[1]
-        images = changed(
-            normalised(torch.from_numpy(self.pictures.pixels[rows])), self.clip.crop, rng
+        start = position * self.clip.batch_size
+        rows = order[start : start + self.clip.batch_size]
+
+        rng = np.random.default_rng([self.clip.seed, epoch, position])
+        captions = []
+        for row in rows:
+            captions.append(caption(self.pictures.concepts[row], self.pictures.places[row], rng))
+        caption_index = np.unique(captions, return_inverse=True)[1]
+        same = torch.from_numpy(caption_index[:, None] == caption_index[None, :])
+        images = normalised(torch.from_numpy(self.pictures.pixels[rows]))
+        images = changed(images, self.clip.crop, rng)
+        texts = self.tokenizer(captions)
+        fitting = torch.from_numpy(self.fitting[rows])
+        return (
+            images.to(self.device),
+            texts.to(self.device),
+            same.to(self.device),
+            fitting.to(self.device),
         )
-        same = torch.from_numpy(number[:, None] == number[None, :])
-        found = (images, self.tokenizer(captions), same, torch.from_numpy(self.fitting[rows]))
-        images, texts, same, fitting = (tensor.to(self.device) for tensor in found)
-        return images, texts, same, fitting
 
 
 def train(
@@ -245,51 +257,53 @@ def build(architecture: ClipArchitecture) -> CLIP:
 
 
 def tokenizer(architecture: ClipArchitecture) -> Any:
-    """Callable that maps a list of captions to their tokens, int64 of shape (number of captions, context length)."""
+    """Callable that maps n captions to their tokens, int64 of shape (n, context length)."""
     return SimpleTokenizer(context_length=architecture.context_length)
 
 
-def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) -> Tensor:
-    """CLIP's symmetric cross-entropy, with several correct captions per image where captions are equal.
+def contrastive_loss(images: Tensor, captions: Tensor, scale: Tensor, same: Tensor) -> Tensor:
+    """CLIP's symmetric cross-entropy; images with equal captions have several correct ones.
 
     Args:
-        seen, said: Embeddings of images and captions, (N, D), of length 1.
+        images, captions: Their embeddings, (N, D), of length 1.
+        scale: Factor of the cosine similarities.
         same: bool (N, N): pairs with equal captions; the diagonal is True.
     """
-    logits = scale * seen @ said.T
+    logits = scale * images @ captions.T
     target = same / same.sum(dim=1, keepdim=True)
-    return (
-        functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)
-    ) / 2
+    image_loss = functional.cross_entropy(logits, target)
+    caption_loss = functional.cross_entropy(logits.T, target)
+    return (image_loss + caption_loss) / 2
 
 
 def normalised(pixels: Tensor) -> Tensor:
     """Images, uint8 (N, H, W, 3), as CLIP's input, float32 (N, 3, H, W)."""
-    mean, std = (
-        255 * torch.tensor(x, device=pixels.device)
-        for x in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
-    )
-    return ((pixels - mean) / std).permute(
-        0, 3, 1, 2
-    )  # channels stay last in memory, for faster convolutions
+    mean = 255 * torch.tensor(OPENAI_DATASET_MEAN, device=pixels.device)
+    std = 255 * torch.tensor(OPENAI_DATASET_STD, device=pixels.device)
+    # Channels stay last in memory, for faster convolutions.
+    return ((pixels - mean) / std).permute(0, 3, 1, 2)
 
 
 def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
-    """Random crops of images (N, 3, H, W) at full size, half of them mirrored, with random brightness and contrast."""
+    """Random crops of images (N, 3, H, W), scaled to full size.
+
+    Half of them are mirrored; brightness and contrast are random.
+    """
     count = len(images)
-    kept = rng.uniform(crop, 1, (count, 2))
-    shift = rng.uniform(-1, 1, (count, 2)) * (1 - kept)
-    kept[:, 0] *= rng.choice([-1, 1], count)
+    crop_size = rng.uniform(crop, 1, (count, 2))
+    shift = rng.uniform(-1, 1, (count, 2)) * (1 - crop_size)
+    mirror = rng.choice([-1, 1], count)
     theta = np.zeros((count, 2, 3), dtype=np.float32)
-    theta[:, [0, 1], [0, 1]] = kept
+    theta[:, 0, 0] = mirror * crop_size[:, 0]
+    theta[:, 1, 1] = crop_size[:, 1]
     theta[:, :, 2] = shift
     grid = functional.affine_grid(
         torch.from_numpy(theta).to(images), list(images.shape), align_corners=False
     )
     moved = functional.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
-    light = torch.from_numpy(rng.normal(0, 0.15, (count, 1, 1, 1))).to(images)
+    brightness = torch.from_numpy(rng.normal(0, 0.15, (count, 1, 1, 1))).to(images)
     contrast = torch.from_numpy(rng.uniform(0.8, 1.2, (count, 1, 1, 1))).to(images)
-    return (moved * contrast + light).contiguous(memory_format=torch.channels_last)
+    return (moved * contrast + brightness).contiguous(memory_format=torch.channels_last)
 
 
 @torch.no_grad()
@@ -298,47 +312,66 @@ def zero_shot(network: CLIP, tokenize: Any, pictures: Captioned) -> float:
 
     NaN without such images.
     """
-    names = sorted({name for known in words().values() for name in known.names})
+    names = sorted(all_names())
     device = next(network.parameters()).device
-    single = [row for row, shown in enumerate(pictures.concepts) if len(shown) == 1]
-    if not single:
+    single_object_rows = []
+    for row, concepts in enumerate(pictures.concepts):
+        if len(concepts) == 1:
+            single_object_rows.append(row)
+    if not single_object_rows:
         return float("nan")
-    said = network.encode_text(
-        tokenize([QUESTION.format(name) for name in names]).to(device), normalize=True
-    )
-    hits = 0
-    for start in range(0, len(single), 256):
-        rows = single[start : start + 256]
-        seen = network.encode_image(
-            normalised(torch.from_numpy(pictures.pixels[rows]).to(device)), normalize=True
-        )
-        nearest = (seen @ said.T).argmax(dim=1).tolist()
-        hits += sum(
-            names[k] in words()[pictures.concepts[r][0]].names
-            for k, r in zip(nearest, rows, strict=True)
-        )
-    return hits / len(single)
+
+    prompts = tokenize([QUESTION.format(name) for name in names]).to(device)
+    name_embeddings = network.encode_text(prompts, normalize=True)
+    correct = 0
+    for start in range(0, len(single_object_rows), ZERO_SHOT_BATCH):
+        rows = single_object_rows[start : start + ZERO_SHOT_BATCH]
+        images = normalised(torch.from_numpy(pictures.pixels[rows]).to(device))
+        image_embeddings = network.encode_image(images, normalize=True)
+        nearest = (image_embeddings @ name_embeddings.T).argmax(dim=1).tolist()
+        for row, index in zip(rows, nearest, strict=True):
+            (concept,) = pictures.concepts[row]
+            if names[index] in words()[concept].names:
+                correct += 1
+    return correct / len(single_object_rows)
 
 
-CARD = """\
-# clip
+def all_names() -> set[str]:
+    """The names of all concepts."""
+    names: set[str] = set()
+    for concept in words().values():
+        names.update(concept.names)
+    return names
 
-A small CLIP, {millions:.1f} million parameters, for the demo world only: it was trained only on images of its drawings,
-{size} pixels wide. open_clip loads this folder directly: `open_clip.create_model("local-dir:data/demo/clip")`.
 
-Trained on {pictures} images of {concepts} concepts with the names of the four demo datasets, in-distribution and
-unknown classes alike, as a CLIP trained on the web has seen both. No image is part of a dataset, and none contains a
-drawing that is held out for test. Most unknown concepts have a single drawing, which CLIP has seen in other scenes.
-Captions also contain the kind of each object (COCO's supercategories, OpenImages' hierarchy) and place half of all food
-and tableware on a dining table, visible or not; these words partly determine which images it finds near.
-
-For images with one object, the nearest of all {names} names is correct for {val:.1%}; with held-out drawings of the
-in-distribution classes, for {held_out:.1%}.
-
-Its training images are composed from drawings of OpenMoji (https://openmoji.org), licence CC BY-SA 4.0.
-
-The same as JSON, including the recipe: [card.json](card.json).
-"""
+CARD = (
+    "# clip\n"
+    "\n"
+    "A small CLIP, {millions:.1f} million parameters, for the demo world only: it was "
+    "trained only on images of its drawings,\n"
+    "{size} pixels wide. open_clip loads this folder directly: "
+    '`open_clip.create_model("local-dir:data/demo/clip")`.\n'
+    "\n"
+    "Trained on {pictures} images of {concepts} concepts with the names of the four demo "
+    "datasets, in-distribution and\n"
+    "unknown classes alike, as a CLIP trained on the web has seen both. No image is part of "
+    "a dataset, and none contains a\n"
+    "drawing that is held out for test. Most unknown concepts have a single drawing, which "
+    "CLIP has seen in other scenes.\n"
+    "Captions also contain the kind of each object (COCO's supercategories, OpenImages' "
+    "hierarchy) and place half of all food\n"
+    "and tableware on a dining table, visible or not; these words partly determine which "
+    "images it finds near.\n"
+    "\n"
+    "For images with one object, the nearest of all {names} names is correct for {val:.1%}; "
+    "with held-out drawings of the\n"
+    "in-distribution classes, for {held_out:.1%}.\n"
+    "\n"
+    "Its training images are composed from drawings of OpenMoji (https://openmoji.org), "
+    "licence CC BY-SA 4.0.\n"
+    "\n"
+    "The same as JSON, including the recipe: [card.json](card.json).\n"
+)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -398,19 +431,21 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
 
 
 def _card(name: str, job: ClipJob, parameters: int, metrics: dict[str, float]) -> dict[str, Any]:
+    """The card; a metric that is NaN becomes None."""
+    rounded_metrics: dict[str, float | None] = {}
+    for key, value in metrics.items():
+        rounded_metrics[key] = None if np.isnan(value) else round(value, 6)
     return {
         "name": name,
         "architecture": {**asdict(job.architecture), "layers": list(job.architecture.layers)},
         "parameters": parameters,
         "pictures": job.recipe.pictures,
         "concepts": len(words()),
-        "names": len({one for known in words().values() for one in known.names}),
+        "names": len(all_names()),
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         "open_clip_torch": version("open_clip_torch"),
-        "metrics": {
-            key: None if np.isnan(value) else round(value, 6) for key, value in metrics.items()
-        },
+        "metrics": rounded_metrics,
     }
 
 

@@ -1,4 +1,4 @@
-"""Training images and captions of the demo's small CLIP: drawings of the demo world and their names.
+"""Training images and captions of the demo's CLIP: drawings of the demo world and their names.
 
 They contain no image of a dataset and no drawing that is held out for test. The names are those of
 the datasets, of in-distribution and unknown classes alike, as a CLIP trained on the web has seen
@@ -67,7 +67,10 @@ KIND_BESIDE = 0.5
 
 @dataclass(frozen=True)
 class Words:
-    """Names of a concept in the datasets, and its hypernyms (COCO's supercategory, OpenImages' hierarchy)."""
+    """Names of a concept in the datasets, and its hypernyms.
+
+    Hypernyms are COCO's supercategory and those of OpenImages' hierarchy.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -91,87 +94,95 @@ class Captioned:
         return len(self.concepts)
 
     def fitting(self) -> np.ndarray:
-        """Weights of the words that fit each image: float32 (number of images, number of words of `vocabulary`).
+        """Weights of the words that fit each image, float32 (images, words of `vocabulary`).
 
         All concepts of an image have equal weight, half of it for the name and half for its kinds;
         a dining table is a kind of the dishes that are placed on one. Rows sum to 1, or to 0
         without objects.
         """
-        column = {word: k for k, word in enumerate(vocabulary())}
-        found = np.zeros((len(self), len(column)), np.float32)
+        column_by_word = {word: column for column, word in enumerate(vocabulary())}
+        weights = np.zeros((len(self), len(column_by_word)), np.float32)
         for row, (concepts, place) in enumerate(zip(self.concepts, self.places, strict=True)):
             for concept in concepts:
-                above = [column[kind] for kind in words()[concept].kinds]
+                name = words()[concept].names[0]
+                kinds = list(words()[concept].kinds)
                 if place == ON_TABLE and concept in dishes():
-                    above.append(column[words()["diningtable"].names[0]])
-                found[row, column[words()[concept].names[0]]] += 0.5 if above else 1.0
-                for one in above:
-                    found[row, one] += 0.5 / len(above)
-        return found / np.maximum(found.sum(axis=1, keepdims=True), 1)
+                    kinds.append(words()["diningtable"].names[0])
+                if not kinds:
+                    weights[row, column_by_word[name]] += 1.0
+                    continue
+                weights[row, column_by_word[name]] += 0.5
+                for kind in kinds:
+                    weights[row, column_by_word[kind]] += 0.5 / len(kinds)
+        return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
 
 
 @lru_cache(maxsize=1)
 def words() -> Mapping[str, Words]:
     """Names and kinds of each concept that a dataset labels."""
-    names: dict[str, dict[str, None]] = {}  # dicts keep the order and drop repetitions
-    kinds: dict[str, dict[str, None]] = {}
-    groups = demo_table("coco_categories.yaml").items()
-    supercategories: dict[str, tuple[str, ...]] = {
-        name: (group,) for group, members in groups for name in members.values()
-    }
-    above = {"coco": supercategories, "openimages": _hierarchy()}
+    # Dicts keep the order and drop repetitions.
+    names_by_concept: dict[str, dict[str, None]] = {}
+    kinds_by_concept: dict[str, dict[str, None]] = {}
+    hypernyms_by_source = {"coco": _supercategories(), "openimages": _hierarchy()}
     for source in (*ID_DATASETS, *OOD_SOURCES):
+        hypernyms = hypernyms_by_source.get(source, {})
         for name, concepts in _labelled(source):
             for concept in concepts:
-                names.setdefault(concept, {})[name.lower()] = None
-                for kind in above.get(source, {}).get(name, ()):
-                    kinds.setdefault(concept, {})[kind.lower()] = None
-    return {
-        concept: Words(tuple(found), tuple(kinds.get(concept, ())))
-        for concept, found in names.items()
-    }
+                names_by_concept.setdefault(concept, {})[name.lower()] = None
+                for kind in hypernyms.get(name, ()):
+                    kinds_by_concept.setdefault(concept, {})[kind.lower()] = None
+
+    words_by_concept = {}
+    for concept, names in names_by_concept.items():
+        kinds = kinds_by_concept.get(concept, {})
+        words_by_concept[concept] = Words(tuple(names), tuple(kinds))
+    return words_by_concept
 
 
 @lru_cache(maxsize=1)
 def vocabulary() -> tuple[str, ...]:
     """The first name of each concept, and all kinds; each word once."""
-    names = [known.names[0] for known in words().values()]
-    return tuple(
-        dict.fromkeys([*names, *(kind for known in words().values() for kind in known.kinds)])
-    )
+    first_names = [concept.names[0] for concept in words().values()]
+    unique_words = dict.fromkeys(first_names)
+    for concept in words().values():
+        unique_words.update(dict.fromkeys(concept.kinds))
+    return tuple(unique_words)
 
 
 def caption(concepts: Sequence[str], place: str, rng: Rng) -> str:
     """Random caption of an image with these concepts and this place."""
     phrases = [_phrase(words()[concept], rng) for concept in concepts]
-    shown = (" and ".join(dict.fromkeys(phrases)) or "nothing") + place
-    return TEMPLATES[int(rng.integers(len(TEMPLATES)))].format(shown)
+    objects = " and ".join(dict.fromkeys(phrases)) or "nothing"
+    template = TEMPLATES[int(rng.integers(len(TEMPLATES)))]
+    return template.format(objects + place)
 
 
-def _phrase(known: Words, rng: Rng) -> str:
+def _phrase(concept: Words, rng: Rng) -> str:
     """Random name of a concept, its kind, or both."""
-    name = known.names[int(rng.integers(len(known.names)))]
-    if not known.kinds:
+    name = concept.names[int(rng.integers(len(concept.names)))]
+    if not concept.kinds:
         return f"a {name}"
-    kind = known.kinds[int(rng.integers(len(known.kinds)))]
-    chance = rng.random()
-    if chance < KIND_INSTEAD:
+    kind = concept.kinds[int(rng.integers(len(concept.kinds)))]
+    random_number = rng.random()
+    if random_number < KIND_INSTEAD:
         return f"a {kind}"
-    return f"a {name}, a {kind}" if chance < KIND_INSTEAD + KIND_BESIDE else f"a {name}"
+    if random_number < KIND_INSTEAD + KIND_BESIDE:
+        return f"a {name}, a {kind}"
+    return f"a {name}"
 
 
 def sentences() -> list[str]:
     """Captions that contain all words of possible captions."""
-    every = [word for known in words().values() for word in (*known.names, *known.kinds)]
-    return [
-        template.format(f"a {word}, a {word} and nothing{STREET}{ON_TABLE}")
-        for word in every
-        for template in TEMPLATES
-    ]
+    captions = []
+    for concept in words().values():
+        for word in (*concept.names, *concept.kinds):
+            phrase = f"a {word}, a {word} and nothing{STREET}{ON_TABLE}"
+            captions += [template.format(phrase) for template in TEMPLATES]
+    return captions
 
 
 def compose(count: int, size: int, seed: int) -> Captioned:
-    """Draws `count` square images of single objects, of several objects, and scenes like those of each dataset.
+    """Draws square images of single and several objects, and scenes like those of each dataset.
 
     Args:
         size: Side of the images in pixels.
@@ -188,75 +199,88 @@ def compose_held_out(count: int, size: int, seed: int) -> Captioned:
 
 
 def _captioned(pictures: Iterable[Picture], count: int, size: int) -> Captioned:
+    """Pictures, reduced to a size, with their annotated concepts and places."""
     pixels = np.empty((count, size, size, 3), np.uint8)
-    shown = []
+    concepts_by_picture = []
     places = []
     progress = tqdm(pictures, total=count, desc="pictures", unit="picture", mininterval=5)
     for index, (image, objects, place) in enumerate(progress):
-        pixels[index] = np.asarray(
-            image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=2.0)
-        )
+        resized = image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=2.0)
+        pixels[index] = np.asarray(resized)
         places.append(place)
-        shown.append(tuple(dict.fromkeys(one.concept for one in objects if one.annotated)))
-    return Captioned(pixels, shown, places)
+        annotated = [scene_object.concept for scene_object in objects if scene_object.annotated]
+        concepts_by_picture.append(tuple(dict.fromkeys(annotated)))
+    return Captioned(pixels, concepts_by_picture, places)
 
 
 def _picture(seed: int, index: int) -> Picture:
+    """Picture of a random kind, determined by seed and index."""
     rng = np.random.default_rng([seed, index])
     kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
     if kind in ID_DATASETS:
-        found = scene(DemoWorld(seed=seed, size=SCENE), kind, "pictures", index)
-        return found.image, found.objects, STREET if kind == "bdd" else ""
+        drawn = scene(DemoWorld(seed=seed, size=SCENE), kind, "pictures", index)
+        place = STREET if kind == "bdd" else ""
+        return drawn.image, drawn.objects, place
     if kind in OOD_SOURCES:
         return _arranged(rng, ood_scene(rng, kind, 0.0))
     if kind == "table":
         return _arranged(rng, _laid_table(rng))
     if kind == "object":
         return _arranged(rng, [_any(rng, list(words()), ALONE)])
-    return _arranged(
-        rng, [_any(rng, list(words()), TOGETHER) for _ in range(int(rng.integers(2, 4)))]
-    )
+    count = int(rng.integers(2, 4))
+    return _arranged(rng, [_any(rng, list(words()), TOGETHER) for _ in range(count)])
 
 
 def _held_out(seed: int, index: int) -> Picture:
+    """Picture of one object with a held-out drawing."""
     rng = np.random.default_rng([seed, index, 1])
     concepts = [concept for concept in words() if catalogue()[concept].test]
     return _arranged(rng, [_any(rng, concepts, ALONE)], _held_out_drawing)
 
 
-def _arranged(rng: Rng, wanted: Sequence[PlannedObject], choose: Chooser | None = None) -> Picture:
+def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None) -> Picture:
+    """Picture of some objects on a random background.
+
+    Args:
+        choose: Draws the drawing of a concept; by default one of the training drawings.
+    """
     canvas = Canvas(backgrounds.varied(rng, (SCENE, SCENE)))
     placer = Placer(rng, SCENE, canvas, choose or _drawing)
-    for one in wanted:
+    for item in wanted:
         placer.place(
-            PlannedObject(
-                one.category, one.concept, one.scale, copies=one.copies, support=one.support
+            Wanted(
+                item.category, item.concept, item.scale, copies=item.copies, support=item.support
             )
         )
     objects = placer.objects()
-    on_table = (
-        bool(dishes() & {one.concept for one in objects}) and rng.random() < SAID_TO_BE_ON_TABLE
-    )
-    return with_camera_effects(canvas.image, rng), objects, ON_TABLE if on_table else ""
+    concepts = {scene_object.concept for scene_object in objects}
+    place = ""
+    if dishes() & concepts and rng.random() < SAID_TO_BE_ON_TABLE:
+        place = ON_TABLE
+    return finished(canvas.image, rng), objects, place
 
 
 def _laid_table(rng: Rng) -> list[PlannedObject]:
     """A dining table with one to three dishes."""
-    on_it = [_any(rng, sorted(dishes()), DISH, support=0) for _ in range(int(rng.integers(1, 4)))]
-    return [PlannedObject("diningtable", "diningtable", TABLE), *on_it]
+    count = int(rng.integers(1, 4))
+    laid_dishes = [_any(rng, sorted(dishes()), DISH, support=0) for _ in range(count)]
+    return [Wanted("diningtable", "diningtable", TABLE), *laid_dishes]
 
 
 @lru_cache(maxsize=1)
 def dishes() -> frozenset[str]:
     """Concepts that are food or tableware."""
-    return frozenset(
-        c for c, known in words().items() if {"food", "kitchen", "tableware"} & set(known.kinds)
-    )
+    concepts = set()
+    for name, concept in words().items():
+        if {"food", "kitchen", "tableware"}.intersection(concept.kinds):
+            concepts.add(name)
+    return frozenset(concepts)
 
 
 def _any(
     rng: Rng, concepts: Sequence[str], scale: tuple[float, float], support: int | None = None
-) -> PlannedObject:
+) -> Wanted:
+    """A random concept."""
     concept = concepts[int(rng.integers(len(concepts)))]
     return PlannedObject(concept, concept, scale, support=support)
 
@@ -274,17 +298,31 @@ def _held_out_drawing(rng: Rng, concept: str) -> Drawing:
 def _labelled(source: str) -> list[tuple[str, Sequence[str]]]:
     """Names and concepts of all categories of a dataset."""
     table = categories()[source]
-    parts = [table] if source in ID_DATASETS else list(table.values())
-    return [(name, concepts) for part in parts for name, concepts in part.items()]
+    if source in ID_DATASETS:
+        return list(table.items())
+    labelled = []
+    for categories_by_distance in table.values():
+        labelled += list(categories_by_distance.items())
+    return labelled
+
+
+def _supercategories() -> dict[str, tuple[str, ...]]:
+    """The supercategory, in a tuple, of each category of COCO."""
+    supercategories: dict[str, tuple[str, ...]] = {}
+    for group, members in demo_table("coco_categories.yaml").items():
+        for name in members.values():
+            supercategories[name] = (group,)
+    return supercategories
 
 
 def _hierarchy() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    """The ancestors of each category in OpenImages' hierarchy, from its root."""
+    ancestors_by_name: dict[str, tuple[str, ...]] = {}
 
-    def descend(children: Mapping[str, Any], above: tuple[str, ...]) -> None:
-        for name, below in children.items():
-            found[name] = above
-            descend(below, (*above, name))
+    def descend(children: Mapping[str, Any], ancestors: tuple[str, ...]) -> None:
+        for name, grandchildren in children.items():
+            ancestors_by_name[name] = ancestors
+            descend(grandchildren, (*ancestors, name))
 
     descend(demo_table("openimages_categories.yaml")["hierarchy"], ())
-    return found
+    return ancestors_by_name

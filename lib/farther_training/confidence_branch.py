@@ -40,7 +40,7 @@ class ConfidenceBranch:
     hints: Fraction = 0.5
 
     def hinted(self, count: int) -> Tensor:
-        """Which of the images get a hint, bool of shape (count,), drawn from PyTorch's generator."""
+        """Mask of the images that get a hint, bool (count,), drawn from PyTorch's generator."""
         return torch.rand(count) < self.hints
 
     def adjusted(self, weight: float, price: float) -> float:

@@ -1,4 +1,4 @@
-"""What the trainers of torchvision's detectors share: initial weights, random sizes, and batches of images."""
+"""Initial weights, random sizes and batches of images for trainers of torchvision's detectors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class DetectorRun(Run[DetectorNetwork, AnyDetectorRecipe]):
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
         super().__init__(network, optimizer, recipe, task, identity)
         if recipe.multi_scale is not None:
-            # Images have their size when they come; torchvision's switch, which counts in training
-            # only.
+            # Images are already scaled; torchvision reads this attribute in training only.
             network.transform._skip_resize = True
 
     def change(self) -> Change | None:
@@ -89,7 +88,10 @@ def fitting_weights(
     """
     if path is None:
         if is_frozen:
-            problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
+            problem = (
+                "its first layers are frozen, so it must start from a checkpoint of the detector "
+                "or its backbone"
+            )
             raise ParameterError(
                 f"training {architecture!r}: parameter 'initial_weights': {problem}"
             )
@@ -97,18 +99,25 @@ def fitting_weights(
     weights = as_float32(read_weights(path))
     if not any(name.startswith("backbone.") for name in weights):
         weights = {BODY + name: tensor for name, tensor in weights.items()}
-    own = network.state_dict()
-    fitting = {
-        name: tensor
-        for name, tensor in weights.items()
-        if name not in own or tensor.shape == own[name].shape
-    }
+    expected = network.state_dict()
+    fitting = {}
+    for name, tensor in weights.items():
+        if name not in expected or tensor.shape == expected[name].shape:
+            fitting[name] = tensor
     missing = set(network.load_state_dict(fitting, strict=False).missing_keys)
-    for name in own:
+    for name in expected:
         if name in missing and name.startswith(BODY):
-            problem = f"does not contain the backbone of {architecture!r}: {name} is missing or has another shape"
+            problem = (
+                f"does not contain the backbone of {architecture!r}: {name} is missing or has "
+                "another shape"
+            )
             raise DataError(problem, file=path)
-    return {name: tensor for name, tensor in network.state_dict().items() if name not in missing}
+
+    loaded = {}
+    for name, tensor in network.state_dict().items():
+        if name not in missing:
+            loaded[name] = tensor
+    return loaded
 
 
 def bytes_of(weights: Mapping[str, Tensor] | None) -> list[bytes]:

@@ -10,9 +10,10 @@ from farther.registry import STRICT
 
 @dataclass(config=STRICT, kw_only=True)
 class GOdin:
-    """The cross-entropy of the quotients h(x) / g(x), which learn p(y | x) as p(y, in-distribution | x) / p(in-d. | x).
+    """Cross-entropy of the quotients h(x) / g(x).
 
-    The vectors w_c of the similarity h have no weight decay.
+    They learn p(y | x) as p(y, in-distribution | x) / p(in-distribution | x). The vectors w_c of
+    the similarity h have no weight decay.
 
     Args:
         similarity: h, "inner", "euclidean" or "cosine"; see

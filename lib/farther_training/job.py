@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,27 @@ from farther_training.trainers import Job, Task, Trained
 
 SUBSETS = ("train", "val", "test")
 
-#: Metrics of an evaluation: their names in the card, and their titles. The first one is also given
-#: per class.
-METRICS = {"ap50": ("map50", "mAP50"), "ap": ("map", "mAP"), "accuracy": ("accuracy", "accuracy")}
+
+@dataclass(frozen=True)
+class CardMetric:
+    """A metric of an evaluation in a checkpoint's card.
+
+    Args:
+        name: Its name in the card.
+        title: Its title in the card's text.
+    """
+
+    name: str
+    title: str
+
+
+#: Metrics of an evaluation in the card, by their names in the evaluation. The first one that an
+#: evaluation has is also reported per class.
+METRICS = {
+    "ap50": CardMetric("map50", "mAP50"),
+    "ap": CardMetric("map", "mAP"),
+    "accuracy": CardMetric("accuracy", "accuracy"),
+}
 
 TEMPLATE = """\
 # {name}
@@ -50,7 +68,10 @@ The same as JSON: [{name}.json]({name}.json).
 
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job."""
+    """The job of an entry of `train:` in `training/params.yaml`.
+
+    An entry has the key `trainer` and the parameters of that trainer's job.
+    """
     params = dict(entry)
     if "trainer" not in params:
         known = ", ".join(trainers.names())
@@ -99,6 +120,9 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
 
 def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained) -> dict[str, Any]:
     training = samples["train"]
+    metrics = {}
+    for subset in ("val", "test"):
+        metrics[getattr(job, subset)] = _metrics(trained.evaluate(samples[subset]))
     return {
         "name": name,
         "trainer": job.name,
@@ -113,10 +137,7 @@ def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained)
         "recipe": asdict(job.recipe, dict_factory=_with_paths_as_text),
         "torch": torch.__version__,
         **{package: version(package) for package in trained.packages},
-        "metrics": {
-            getattr(job, subset): _metrics(trained.evaluate(samples[subset]))
-            for subset in SUBSETS[1:]
-        },
+        "metrics": metrics,
     }
 
 
@@ -128,12 +149,15 @@ def _with_paths_as_text(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return plain
 
 
-def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
-    names = [name for name in METRICS if name in found]
-    per_class = {category: values[names[0]] for category, values in found["per_class"].items()}
-    return {METRICS[name][0]: found[name] for name in names} | {
-        f"{METRICS[names[0]][0]}_per_class": per_class
+def _metrics(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of an evaluation under their names in the card, the first one also per class."""
+    names = [name for name in METRICS if name in evaluation]
+    metrics = {METRICS[name].name: evaluation[name] for name in names}
+    first = names[0]
+    metrics[f"{METRICS[first].name}_per_class"] = {
+        category: values[first] for category, values in evaluation["per_class"].items()
     }
+    return metrics
 
 
 def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
@@ -148,24 +172,23 @@ def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
         objects = Objects.read(folder / "objects.parquet")
         left_out = Counter[str]()
         if rules is not None:
-            known = without_unknown(
-                LabelledImages(images, objects, folder / "objects.parquet"), rules
-            )
+            labelled = LabelledImages(images, objects, folder / "objects.parquet")
+            known = without_unknown(labelled, rules)
             left_out = Counter(objects.category) - Counter(known.objects.category)
             images = known.images
             objects = known.objects
         try:
-            samples[subset] = Samples(images, objects, root, classes)
-            samples[subset].left_out = dict(
-                sorted((Counter(samples[subset].left_out) + left_out).items())
-            )
+            subset_samples = Samples(images, objects, root, classes)
         except DataError as error:
             raise DataError(error.problem, file=folder, row=error.row, field=error.field) from None
+        left_out += Counter(subset_samples.left_out)
+        subset_samples.left_out = dict(sorted(left_out.items()))
+        samples[subset] = subset_samples
     return samples
 
 
 def _divided_rules(job: Job) -> Rules | None:
-    """The rules of a job's division; None without one."""
+    """The rules of the benchmark by which a job divides classes; None without a division."""
     if job.division is None:
         return None
     if job.classes is not None:
@@ -176,52 +199,79 @@ def _divided_rules(job: Job) -> Rules | None:
 
 
 def _classes(job: Job, rules: Rules | None, path: Path) -> tuple[str, ...]:
-    """Classes of a job: those of its parameters, the known ones of its division, or all of the dataset."""
+    """Classes of a job: of its parameters, known classes of its division, or of the dataset."""
     names = read_typed(DatasetCategories, path).categories
     if rules is not None:
         absent = [name for name in rules.id_classes if name not in names]
         if absent:
-            problem = f"{', '.join(map(repr, absent))} of {rules.path} is not a category of {job.dataset!r}"
-            raise ParameterError(f"parameter 'division': {problem}; {path} lists them")
+            raise ParameterError(
+                f"parameter 'division': {', '.join(map(repr, absent))} of {rules.path} is not a "
+                f"category of {job.dataset!r}; {path} lists them"
+            )
         return rules.id_classes
-    if unknown := [name for name in job.classes or () if name not in names]:
-        problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
-        raise ParameterError(f"parameter 'classes': {problem}")
-    return job.classes or tuple(names)
+    if job.classes is None:
+        return tuple(names)
+    absent = [name for name in job.classes if name not in names]
+    if absent:
+        raise ParameterError(
+            f"parameter 'classes': {', '.join(map(repr, absent))} is not a category of "
+            f"{job.dataset!r}; {path} lists them"
+        )
+    return job.classes
 
 
 def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
-    metrics = card["metrics"]
-    sections = {"Recipe": "recipe", **trained.sections}
-    test = list(metrics)[-1]
-    titles = {name: title for name, title in METRICS.values() if name in metrics[test]}
-    first = next(iter(titles))
-    rows = [["", *titles.values()], ["---"] * (1 + len(titles))]
-    rows += [
-        [name, *(_percent(found[metric]) for metric in titles)] for name, found in metrics.items()
-    ]
-    per_class = metrics[test][f"{first}_per_class"]
-    left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
+    """The text of a card."""
+    test = list(card["metrics"])[-1]
+    test_metrics = card["metrics"][test]
+    reported = [metric for metric in METRICS.values() if metric.name in test_metrics]
+    first = reported[0]
+
+    per_class = test_metrics[f"{first.name}_per_class"]
+    classes = []
+    for name in card["classes"]:
+        classes.append(f"{markdown(name)} {_percent(per_class.get(name))}")
+    left_out = ""
+    if card["left_out"]:
+        counts = [f"{count} {name}" for name, count in card["left_out"].items()]
+        left_out = f"; left out: {', '.join(counts)}"
+    scaling = ""
+    if trained.scaling:
+        scaling = f"{trained.scaling}\n"
+    sections = []
+    for title, key in {"Recipe": "recipe", **trained.sections}.items():
+        sections.append("\n".join([f"## {title}\n", *_lines(card[key])]))
+
     values = {
         **card,
         "kind": trained.kind,
-        "scaling": f"{trained.scaling}\n" if trained.scaling else "",
+        "scaling": scaling,
         "millions": card["parameters"] / 1e6,
-        "metrics": "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows),
-        "first": titles[first],
-        "left_out": f"; left out: {left_out}" if left_out else "",
+        "metrics": _metric_table(card["metrics"], reported),
+        "first": first.title,
+        "left_out": left_out,
         "test": test,
-        "classes": ", ".join(
-            f"{markdown(name)} {_percent(per_class.get(name))}" for name in card["classes"]
-        ),
-        "sections": "\n\n".join(
-            "\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()
-        ),
+        "classes": ", ".join(classes),
+        "sections": "\n\n".join(sections),
     }
     return TEMPLATE.format_map(values)
 
 
+def _metric_table(
+    metrics_by_subset: Mapping[str, Mapping[str, Any]], reported: Sequence[CardMetric]
+) -> str:
+    """Table with one row per subset and one column per metric."""
+    titles = [metric.title for metric in reported]
+    rows = [["", *titles], ["---"] * (1 + len(titles))]
+    for subset, metrics in metrics_by_subset.items():
+        values = [_percent(metrics[metric.name]) for metric in reported]
+        rows.append([subset, *values])
+    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+    return "\n".join(lines)
+
+
 def _lines(values: Mapping[str, Any], indent: str = "") -> list[str]:
+    """A list of names and values, with a nested list for each mapping."""
     lines = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -232,4 +282,7 @@ def _lines(values: Mapping[str, Any], indent: str = "") -> list[str]:
 
 
 def _percent(fraction: float | None) -> str:
-    return "–" if fraction is None else f"{100 * fraction:.1f}%"
+    """A fraction in percent; "–" for None."""
+    if fraction is None:
+        return "–"
+    return f"{100 * fraction:.1f}%"

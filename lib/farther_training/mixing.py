@@ -15,7 +15,7 @@ from farther_training.ranges import Fraction
 
 @dataclass(config=STRICT, kw_only=True)
 class Mixup:
-    """λ x + (1 − λ) x' of each image x and the next image x' of its batch, and the same of their labels.
+    """λ x + (1 − λ) x' of each image x and the next image x' of its batch; labels likewise.
 
     λ is drawn from Beta(α, α), once per batch.
 
@@ -42,7 +42,7 @@ class Mixup:
 
 @dataclass(config=STRICT, kw_only=True)
 class CutMix:
-    """A rectangle of each image replaced by that of the next image of its batch, and labels mixed by area.
+    """Replaces a rectangle of each image by that of the next image; mixes labels by area.
 
     The rectangle's share of the image, before it is cut at the border, is 1 − λ with λ from Beta(α,
     α). Rectangle and λ are drawn once per batch.

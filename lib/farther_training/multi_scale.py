@@ -40,14 +40,19 @@ def draw(limits: tuple[int, int], random: np.random.Generator) -> int:
 
 
 def resized(sample: Sample, shorter: int, longest: int) -> Sample:
-    """A sample scaled to `shorter` pixels on its shorter side, unless the longer one would exceed `longest`."""
+    """A sample scaled to `shorter` pixels on its shorter side.
+
+    It is scaled less where the longer side would exceed `longest`.
+    """
     height, width = sample.pixels.shape[:2]
     scale = min(shorter / min(height, width), longest / max(height, width))
-    size = max(1, round(scale * width)), max(1, round(scale * height))
-    if size == (width, height):
+    new_width = max(1, round(scale * width))
+    new_height = max(1, round(scale * height))
+    if (new_width, new_height) == (width, height):
         return sample
-    pixels = np.array(Image.fromarray(sample.pixels).resize(size, Image.Resampling.BILINEAR))
-    factors = np.array([size[0] / width, size[1] / height] * 2, dtype=np.float32)
+    image = Image.fromarray(sample.pixels)
+    pixels = np.array(image.resize((new_width, new_height), Image.Resampling.BILINEAR))
+    factors = np.array([new_width / width, new_height / height] * 2, dtype=np.float32)
     return Sample(pixels, sample.boxes * factors, sample.labels)
 
 

@@ -33,9 +33,10 @@ class PictureFolder:
         Raises:
             DataError: there is none.
         """
-        pictures = [
-            path for path in listed(self.folder, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES
-        ]
+        pictures = []
+        for path in listed(self.folder, "**/*"):
+            if path.suffix.lower() in ENDINGS:
+                pictures.append(path)
         if not pictures:
             raise DataError(
                 f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}", file=self.folder

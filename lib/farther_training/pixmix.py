@@ -45,12 +45,12 @@ SMALLEST = 1e-37
 
 @dataclass(config=STRICT, kw_only=True)
 class PixMix(PictureFolder):
-    """Mixes each training image, at the network's size, with changed copies of itself and a picture, up to k times.
+    """Mixes training images with changed copies of themselves and with pictures, up to k times.
 
-    The mixed image starts as the image, or (with probability ½) as a changed copy. Then, 0 to k
-    times, a changed copy or the picture (½ each) is added to it or multiplied by it (½ each); the
-    result is clipped to 0 … 1. Labels stay. Mixed images are rounded to bytes, as the network reads
-    images.
+    Images have the network's size. The mixed image starts as the image, or (with probability ½) as
+    a changed copy. Then, 0 to k times, a changed copy or the picture (½ each) is added to it or
+    multiplied by it (½ each); the result is clipped to 0 … 1. Labels stay. Mixed images are rounded
+    to bytes, as the network reads images.
 
     Formula:
         add: ½ (a (2x − 1) + b (2y − 1) + 1); multiply: ½ (2x)^a (2y)^b, with a ~ Beta(β, 1) and b ~
@@ -93,14 +93,14 @@ class PixMix(PictureFolder):
             mixed = as_floats(pixels)
         for _ in range(random.integers(self.most + 1)):
             if random.random() < 0.5:
-                other = as_floats(self.changed(pixels, random))
+                added = as_floats(self.changed(pixels, random))
             else:
-                other = as_floats(picture)
+                added = as_floats(picture)
             a, b = exponents(self.beta, random)
             if random.random() < 0.5:
-                mixed = add(mixed, other, a, b)
+                mixed = add(mixed, added, a, b)
             else:
-                mixed = multiply(mixed, other, a, b)
+                mixed = multiply(mixed, added, a, b)
             mixed = mixed.clip(0, 1)
         return np.round(255 * mixed).astype(np.uint8)
 
@@ -163,11 +163,15 @@ def _moved(image: Image.Image, operation: str, strength: float) -> Image.Image:
 def random_crop(
     pixels: np.ndarray, height: int, width: int, random: np.random.Generator
 ) -> np.ndarray:
-    """A random part of a picture (H, W, 3), uint8, of a height and width, once scaled until it just covers them."""
+    """A random part, of a height and width, of a picture (H, W, 3), uint8.
+
+    The picture is scaled until it just covers the part.
+    """
     image = Image.fromarray(pixels)
     scale = max(height / image.height, width / image.width)
-    covering = max(width, round(scale * image.width)), max(height, round(scale * image.height))
-    image = image.resize(covering, Image.Resampling.BILINEAR)
+    scaled_width = max(width, round(scale * image.width))
+    scaled_height = max(height, round(scale * image.height))
+    image = image.resize((scaled_width, scaled_height), Image.Resampling.BILINEAR)
     left = int(random.integers(image.width - width + 1))
     top = int(random.integers(image.height - height + 1))
     return np.array(image.crop((left, top, left + width, top + height)))

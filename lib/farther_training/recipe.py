@@ -99,7 +99,10 @@ class Recipe:
         if list(self.decay_epochs) != sorted(set(self.decay_epochs)):
             raise ValueError(f"decay_epochs must increase, found {list(self.decay_epochs)}")
         if self.decay_epochs and self.decay_epochs[-1] >= self.epochs:
-            problem = f"decay_epochs = {list(self.decay_epochs)} must be before the last of {self.epochs} epochs"
+            problem = (
+                f"decay_epochs = {list(self.decay_epochs)} must be before the last of "
+                f"{self.epochs} epochs"
+            )
             raise ValueError(problem)
 
     def learning_rate_at(self, step: int, steps: int) -> float:
@@ -122,11 +125,12 @@ class Recipe:
 
 @dataclass(config=STRICT, kw_only=True)
 class MultiScale:
-    """Random sizes and crops of training images, in the place of one size: the augmentation of Deformable DETR.
+    """Random sizes and crops of training images: the augmentation of Deformable DETR.
 
-    Either the image is resized, or (with probability `crop_probability`) it is resized, cropped and
-    resized again. The defaults are SAOD's (Oksuz et al. 2023, arXiv:2307.00934, Appendix B), which
-    names Deformable DETR's (Zhu et al. 2021, arXiv:2010.04159).
+    It replaces the single size. Either the image is resized, or (with probability
+    `crop_probability`) it is resized, cropped and resized again. The defaults are SAOD's (Oksuz et
+    al. 2023, arXiv:2307.00934, Appendix B), which names Deformable DETR's (Zhu et al. 2021,
+    arXiv:2010.04159).
 
     Args:
         shorter: Range of the shorter side in pixels, …
@@ -167,8 +171,9 @@ class DetectorRecipe(Recipe):
 
 @dataclass(config=STRICT, kw_only=True)
 class RetinaNetRecipe(DetectorRecipe):
-    """Hyperparameters of a RetinaNet: those of `DetectorRecipe`, with half the learning rate of Faster R-CNN (Lin et
-    al. 2017, arXiv:1708.02002, Section 5.1: 90,000 steps of 16 images, SGD at 0.01).
+    """Hyperparameters of a RetinaNet: `DetectorRecipe` with half the learning rate.
+
+    See Lin et al. 2017, arXiv:1708.02002, Section 5.1: 90,000 steps of 16 images, SGD at 0.01.
     """
 
     learning_rate: Positive = 0.01

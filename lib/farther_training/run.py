@@ -1,4 +1,4 @@
-"""A resumable training run: its state, its steps, its log and its evaluation, whatever is trained."""
+"""A resumable training run of any network: its state, its steps, its log and its evaluation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TrainingError(FartherError):
 
 
 class State(ABC, Generic[Network, AnyRecipe, Batch]):
-    """Network, optimizer, moving average, losses and progress of a training run, saved so that it can be resumed.
+    """State of a resumable training run: network, optimizer, moving average, losses, progress.
 
     Args:
         network: The network to train, on its device, with its initial weights.
@@ -122,7 +122,7 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
             self.losses[name].append(value)
 
     def end_epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Adds a row to the log: the epoch's mean losses, and metrics on the validation images where measured."""
+        """Adds a row to the log: mean losses of the epoch, and validation metrics if measured."""
         row = {
             "epoch": epoch,
             "step": self.step,
@@ -133,7 +133,7 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
         self.losses.clear()
 
     def save(self) -> None:
-        """Writes the state aside and renames it, so that a killed run leaves the last complete one."""
+        """Writes the state aside and renames it: a killed run leaves the last complete state."""
         state = {
             "identity": self.identity,
             "step": self.step,
@@ -162,12 +162,12 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
     @torch.no_grad()
     def _average(self) -> None:
         """Updates the moving average; faster at first, to forget the untrained weights."""
-        decay = (
-            min(self.recipe.average, self.step / (self.step + 10)) if self.recipe.average else 0.0
-        )
-        for mean, value in zip(
-            self.averaged.state_dict().values(), self.network.state_dict().values(), strict=True
-        ):
+        decay = 0.0
+        if self.recipe.average:
+            decay = min(self.recipe.average, self.step / (self.step + 10))
+        means = self.averaged.state_dict().values()
+        values = self.network.state_dict().values()
+        for mean, value in zip(means, values, strict=True):
             if mean.is_floating_point():
                 mean.lerp_(value, 1 - decay)
             else:
@@ -201,9 +201,9 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         return {"val_map50": self.evaluate(self.task.validation)["ap50"]}
 
     def change(self) -> Change | None:
-        """What is done to each sample after its augmentation, in the process that reads it.
+        """Change of each sample after its augmentation, in the process that reads it.
 
-        None for nothing.
+        None for no change.
         """
         return None
 
@@ -223,36 +223,39 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         if self.recipe.cache_images:
             self.task.training.cache()
             self.task.validation.cache()
+        first_epoch = self.step // self.steps_per_epoch
         size = min(self.recipe.batch_size, len(self.task.training))
         with tqdm(
             total=self.steps * size, initial=self.step * size, unit="image", smoothing=0.05
         ) as bar:
-            for epoch in range(self.step // self.steps_per_epoch, self.recipe.epochs):
+            for epoch in range(first_epoch, self.recipe.epochs):
                 if self.has_ended():
                     break
-                for batch in self._batches(epoch):
-                    self.learn(batch)
-                    bar.update(len(batch))
-                    bar.set_postfix(
-                        epoch=epoch + 1,
-                        loss=f"{np.mean(self.losses['loss'][-50:]):.3f}",
-                        refresh=False,
-                    )
-                    if (
-                        self.step % self.recipe.checkpoint_steps == 0
-                        and self.step % self.steps_per_epoch
-                    ):
-                        self.save()
-                is_evaluated = (
-                    epoch + 1 == self.recipe.epochs
-                    or (epoch + 1) % self.recipe.evaluate_epochs == 0
-                )
-                metrics = self.validate() if is_evaluated else {}
+                self._train_epoch(epoch, bar)
+                metrics = {}
+                if self._is_evaluated(epoch + 1):
+                    metrics = self.validate()
                 self.end_epoch(epoch + 1, metrics)
                 self.after_epoch()
                 write_log(self.task.log_file, self.log)
                 self.save()
         return self.averaged
+
+    def _train_epoch(self, epoch: int, bar: tqdm) -> None:
+        """Takes the remaining steps of an epoch."""
+        for batch in self._batches(epoch):
+            self.learn(batch)
+            bar.update(len(batch))
+            mean_loss = np.mean(self.losses["loss"][-50:])
+            bar.set_postfix(epoch=epoch + 1, loss=f"{mean_loss:.3f}", refresh=False)
+            is_checkpoint = self.step % self.recipe.checkpoint_steps == 0
+            is_end_of_epoch = self.step % self.steps_per_epoch == 0
+            if is_checkpoint and not is_end_of_epoch:
+                self.save()
+
+    def _is_evaluated(self, number: int) -> bool:
+        """Whether the network is evaluated after an epoch, counted from 1."""
+        return number == self.recipe.epochs or number % self.recipe.evaluate_epochs == 0
 
     def _batches(self, epoch: int) -> Iterator[list[Sample]]:
         """The remaining batches of an epoch."""
@@ -260,14 +263,19 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         augmented = AugmentedSamples(
             self.task.training, self.recipe.augmentation, self.recipe.seed, epoch, self.change()
         )
-        rest = batches[self.step - epoch * self.steps_per_epoch :]
+        remaining_batches = batches[self.step - epoch * self.steps_per_epoch :]
         yield from DataLoader(
-            augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list
+            augmented,
+            batch_sampler=remaining_batches,
+            num_workers=self.recipe.workers,
+            collate_fn=list,
         )
 
 
 def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Rows of each batch of an epoch: shuffled, with images of similar shape together to need little padding.
+    """Rows of each batch of an epoch: shuffled, images of similar shape together.
+
+    Such batches need little padding.
 
     Args:
         sizes: ndarray of shape (N, 2), widths and heights.
@@ -279,9 +287,10 @@ def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) 
     batches = []
     for start in range(0, len(order), batch_size * POOLED_BATCHES):
         pool = order[start : start + batch_size * POOLED_BATCHES]
-        pool = pool[np.lexsort((sizes[pool].sum(axis=1), sizes[pool, 0] < sizes[pool, 1]))]
-        batches += pool.reshape(-1, batch_size).tolist()
-    return [batches[k] for k in random.permutation(len(batches))]
+        is_upright = sizes[pool, 0] < sizes[pool, 1]
+        by_shape = np.lexsort((sizes[pool].sum(axis=1), is_upright))
+        batches += pool[by_shape].reshape(-1, batch_size).tolist()
+    return [batches[index] for index in random.permutation(len(batches))]
 
 
 class AugmentedSamples(Dataset):
@@ -329,29 +338,42 @@ def evaluate_on(
 ) -> dict[str, Any]:
     """Metrics of a detector on samples; see `farther.metrics.closed_set.evaluate`."""
     loader = DataLoader(samples, batch_size=batch_size, num_workers=workers, collate_fn=list)
-    names = np.array_split(samples.images.image_id, range(batch_size, len(samples), batch_size))
-    found = [
-        detect([one.pixels for one in batch], list(ids))
-        for batch, ids in zip(loader, names, strict=True)
-    ]
-    return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
+    boundaries = range(batch_size, len(samples), batch_size)
+    names_by_batch = np.array_split(samples.images.image_id, boundaries)
+    detections = []
+    for batch, names in zip(loader, names_by_batch, strict=True):
+        images = [sample.pixels for sample in batch]
+        detections.append(detect(images, list(names)))
+    return closed_set.evaluate(samples.objects, Regions.concatenate(detections), samples.classes)
 
 
 def make_optimizer(
     recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Parameter]]]
 ) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only."""
-    parts: list[dict[str, Any]] = []
+    parameter_groups: list[dict[str, Any]] = []
     for ratio, parameters in groups:
-        learned = [p for p in parameters if p.requires_grad]
-        matrices = [p for p in learned if p.ndim > 1]
-        others = [p for p in learned if p.ndim <= 1]
-        parts.append({"params": matrices, "weight_decay": recipe.weight_decay, "ratio": ratio})
-        parts.append({"params": others, "weight_decay": 0.0, "ratio": ratio})
+        matrices = []
+        vectors = []
+        for parameter in parameters:
+            if not parameter.requires_grad:
+                continue
+            if parameter.ndim > 1:
+                matrices.append(parameter)
+            else:
+                vectors.append(parameter)
+        parameter_groups.append(
+            {"params": matrices, "weight_decay": recipe.weight_decay, "ratio": ratio}
+        )
+        parameter_groups.append({"params": vectors, "weight_decay": 0.0, "ratio": ratio})
+
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parts, lr=recipe.learning_rate)
+        return torch.optim.AdamW(parameter_groups, lr=recipe.learning_rate)
     return torch.optim.SGD(
-        parts, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.momentum > 0
+        parameter_groups,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=recipe.momentum > 0,
     )
 
 
@@ -370,21 +392,33 @@ def read_state(path: Path, identity: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state = torch.load(regular_file(path), map_location="cpu", weights_only=True)
-        return state if state["identity"] == identity else None
+        state: dict[str, Any] = torch.load(
+            regular_file(path), map_location="cpu", weights_only=True
+        )
+        if state["identity"] != identity:
+            return None
+        return state
     except Exception as error:  # torch.load raises whatever its reader met
-        problem = f"the state of an unfinished training is damaged: delete it and begin again; {shorten(error)}"
+        problem = (
+            "the state of an unfinished training is damaged: delete it and begin again; "
+            f"{shorten(error)}"
+        )
         raise DataError(problem, file=path) from error
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:
     """Writes the rows as CSV; missing values stay empty."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns.update(dict.fromkeys(row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        {name: f"{value:.6g}" for name, value in row.items() if value is not None} for row in rows
-    )
+    for row in rows:
+        formatted = {}
+        for name, value in row.items():
+            if value is not None:
+                formatted[name] = f"{value:.6g}"
+        writer.writerow(formatted)
     with write_aside(path) as aside:
         aside.write_text(text.getvalue(), encoding="utf-8")

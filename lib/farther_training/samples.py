@@ -1,4 +1,4 @@
-"""Training images with their boxes, from the tables `images` and `objects`, and their random augmentation."""
+"""Training images with boxes, from the tables `images` and `objects`, and their augmentation."""
 
 from __future__ import annotations
 
@@ -54,22 +54,29 @@ class Samples(Dataset):
         self.objects = objects
         self.root = Path(root)
         self.classes = tuple(classes)
-        number = {name: k for k, name in enumerate(self.classes)}
-        wanted = np.array([c in number for c in objects.category], dtype=bool)
+        label_by_class = {name: label for label, name in enumerate(self.classes)}
+        is_learned = np.array([name in label_by_class for name in objects.category], dtype=bool)
         #: Number of objects left out, by category.
-        self.left_out = dict(sorted(Counter(objects.category[~wanted]).items()))
-        learned = objects[wanted & ~objects.is_crowd]
+        self.left_out = dict(sorted(Counter(objects.category[~is_learned]).items()))
+        learned = objects[is_learned & ~objects.is_crowd]
         if len(images) == 0 or len(learned) == 0:
-            found = f"{len(images)} images with {len(learned)} objects of {list(self.classes)}"
-            raise DataError(f"nothing to learn: {found}")
-        row = {name: r for r, name in enumerate(images.image_id)}
-        rows = np.array([row.get(name, -1) for name in learned.image_id])
+            raise DataError(
+                f"nothing to learn: {len(images)} images with {len(learned)} objects of "
+                f"{list(self.classes)}"
+            )
+        self.learned = len(learned)
+
+        row_by_image = {name: row for row, name in enumerate(images.image_id)}
+        rows = np.array([row_by_image.get(name, -1) for name in learned.image_id])
+        labels = np.array([label_by_class[name] for name in learned.category], dtype=np.int64)
         order = np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], np.arange(len(images) + 1))
-        labels = np.array([number[c] for c in learned.category], dtype=np.int64)
-        self.learned = len(learned)
-        self.boxes = [learned.box[order[a:b]] for a, b in pairwise(bounds)]
-        self.labels = [labels[order[a:b]] for a, b in pairwise(bounds)]
+        self.boxes: list[np.ndarray] = []
+        self.labels: list[np.ndarray] = []
+        for start, end in pairwise(bounds):
+            rows_of_image = order[start:end]
+            self.boxes.append(learned.box[rows_of_image])
+            self.labels.append(labels[rows_of_image])
         self._cached: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -102,9 +109,9 @@ class Samples(Dataset):
 
     def digest(self) -> str:
         """Digest of the images' content, the boxes and the labels."""
-        parts = [*self.classes, *self.images.digest]
-        parts += [a.tobytes() for a in (*self.boxes, *self.labels)]
-        return digest(*parts)
+        boxes = [array.tobytes() for array in self.boxes]
+        labels = [array.tobytes() for array in self.labels]
+        return digest(*self.classes, *self.images.digest, *boxes, *labels)
 
 
 #: Luma coefficients of red, green and blue (ITU-R BT.601).
@@ -116,19 +123,23 @@ FILL = (114, 114, 114)
 def augment(sample: Sample, params: Augmentation, random: np.random.Generator) -> Sample:
     """An augmented sample of the same size, determined by `random`."""
     height, width = sample.pixels.shape[:2]
-    placed = place(params, width, height, random)
+    placement = place(params, width, height, random)
     image = Image.fromarray(sample.pixels)
-    if not np.array_equal(placed, IDENTITY):
-        (sx, tx), (sy, ty) = placed
-        back = (1 / sx, 0, -tx / sx, 0, 1 / sy, -ty / sy)
-        affine = Image.Transform.AFFINE
-        bilinear = Image.Resampling.BILINEAR
-        image = image.transform((width, height), affine, back, bilinear, fillcolor=FILL)
-    recoloured = colour(params, random)
-    if not np.array_equal(recoloured, NO_CHANGE):
-        image = image.convert("RGB", tuple(recoloured.ravel()))
-    boxes, kept = move_boxes(sample.boxes, placed, width, height, params.min_visible)
-    return Sample(np.array(image), boxes[kept], sample.labels[kept])
+    if not np.array_equal(placement, IDENTITY):
+        (scale_x, shift_x), (scale_y, shift_y) = placement
+        inverse = (1 / scale_x, 0, -shift_x / scale_x, 0, 1 / scale_y, -shift_y / scale_y)
+        image = image.transform(
+            (width, height),
+            Image.Transform.AFFINE,
+            inverse,
+            Image.Resampling.BILINEAR,
+            fillcolor=FILL,
+        )
+    colour_map = colour(params, random)
+    if not np.array_equal(colour_map, NO_CHANGE):
+        image = image.convert("RGB", tuple(colour_map.ravel()))
+    boxes, is_visible = move_boxes(sample.boxes, placement, width, height, params.min_visible)
+    return Sample(np.array(image), boxes[is_visible], sample.labels[is_visible])
 
 
 IDENTITY = np.array([[1.0, 0.0], [1.0, 0.0]])
@@ -136,32 +147,42 @@ NO_CHANGE = np.hstack([np.eye(3), np.zeros((3, 1))])
 
 
 def place(params: Augmentation, width: int, height: int, random: np.random.Generator) -> np.ndarray:
-    """Random scale and shift of the content: ndarray of shape (2, 2), factor and shift in pixels for x and for y."""
+    """Random scale and shift of the content.
+
+    Returns:
+        ndarray of shape (2, 2): factor and shift in pixels, for x and for y.
+    """
     scale = math.exp(random.uniform(*np.log(params.scale)))
     shift = random.uniform(-params.translate, params.translate, 2) * (width, height)
     centre = np.array([width, height]) / 2
     offset = centre * (1 - scale) + shift
-    placed = np.array([[scale, offset[0]], [scale, offset[1]]])
+    placement = np.array([[scale, offset[0]], [scale, offset[1]]])
     if random.random() < params.flip:
-        placed[0] = -placed[0, 0], width - placed[0, 1]
-    return placed
+        placement[0] = [-placement[0, 0], width - placement[0, 1]]
+    return placement
 
 
 def move_boxes(
-    boxes: np.ndarray, placed: np.ndarray, width: int, height: int, min_visible: float
+    boxes: np.ndarray, placement: np.ndarray, width: int, height: int, min_visible: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes after `placed`, clipped to the frame, and a mask of those that are visible enough.
+    """Scales and shifts boxes, and clips them to the frame.
+
+    Args:
+        boxes: ndarray of shape (N, 4).
+        placement: Scale and shift; see `place`.
+        width, height: Size of the frame in pixels.
+        min_visible: Smallest fraction of a box's area that is in the frame.
 
     Returns:
-        ndarray of shape (N, 4), float32; and a mask of shape (N,).
+        ndarray of shape (N, 4), float32; and a mask, shape (N,), of the boxes that are visible.
     """
-    corners = boxes.reshape(-1, 2, 2) * placed[:, 0] + placed[:, 1]
-    whole = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-    limit = (width, height, width, height)
-    clipped = np.clip(whole, 0, limit)
-    kept = (clipped[:, 2:] - clipped[:, :2]).min(axis=1, initial=np.inf) >= 1
-    kept &= _areas(clipped) >= min_visible * _areas(whole)
-    return clipped.astype(np.float32), kept
+    corners = boxes.reshape(-1, 2, 2) * placement[:, 0] + placement[:, 1]
+    moved = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    clipped = np.clip(moved, 0, (width, height, width, height))
+    shorter_sides = (clipped[:, 2:] - clipped[:, :2]).min(axis=1, initial=np.inf)
+    is_visible = shorter_sides >= 1
+    is_visible &= _areas(clipped) >= min_visible * _areas(moved)
+    return clipped.astype(np.float32), is_visible
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:
@@ -169,16 +190,16 @@ def _areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def colour(params: Augmentation, random: np.random.Generator) -> np.ndarray:
-    """One affine map of colours for hue, saturation, contrast and brightness: ndarray of shape (3, 4) for 0 to 255."""
-    turn, saturation, contrast, brightness = random.uniform(-1, 1, 4) * (
-        params.hue * 2 * math.pi,
-        params.saturation,
-        params.contrast,
-        params.brightness,
-    )
+    """Random affine map of colours for hue, saturation, contrast and brightness.
+
+    Returns:
+        ndarray of shape (3, 4), for colours from 0 to 255.
+    """
+    limits = (params.hue * 2 * math.pi, params.saturation, params.contrast, params.brightness)
+    hue_angle, saturation, contrast, brightness = random.uniform(-1, 1, 4) * limits
     grey = np.tile(LUMA, (3, 1))
     matrix = (1 + saturation) * np.eye(3) - saturation * grey
-    matrix = (1 + contrast) * (1 + brightness) * matrix @ _rotation(turn)
+    matrix = (1 + contrast) * (1 + brightness) * matrix @ _rotation(hue_angle)
     offset = -contrast * (1 + brightness) * 127.5
     return np.hstack([matrix, np.full((3, 1), offset)])
 

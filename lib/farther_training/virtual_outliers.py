@@ -20,7 +20,7 @@ RIDGE = 1e-4
 
 
 class OutlierQueue(nn.Module):
-    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
+    """Newest features (of dimension D) of C known classes, and virtual outliers drawn from them."""
 
     features: Tensor
     seen: Tensor
@@ -33,14 +33,13 @@ class OutlierQueue(nn.Module):
 
     @torch.no_grad()
     def push(self, features: Tensor, classes: Tensor) -> None:
-        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
-        for known in classes.unique().tolist():
-            new = features[classes == known][-self.params.queue :]
-            places = (
-                self.seen[known] + torch.arange(len(new), device=new.device)
-            ) % self.params.queue
-            self.features[known, places] = new.float()
-            self.seen[known] += len(new)
+        """Adds features (N, D) of objects of known classes (N,), and drops the oldest features."""
+        for known_class in classes.unique().tolist():
+            newest = features[classes == known_class][-self.params.queue :]
+            positions = self.seen[known_class] + torch.arange(len(newest), device=newest.device)
+            positions %= self.params.queue
+            self.features[known_class, positions] = newest.float()
+            self.seen[known_class] += len(newest)
 
     @property
     def full(self) -> Tensor:
@@ -63,44 +62,46 @@ class OutlierQueue(nn.Module):
         covariance = centred.T @ centred / len(centred)
         covariance.diagonal().add_(RIDGE)
         factor = torch.linalg.cholesky(covariance)
-        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D /
-        # 2.
+        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma variable of
+        # shape D / 2.
         shape = torch.full(
             (len(means), self.params.candidates), dimensions / 2, device=means.device
         )
-        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
-        directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
-        return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
+        lengths = (2 * torch._standard_gamma(shape)).sqrt()
+        longest = lengths.topk(self.params.kept, dim=1).values
+        normal = torch.randn(*longest.shape, dimensions, device=means.device)
+        directions = normalize(normal, dim=-1)
+        offsets = (longest[..., None] * directions) @ factor.T
+        return (means[:, None] + offsets).flatten(0, 1)
 
 
 def outlier_loss(
     queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor
 ) -> Tensor:
-    """Weighted uncertainty loss (Du et al.
+    """Weighted uncertainty loss of known objects against virtual outliers.
 
-    2022, Equation 6): known objects against virtual outliers.
+    See Du et al. 2022, Equation 6.
 
     Args:
         classify: Maps features, shape (M, D), to logits of the known classes, shape (M, C).
-        logits: Those of the known objects, or images, of this batch, shape (N, C).
+        logits: Logits of the known objects, or images, of this batch, shape (N, C).
     """
     virtual = classify(queue.outliers())
-    found = head(torch.cat([virtual, logits]))
-    known = torch.ones(len(found), dtype=torch.int64, device=found.device)
-    known[: len(virtual)] = 0
-    return queue.params.weight * cross_entropy(found, known)
+    known_logits = head(torch.cat([virtual, logits]))
+    is_known = torch.ones(len(known_logits), dtype=torch.int64, device=known_logits.device)
+    is_known[: len(virtual)] = 0
+    return queue.params.weight * cross_entropy(known_logits, is_known)
 
 
 def check_filled(queue: OutlierQueue) -> None:
-    """Checks that virtual outliers were learned at all.
+    """Checks that training had virtual outliers at all.
 
     Raises:
         TrainingError: no class ever filled its queue.
     """
     if len(queue.full):
         return
-    most = int(queue.seen.max())
-    problem = (
-        f"no class ever filled its queue of {queue.params.queue} features: at most {most} were seen"
+    raise TrainingError(
+        f"virtual_outliers: no class ever filled its queue of {queue.params.queue} features: "
+        f"at most {int(queue.seen.max())} were seen. Lower 'queue' or train for more epochs"
     )
-    raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")

@@ -50,7 +50,7 @@ def run(*words: str) -> None:
     from farther import params
     from farther.command import main
 
-    params._kept.cache_clear()
+    params._cached_parse.cache_clear()
     assert main(["--traceback", *words]) in (0, 1), words
 
 

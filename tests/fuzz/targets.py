@@ -527,7 +527,7 @@ def stage(name: str, *arguments: str) -> None:
     """Runs a stage's `main` in the current folder."""
     from farther import params
 
-    params._kept.cache_clear()
+    params._cached_parse.cache_clear()
     runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
 
 
@@ -612,7 +612,7 @@ def params() -> None:
     from farther.command.doctor import examine
     from farther.command.project import Project
 
-    params._kept.cache_clear()
+    params._cached_parse.cache_clear()
     list(examine(Project()))
     for step, *name in (("ingest", "pets"), ("curate",), ("infer", "theirs")):
         stage(step, *name)

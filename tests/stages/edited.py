@@ -1,6 +1,4 @@
-"""Edits parts of a copy of the project and prints the digests that do not change.
-
-Digests are those of artifacts/code.json.
+"""Edits parts of a copy of the project and prints which digests of code do not change.
 
 Usage: PYTHONPATH=COPY/lib edited.py COPY UNITS; UNITS is a JSON file: [[file, kind, name, line,
 [digest, …]], …], a digest is "infer.yolo". Prints one JSON line per unit: the digests that did not

@@ -53,10 +53,7 @@ def is_call(node: ast.AST, name: str) -> bool:
 
 
 def sections_read(file: Path) -> set[tuple[str, tuple[str, ...]]]:
-    """(file of parameters, keys) of each `section(…)` of a script.
-
-    "*" is a key that is only known at run time.
-    """
+    """(file of parameters, keys) of each `section(…)` of a script; "*" is an unknown key."""
     tree = ast.parse(file.read_text())
     tuples = constants(tree)
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.comprehension)]

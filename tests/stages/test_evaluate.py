@@ -1,4 +1,4 @@
-"""Stages `fit` to `choose` as the pipeline runs them: t*, methods, scores, metrics and choice."""
+"""Stages `fit` to `choose` of a run: t*, fitted methods, scores, metrics and choice."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def project(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, stage):
-    """A folder after `curate` and `infer`: 50 images per split, with one object and region each."""
+    """The output of `curate` and `infer`: 50 images per split, with one object and region each."""
     tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
     splits = tmp_path / "artifacts/splits/voc"
@@ -112,7 +112,7 @@ def stage(commands):
 
 @pytest.fixture
 def evaluate(capsys):
-    """Runs the stages of the run from `fit` on in this process; returns each stage's output."""
+    """Runs the stages of the run from `fit` on in this process; returns their output by name."""
 
     def run_all(project: Path) -> dict[str, str]:
         printed = {}
@@ -285,8 +285,8 @@ class Sharpness(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _fit(self, regions):
-        largest = [batch.logits.max(axis=1) for batch in regions.batches([])]
-        self.spread_ = float(np.concatenate(largest).std())
+        highest_logits = [batch.logits.max(axis=1) for batch in regions.batches([])]
+        self.spread_ = float(np.concatenate(highest_logits).std())
 
     def _score(self, regions):
         return self.scale * regions.logits.max(axis=1).astype(np.float64) / self.spread_
@@ -355,7 +355,7 @@ def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage)
     assert said_by(stage(project, "score", "demo")).endswith("by sharpness; 2 methods unchanged\n")
 
 
-def test_the_stage_fits_all_other_methods_before_it_fails_for_an_error_in_an_extension(
+def test_a_method_with_an_error_in_its_extension_ends_the_stage_with_the_others_done(
     project, stage
 ):
     (project / "extensions").mkdir()

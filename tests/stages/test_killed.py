@@ -1,4 +1,4 @@
-"""`kill -9` of each stage and of `dvc repro` at random places: a rerun gives the same bytes.
+"""`kill -9` at random changes of stages and `dvc repro`: a rerun writes the undisturbed bytes.
 
 A rerun of a stage that was not disturbed leaves every file as it is.
 """

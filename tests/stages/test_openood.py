@@ -1,4 +1,4 @@
-"""OpenOOD's profiles from `ingest` to `report`, on miniatures of its lists, images and weights."""
+"""OpenOOD's complete profiles, from `ingest` to `report`, on miniatures in its layout."""
 
 import json
 import shutil
@@ -57,10 +57,7 @@ def source(list_name: str) -> str:
 
 
 def write_list(file: Path, images: Path, count: int, classes: int) -> None:
-    """Writes a list and its images.
-
-    ID labels take turns. OOD labels are -1 or, as in some of OpenOOD's lists, any other number.
-    """
+    """A list and its images: ID labels in turn; OOD labels are -1 or, as in OpenOOD, any."""
     rng = np.random.default_rng(zlib.crc32(file.name.encode()))
     folder = source(file.stem)
     lines = []
@@ -87,7 +84,7 @@ def write_data(params: dict, classes: int) -> None:
 
 
 def write_checkpoint(entry: dict, path: Path, names: list[str], *, seed: int) -> None:
-    """Writes random weights of a narrow network for small images, in OpenOOD's layout."""
+    """Random weights of a narrow network in OpenOOD's layout, always one for small images."""
     torch.manual_seed(seed)
     network = OpenOODResNet((8, 8, 8, 32), (2, 2, 2, 2), len(names))
     network.fc.bias.data[:8] += 1  # the classes of the images: some are classified correctly

@@ -1,4 +1,4 @@
-"""The shipped files of parameters, as the stages read them and as `--set-param` rewrites them."""
+"""The shipped files of parameters, read as by stages, and rewritten as by DVC's `--set-param`."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The whole pipeline under DVC on a demo of a few scenes: which stages run, and their results."""
+"""The whole pipeline, run by DVC on a demo world of a few scenes: which stages run, and outputs."""
 
 import json
 import os
@@ -104,10 +104,7 @@ class Project:
         shutil.copytree(self.folder, self.kept, symlinks=True)
 
     def restore(self) -> None:
-        """Restores the copied state.
-
-        A repro with the earlier parameters would recompute what is kept between runs.
-        """
+        """Restores the kept state: `dvc repro` of the earlier parameters would compute it again."""
         shutil.rmtree(self.folder)
         shutil.copytree(self.kept, self.folder, symlinks=True)
 
@@ -171,7 +168,7 @@ def families(stages: list[str]) -> set[str]:
 
 
 def but_proposals(stages: list[str]) -> list[str]:
-    """Stages without `proposals`, which runs if detections of any run, its sources, change."""
+    """Stages without `proposals`, which run where any detections changed: runs may be sources."""
     return [stage for stage in stages if not stage.startswith("proposals@")]
 
 
@@ -368,7 +365,7 @@ def test_a_checkpoint_reruns_its_run_alone(project: Project):
     assert families(ran) == later
 
 
-def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_removed_has_no_metrics(
+def test_a_new_split_leaves_the_others_unchanged_and_a_split_no_longer_tested_has_no_metrics(
     project: Project,
 ):
     regions = project.folder / "artifacts/regions/bdd-faster_rcnn"

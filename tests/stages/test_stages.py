@@ -1,4 +1,4 @@
-"""The table of stages agrees with dvc.yaml, modules, scripts, checks and .gitignore."""
+"""The table of stages agrees with dvc.yaml, the modules, scripts, checks and .gitignore."""
 
 import importlib.util
 import subprocess

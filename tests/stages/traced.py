@@ -1,4 +1,4 @@
-"""Runs stages and records which functions and data files of farther they use.
+"""Runs stages and records the functions of farther that they call and the data that they read.
 
 Usage: traced.py FOLDER STAGE …; a stage is "infer voc-yolov8". Appends JSON lines to
 FOLDER/traced.jsonl.
@@ -101,7 +101,7 @@ class Tracer:
 
 
 def imported_by(frame: FrameType | None) -> str | None:
-    """The innermost file of farther that is imported while a frame runs; None for none."""
+    """The innermost file of farther that is being imported while a frame runs, or None."""
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(LIB):
             return frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Editable parts of source files: functions, constants, class attributes and data files.
+"""Editable parts of source files: functions, constants, class attributes, data; and their edits.
 
 This file knows nothing of how digests are computed.
 """
@@ -165,7 +165,7 @@ class Library:
                     yield from self._units_of_name(self.module(file), attribute, others)
 
     def edited(self, unit: Unit) -> bytes:
-        """Content of a unit's file after an edit: a new statement, another value, or a new byte."""
+        """Content of a unit's file after an edit: a further statement or byte, or another value."""
         content = (self.lib / unit.file).read_bytes()
         if unit.kind == "data":
             return content + b" "

@@ -1,4 +1,4 @@
-"""A stand-in for the clock of `farther.evaluation.cost.timed`: tests say how long each call takes."""
+"""A clock for `farther.evaluation.cost.timed`: tests determine how long each call takes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ def calls_take(monkeypatch: pytest.MonkeyPatch, seconds: Iterable[float]) -> Non
     A call that is timed in several tries takes one number per try.
     """
     readings = _readings(seconds)
-    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: next(readings)))
+
+    def perf_counter() -> float:
+        return next(readings)
+
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=perf_counter))
 
 
 def _readings(seconds: Iterable[float]) -> Iterator[float]:
-    """What the clock shows when each call starts, and when it ends."""
-    for taken in seconds:
+    """Times of the clock at the start and at the end of each call."""
+    for duration in seconds:
         yield 0.0
-        yield taken
+        yield duration

@@ -1,6 +1,6 @@
-"""Evaluations with the sections that a test needs, the others empty, for tests of what reads one."""
+"""Evaluations with the sections that a test needs; the others are empty."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from farther.evaluation.results import (
@@ -33,37 +33,62 @@ DIAGRAM = Reliability(lower=[], confidence=[], performance=[], detections=[])
 
 
 def evaluation_of(**sections: Any) -> Evaluation:
-    """Run `net` on benchmark `voc`; dicts in place of splits, methods, wilderness and self-awareness are completed."""
+    """Evaluation of run `net` on benchmark `voc`.
+
+    Dicts in place of splits, methods, wilderness and self-awareness are completed.
+    """
+    splits = {}
+    for name, counts in sections.get("splits", {}).items():
+        splits[name] = _completed(counts_of, counts)
+    methods = {}
+    for name, method in sections.get("methods", {}).items():
+        if isinstance(method, MethodResults):
+            methods[name] = method
+        else:
+            methods[name] = method_of(name, **method)
+
     empty: dict[str, Any] = {
-        **dict.fromkeys(("threshold_rule", "error_budget", "classifier", "classes")),
-        **{
-            name: {} for name in ("detector", "closed_set", "map_at", "bootstrap", "not_applicable")
-        },
-        **{"run": "net", "benchmark": "voc", "settings": EvaluationSettings(), "threshold": 0.5},
+        "run": "net",
+        "benchmark": "voc",
+        "settings": EvaluationSettings(),
+        "threshold": 0.5,
+        "threshold_rule": None,
+        "error_budget": None,
+        "classifier": None,
+        "classes": None,
+        "detector": {},
+        "closed_set": {},
+        "map_at": {},
+        "bootstrap": {},
+        "not_applicable": {},
         "gains": {"baseline": None, "methods": {}},
     }
-    made = {
+    completed = {
         "wilderness": _completed(wilderness_of, sections.get("wilderness", {})),
         "self_awareness": _completed(self_awareness_of, sections.get("self_awareness", {})),
-        "splits": {
-            name: _completed(counts_of, of) for name, of in sections.get("splits", {}).items()
-        },
-        "methods": {
-            name: of if isinstance(of, MethodResults) else method_of(name, **of)
-            for name, of in sections.get("methods", {}).items()
-        },
+        "splits": splits,
+        "methods": methods,
     }
-    return Evaluation(**{**empty, **sections, **made})
+    return Evaluation(**{**empty, **sections, **completed})
 
 
-def _completed(make: Any, section: Any) -> Any:
-    return make(**section) if isinstance(section, Mapping) else section
+def _completed(make: Callable[..., Any], section: Any) -> Any:
+    """A section, made from a dict of some of its fields unless it is complete."""
+    if isinstance(section, Mapping):
+        return make(**section)
+    return section
 
 
 def impact_of(**values: Any) -> Impact:
     """Wilderness impact at a recall."""
-    empty: dict[str, Any] = dict.fromkeys(("average_impact", "average_impact_by_precision"))
-    return Impact(**{**empty, "impact": [], "impact_by_precision": [], "classes": 1, **values})
+    empty: dict[str, Any] = {
+        "average_impact": None,
+        "average_impact_by_precision": None,
+        "impact": [],
+        "impact_by_precision": [],
+        "classes": 1,
+    }
+    return Impact(**{**empty, **values})
 
 
 def wilderness_of(**sections: Any) -> WildernessResults:
@@ -76,25 +101,34 @@ def wilderness_of(**sections: Any) -> WildernessResults:
         "map_open": None,
         "ratios": [],
         "at_recall": {},
-    }
-    empty |= {
         "diagnosis_recall": 0.3,
         "confusion": {},
         "errors": errors,
         "operating_points": points,
+        "background": None,
     }
-    return WildernessResults(**{**empty, "background": None, **sections})
+    return WildernessResults(**{**empty, **sections})
 
 
 def self_awareness_of(**sections: Any) -> SelfAwarenessResults:
     """Self-awareness without images."""
-    maps = ("per_class", "splits", "images", "image_thresholds", "calibrated", "aggregates")
-    maps += ("uncertainties", "accuracy", "sweeps", "reliabilities")
     empty: dict[str, Any] = {
-        **{name: {} for name in (*maps, "thresholds_on_test")},
-        **{
-            name: [] for name in ("map_by_uncertainty", "ablation", "ious", "top_k", "by_threshold")
-        },
+        "per_class": {},
+        "splits": {},
+        "images": {},
+        "image_thresholds": {},
+        "calibrated": {},
+        "aggregates": {},
+        "uncertainties": {},
+        "accuracy": {},
+        "sweeps": {},
+        "reliabilities": {},
+        "thresholds_on_test": {},
+        "map_by_uncertainty": [],
+        "ablation": [],
+        "ious": [],
+        "top_k": [],
+        "by_threshold": [],
         "settings": SelfAwarenessSettings(),
         "detector": SelfAwareDetector({}),
         "reliability": DIAGRAM,
@@ -111,13 +145,21 @@ def method_of(entry: str, **sections: Any) -> MethodResults:
         "id_regions_kept": None,
         "splits": {},
         "means": {},
+        "misclassification": MetricValues(),
+        "costs": MetricValues(),
     }
-    empty |= {"misclassification": MetricValues(), "costs": MetricValues()}
     fitted = FittedMethod(**{"name": entry, **sections.pop("fitted", {})})
     return MethodResults(fitted=fitted, **{**empty, **sections})
 
 
 def counts_of(**counts: Any) -> SplitCounts:
     """A split without images."""
-    empty: dict[str, Any] = dict.fromkeys(("images", "failed_images", "objects", "regions"), 0)
-    return SplitCounts(**{**empty, "no_detection": None, "inputs": {}, **counts})
+    empty: dict[str, Any] = {
+        "images": 0,
+        "failed_images": 0,
+        "objects": 0,
+        "regions": 0,
+        "no_detection": None,
+        "inputs": {},
+    }
+    return SplitCounts(**{**empty, **counts})

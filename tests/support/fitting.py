@@ -1,6 +1,7 @@
-"""Methods fitted to the regions of a run, and the scores of its splits, as the stages `fit` and `score` make them."""
+"""Methods fitted to a run, and scores of its splits, as by the stages `fit` and `score`."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from farther.scoring.search import search
 
 @dataclass
 class FittedAndScored:
-    """What both stages did."""
+    """Summaries of both stages."""
 
     fit: FitSummary
     score: ScoreSummary
@@ -37,16 +38,16 @@ def fit_and_score(
         code: Digest of the code of each entry and method; "1" where none is given.
         scored: See `fit_run`.
     """
-    code = code or {}
-    read = [read_entry(name, values) for name, values in entries.items()]
-    code_of_entries = {entry.name: code.get(entry.name, "1") for entry in read}
+    code_digests = defaultdict(lambda: "1", code or {})
+    method_entries = [read_entry(name, values) for name, values in entries.items()]
+    fit_code = {entry.name: code_digests[entry.name] for entry in method_entries}
     fitted = folder / "fitted"
     passes = run.passes or folder / "no passes"
-    of_fit = fit_run(read, run, fitted, code_of_entries, scored, search)
-    of_score = score_run(
-        run.folder, passes, fitted, folder / "scores", lambda method: code.get(method, "1")
+    fit_summary = fit_run(method_entries, run, fitted, fit_code, scored, search)
+    score_summary = score_run(
+        run.folder, passes, fitted, folder / "scores", code_digests.__getitem__
     )
-    return FittedAndScored(of_fit, of_score)
+    return FittedAndScored(fit_summary, score_summary)
 
 
 def write_fitted(folder: Path, methods: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,4 +1,6 @@
-"""Python processes that begin as copies of one that has imported the packages; imports take most of a stage's time.
+"""Python processes that are forked from one that has imported the packages.
+
+Imports take most of a stage's time.
 
 `python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a
 copy reads the code that its PYTHONPATH names. The commands in FOLDER have it run a script or a
@@ -20,18 +22,19 @@ import time
 import traceback
 from pathlib import Path
 
-#: What the stages and DVC import, without Polars and Arrow: these start threads, which a copy has
-#: not.
+#: Packages that the stages and DVC import, without Polars and Arrow: these start threads, which a
+#: forked process does not have.
 PACKAGES = (
     "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
-    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
+    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm",
+    "typer", "vl_convert",
 )  # fmt: skip
 
 #: Commands that are modules; `python` is none.
 MODULES = ("dvc", "farther")
 
-#: A command: it hands its arguments, folder, environment and streams over, and ends as the copy
-#: does.
+#: A command: it sends its arguments, folder, environment and streams, and ends as the forked
+#: process does.
 COMMAND = """#!{python} -IS
 import marshal, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -44,7 +47,7 @@ sys.exit(int(server.recv(9) or 1))
 
 
 def start(folder: Path, owner: int) -> Path:
-    """The folder of the commands; whoever comes first starts the server.
+    """The folder of the commands; the first caller starts the server.
 
     Args:
         folder: A folder that all of pytest's processes share.
@@ -55,11 +58,8 @@ def start(folder: Path, owner: int) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "python").exists():
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            command, log = (
-                [sys.executable, __file__, str(folder), str(owner)],
-                (folder / "log").open("w"),
-            )
-            with log:
+            command = [sys.executable, __file__, str(folder), str(owner)]
+            with (folder / "log").open("w") as log:
                 server = subprocess.Popen(
                     command, env=environment, stdout=log, stderr=log, start_new_session=True
                 )
@@ -77,10 +77,10 @@ def serve(folder: Path, owner: int) -> None:
         server.listen(64)
         server.settimeout(1)
         for name in (*MODULES, "python"):
-            made = folder / f".{name}"
-            made.write_text(COMMAND.format(python=sys.executable, address=address))
-            made.chmod(0o755)
-            made.rename(folder / name)
+            unfinished = folder / f".{name}"
+            unfinished.write_text(COMMAND.format(python=sys.executable, address=address))
+            unfinished.chmod(0o755)
+            unfinished.rename(folder / name)
         gc.freeze()
         while _lives(owner):
             with contextlib.suppress(ChildProcessError):
@@ -109,18 +109,18 @@ def _become(client: socket.socket) -> None:
         client.settimeout(None)
         size, streams, *_ = socket.recv_fds(client, 8, 3)
         with client.makefile("rb") as reading:
-            (name, *arguments), place, variables = marshal.loads(
-                reading.read(int.from_bytes(size, "big"))
-            )
+            request = marshal.loads(reading.read(int.from_bytes(size, "big")))
+        (name, *arguments), working_directory, variables = request
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        os.chdir(place)
+        os.chdir(working_directory)
         os.environ.clear()
         os.environ.update(variables)
-        status = _run(
-            ["-m", command, *arguments] if (command := Path(name).name) in MODULES else arguments
-        )
+        command = Path(name).name
+        if command in MODULES:
+            arguments = ["-m", command, *arguments]
+        status = _run(arguments)
     except BaseException:
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
@@ -143,9 +143,12 @@ def _run(arguments: list[str]) -> int:
             sys.argv = arguments
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as end:
-        if not isinstance(end.code, int | None):
-            print(end.code, file=sys.stderr)
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if end.code is None:
+            return 0
+        if isinstance(end.code, int):
+            return end.code
+        print(end.code, file=sys.stderr)
+        return 1
     return 0
 
 

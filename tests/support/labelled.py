@@ -12,31 +12,38 @@ from farther.tables.documents import write_json
 
 
 def labelled(dataset: str, shown: Mapping[str, Sequence[str]], **columns: list) -> LabelledImages:
-    """Images of 9 × 9 pixels with one object per category that they show; `Kite*` is a crowd of kites.
+    """Images of 9 × 9 pixels with one object per shown category; `Kite*` is a crowd of kites.
 
     Args:
         dataset: Their dataset.
         shown: Image → categories.
         columns: Other columns of the table of images.
     """
-    pairs = [(image, category) for image, categories in shown.items() for category in categories]
-    ids, n = list(shown), len(shown)
+    image_ids = list(shown)
     images = {
-        "dataset": [dataset] * n,
-        "file": ids,
-        "width": [9] * n,
-        "height": [9] * n,
-        "digest": ids,
+        "dataset": [dataset] * len(image_ids),
+        "file": image_ids,
+        "width": [9] * len(image_ids),
+        "height": [9] * len(image_ids),
+        "digest": image_ids,
         **columns,
     }
+    image_of_object = []
+    category_of_object = []
+    is_crowd = []
+    for image, categories in shown.items():
+        for category in categories:
+            image_of_object.append(image)
+            category_of_object.append(category.removesuffix("*"))
+            is_crowd.append(category.endswith("*"))
     objects = Objects(
-        image_id=[image for image, _ in pairs],
-        object_id=np.arange(len(pairs)),
-        box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
-        category=[category.removesuffix("*") for _, category in pairs],
-        is_crowd=[category.endswith("*") for _, category in pairs],
+        image_id=image_of_object,
+        object_id=np.arange(len(image_of_object)),
+        box=np.tile([0, 0, 5, 5], (len(image_of_object), 1)),
+        category=category_of_object,
+        is_crowd=is_crowd,
     )
-    return LabelledImages(Images(image_id=ids, **images), objects)
+    return LabelledImages(Images(image_id=image_ids, **images), objects)
 
 
 def write_tables(folder: Path, source: LabelledImages) -> None:

@@ -1,4 +1,4 @@
-"""Files as the trainer of the package rfdetr 1.11.2 writes them, of a small network with weights by formula."""
+"""Files in the format of rfdetr 1.11.2's trainer, of a small network with weights by formula."""
 
 import numpy as np
 import torch

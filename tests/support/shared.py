@@ -17,7 +17,7 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def once(factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """A shared folder, and whether it is still to be filled; one process does it while the others wait."""
+    """A shared folder, and whether it is still empty: one process fills it, the others wait."""
     folder = shared_folder(factory) / name
     done = folder.with_suffix(".done")
     with folder.with_suffix(".lock").open("w") as lock:

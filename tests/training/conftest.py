@@ -30,28 +30,35 @@ def blueprint():
 
 
 def draw(folder, count, seed):
-    """Writes images with one object each; gives the tables `images` and `objects`."""
+    """Writes images with one object each; returns the tables `images` and `objects`."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    images, objects = [], []
-    for n in range(count):
-        width, height = SIZES[n % len(SIZES)]
+    images = {"image_id": [], "file": [], "width": [], "height": [], "digest": []}
+    objects = {"image_id": [], "object_id": [], "box": [], "category": []}
+    for number in range(count):
+        width, height = SIZES[number % len(SIZES)]
         image = Image.fromarray(rng.integers(90, 150, (height, width, 3), np.uint8))
-        x, y, side = (int(value) for value in (*rng.integers(2, 16, 2), rng.integers(22, 30)))
-        box = (x, y, x + side, y + side)
-        kind = n % 2
-        shape = ImageDraw.Draw(image).ellipse if kind else ImageDraw.Draw(image).rectangle
-        shape((x, y, x + side - 1, y + side - 1), fill=(20, 20, 30) if kind else (250, 240, 220))
-        path = folder / f"{n}.png"
+        x, y = rng.integers(2, 16, 2).tolist()
+        side = int(rng.integers(22, 30))
+        category = CLASSES[number % 2]
+        corners = (x, y, x + side - 1, y + side - 1)
+        if category == "disc":
+            ImageDraw.Draw(image).ellipse(corners, fill=(20, 20, 30))
+        else:
+            ImageDraw.Draw(image).rectangle(corners, fill=(250, 240, 220))
+        path = folder / f"{number}.png"
         image.save(path)
-        images.append((f"image {n}", "shapes", path.name, width, height, digest(path)))
-        objects.append((f"image {n}", n, box, CLASSES[kind]))
-    image_names = ("image_id", "dataset", "file", "width", "height", "digest")
-    object_names = ("image_id", "object_id", "box", "category")
-    return (
-        Images(**dict(zip(image_names, zip(*images, strict=True), strict=True))),
-        Objects(**dict(zip(object_names, map(list, zip(*objects, strict=True)), strict=True))),
-    )
+
+        images["image_id"].append(f"image {number}")
+        images["file"].append(path.name)
+        images["width"].append(width)
+        images["height"].append(height)
+        images["digest"].append(digest(path))
+        objects["image_id"].append(f"image {number}")
+        objects["object_id"].append(number)
+        objects["box"].append((x, y, x + side, y + side))
+        objects["category"].append(category)
+    return Images(dataset=["shapes"] * count, **images), Objects(**objects)
 
 
 @pytest.fixture

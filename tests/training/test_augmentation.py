@@ -8,7 +8,7 @@ STILL = Augmentation(flip=0)
 
 
 class Chosen:
-    """A generator whose answers are set: `uniform` gives the given point of its range, `random` the given number."""
+    """A generator of given numbers: `uniform` returns a given point of its range."""
 
     def __init__(self, uniform=0.5, random=0.0):
         self.at, self.number = uniform, random

@@ -26,7 +26,8 @@ def rows(*values):
     return torch.tensor([values], dtype=torch.float32)
 
 
-# ------------------------------------------------------------------------------------------- losses
+# --------------------------------------------------------------------------------------------------
+# losses
 
 
 def test_small_errors_cost_the_gaussians_negative_log_likelihood():
@@ -48,7 +49,7 @@ def test_large_errors_cost_linearly():
 
 @pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
 def test_energy_score_is_that_of_the_isotropic_gaussian(away):
-    """E‖z − t‖ / σ is the mean of a noncentral χ with 4 degrees of freedom, E‖z − z'‖ = √2 σ E χ₄."""
+    """E‖z − t‖ / σ is the mean of a noncentral χ₄ distribution, E‖z − z'‖ = √2 σ E χ₄."""
     torch.manual_seed(0)
     sigma = 1.5
     to_object = np.sqrt(2) * gamma(2.5) / gamma(2) * hyp1f1(-0.5, 2, -((away / sigma) ** 2) / 2)
@@ -99,7 +100,7 @@ def test_noise_that_grows_with_size_is_learned_as_variance(kind):
     assert large.mean() == pytest.approx(np.exp(1.5 * 0.9 - 2), rel=0.2)
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # corners
 
 
@@ -123,7 +124,7 @@ def test_variances_grow_with_the_square_of_the_image():
     assert found.tolist() == [[9.0, 4.0, 9.0, 4.0]]
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # networks
 
 

@@ -55,7 +55,8 @@ def outliers(tmp_path):
     return folder
 
 
-# ------------------------------------------------------------------------------------------- losses
+# --------------------------------------------------------------------------------------------------
+# losses
 
 
 def test_logit_norm_is_the_cross_entropy_of_logits_of_length_one_over_tau():
@@ -86,7 +87,7 @@ def test_a_folder_without_images_is_refused(tmp_path):
         OutlierExposure(folder=tmp_path).images(1, np.random.default_rng(0))
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # training
 
 

@@ -52,29 +52,31 @@ def blueprint():
 
 
 def recipe(**changes):
-    short = {
+    """A short recipe."""
+    params = {
         "epochs": 2,
         "batch_size": 4,
         "learning_rate": 0.003,
         "backbone_learning_rate": 0.003,
         "warmup_steps": 2,
-    }
-    kept = {
         "average": 0.5,
         "workers": 0,
         "cache_images": True,
         "checkpoint_steps": 1,
         "patience": None,
+        "clip_norm": 1.0,
+        **changes,
     }
-    return DetrRecipe(**{**short, **kept, "clip_norm": 1.0, **changes})
+    return DetrRecipe(**params)
 
 
-def run(folder, blueprint, samples, how):
-    network = untrained(blueprint, how.seed)
-    return train(network, blueprint, task(folder, samples), how)
+def run(folder, blueprint, samples, params):
+    """Trains an untrained network."""
+    network = untrained(blueprint, params.seed)
+    return train(network, blueprint, task(folder, samples), params)
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # learning
 
 
@@ -94,16 +96,12 @@ def test_every_part_of_the_network_learns(config, processor, tmp_path, samples):
     blueprint = DetrBlueprint(config, processor, CLASSES)
     network = untrained(blueprint, 0)
     state = DetrRun(network, blueprint, recipe(warmup_steps=0), task(tmp_path, samples), "")
-    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    before = copy.deepcopy(network.state_dict())
     for _ in range(2):
         state.learn([samples[row] for row in range(4)])
-    # The embedding of "no class" pads denoising groups and has no gradient.
-    idle = [
-        name
-        for name, p in network.named_parameters()
-        if p.requires_grad and torch.equal(p, before[name])
-    ]
-    assert idle == []
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            assert not torch.equal(parameter, before[name]), name
 
 
 def test_images_without_objects_teach_that_there_is_nothing(tmp_path, blueprint, tables):
@@ -116,10 +114,11 @@ def test_images_without_objects_teach_that_there_is_nothing(tmp_path, blueprint,
     )
     batch = make_batch(make_processor(SQUARE), [some[1], some[2]], CPU)
     network = untrained(blueprint, 0).train()
-    found = losses(network, batch, "float32", one_to_many=1.0)
-    assert [len(one["boxes"]) for one in batch.labels] == [0, 0]
-    assert found["loss_bbox"].item() == found["loss_giou"].item() == 0
-    assert found["loss_vfl"].item() > 0 and torch.isfinite(found["loss"])
+    terms = losses(network, batch, "float32", one_to_many=1.0)
+    assert [len(labels["boxes"]) for labels in batch.labels] == [0, 0]
+    assert terms["loss_bbox"].item() == terms["loss_giou"].item() == 0
+    assert terms["loss_vfl"].item() > 0
+    assert torch.isfinite(terms["loss"])
 
 
 def test_objects_are_given_as_fractions_of_their_own_image(samples):
@@ -158,19 +157,19 @@ def test_weights_are_decided_by_the_seed(blueprint):
 
 def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samples):
     batch = [samples[row] for row in range(4)]
-    found = {}
+    loss = {}
     for precision in ("float32", "bfloat16"):
-        how = recipe(precision=precision)
-        state = DetrRun(untrained(blueprint, 0), blueprint, how, task(tmp_path, samples), "")
+        params = recipe(precision=precision)
+        state = DetrRun(untrained(blueprint, 0), blueprint, params, task(tmp_path, samples), "")
         state.learn(batch)
-        found[precision] = state.losses["loss"][0]
-    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.1)
+        loss[precision] = state.losses["loss"][0]
+    assert loss["bfloat16"] == pytest.approx(loss["float32"], rel=0.1)
     # A number of bfloat16 has 8 significant bits: this one has more.
-    assert found["bfloat16"] != torch.tensor(found["bfloat16"]).bfloat16().item()
+    assert loss["bfloat16"] != torch.tensor(loss["bfloat16"]).bfloat16().item()
 
 
-# ------------------------------------------------------------------------------------------- the
-# recipe
+# --------------------------------------------------------------------------------------------------
+# the recipe
 
 
 def test_the_defaults_are_the_published_ones():
@@ -183,12 +182,14 @@ def test_the_backbone_learns_at_its_own_rate_and_biases_do_not_decay(tmp_path, b
     network = untrained(blueprint, 0)
     how = recipe(learning_rate=1e-3, backbone_learning_rate=1e-4)
     groups = DetrRun(network, blueprint, how, task(tmp_path, samples), "").optimizer.param_groups
-    of = {id(p): group for group in groups for p in group["params"]}
-    slow = {name: of[id(p)]["ratio"] for name, p in network.named_parameters()}
-    assert {ratio for name, ratio in slow.items() if "backbone" in name} == {0.1}
-    assert {ratio for name, ratio in slow.items() if "backbone" not in name} == {1.0}
-    decays = {p.ndim > 1: of[id(p)]["weight_decay"] for p in network.parameters()}
-    assert decays == {True: 1e-4, False: 0.0}
+    group_by_parameter = {}
+    for group in groups:
+        for parameter in group["params"]:
+            group_by_parameter[id(parameter)] = group
+    for name, parameter in network.named_parameters():
+        group = group_by_parameter[id(parameter)]
+        assert group["ratio"] == pytest.approx(0.1 if "backbone" in name else 1.0), name
+        assert group["weight_decay"] == (1e-4 if parameter.ndim > 1 else 0.0), name
 
 
 def test_the_second_matching_fades():
@@ -205,32 +206,33 @@ def test_the_second_matching_fades():
 def test_patience_keeps_the_best_weights_and_without_it_the_last_ones_are_kept(
     tmp_path, blueprint, samples, monkeypatch
 ):
-    seen, values = [], iter([0.2, 0.5, 0.4, 0.3, *[0.9, 0.1, 0.8]])
+    evaluated = []
+    values = iter([0.2, 0.5, 0.4, 0.3, 0.9, 0.1, 0.8])
 
-    def watched(network, *rest):
-        seen.append(copy.deepcopy(network))
+    def evaluate_as_given(network, *_):
+        evaluated.append(copy.deepcopy(network))
         return {"ap50": next(values)}
 
-    monkeypatch.setattr(detr, "evaluate", watched)
+    monkeypatch.setattr(detr, "evaluate", evaluate_as_given)
     network = run(tmp_path, blueprint, samples, recipe(epochs=5, patience=2))
     assert [float(row["val_map50"]) for row in log_rows(tmp_path)] == [0.2, 0.5, 0.4, 0.3]
-    assert_same(network, seen[1])
+    assert_same(network, evaluated[1])
     # The best weights of the first run still lie there.
     network = run(tmp_path, blueprint, samples, recipe(epochs=3, patience=None))
-    assert_same(network, seen[-1])
+    assert_same(network, evaluated[-1])
 
 
-# ------------------------------------------------------------------------------------------- one to
-# many
+# --------------------------------------------------------------------------------------------------
+# one to many
 
 
 def labels(boxes, classes):
-    return [
-        {
-            "boxes": torch.tensor(boxes).reshape(-1, 4),
-            "class_labels": torch.tensor(classes, dtype=torch.int64),
-        }
-    ]
+    """Labels of a batch of one image."""
+    labels_of_image = {
+        "boxes": torch.tensor(boxes).reshape(-1, 4),
+        "class_labels": torch.tensor(classes, dtype=torch.int64),
+    }
+    return [labels_of_image]
 
 
 def test_proposals_that_are_right_cost_nothing():
@@ -275,19 +277,22 @@ def test_networks_without_proposals_refuse_the_second_matching(samples):
         losses(network, batch, "float32", one_to_many=1.0)
 
 
-# ------------------------------------------------------------------------------------------- jobs
+# --------------------------------------------------------------------------------------------------
+# jobs
 
 
 def job(folder, **changes):
-    how = {"epochs": 1, "batch_size": 4, "workers": 0, "warmup_steps": 0, "patience": None}
-    given = {"network": RT_DETR, "processor": SQUARE, **changes}
-    return DetrJob(
-        dataset="shapes",
-        weights=folder / "shapes.safetensors",
-        device="cpu",
-        recipe=recipe(**how),
-        **given,
-    )
+    """A job of one epoch."""
+    params = {
+        "dataset": "shapes",
+        "weights": folder / "shapes.safetensors",
+        "device": "cpu",
+        "recipe": recipe(epochs=1, warmup_steps=0),
+        "network": RT_DETR,
+        "processor": SQUARE,
+        **changes,
+    }
+    return DetrJob(**params)
 
 
 def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingested):
@@ -303,11 +308,9 @@ def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingeste
     )
     other.recipe.learning_rate = other.recipe.backbone_learning_rate = 1e-12
     card = run_job("second", other, root, artifacts)
-    assert (
-        card["network"]["num_queries"] == 5
-        and card["classes"] == ["disc"]
-        and card["left_out"] == {"square": 4}
-    )
+    assert card["network"]["num_queries"] == 5
+    assert card["classes"] == ["disc"]
+    assert card["left_out"] == {"square": 4}
     with (
         safe_open(tmp_path / "shapes.safetensors", framework="pt") as before,
         safe_open(tmp_path / "other" / "shapes.safetensors", framework="pt") as after,

@@ -47,7 +47,7 @@ def test_boxes_stay_where_their_objects_are():
     """A white rectangle on black is still what its box surrounds, whatever was drawn."""
     pixels = np.zeros((96, 128, 3), np.uint8)
     pixels[24:64, 32:80] = 255
-    one = Sample(pixels, np.array([[32.0, 24.0, 80.0, 64.0]], np.float32), np.array([0]))
+    original = Sample(pixels, np.array([[32.0, 24.0, 80.0, 64.0]], np.float32), np.array([0]))
     params = MultiScale(
         shorter=(60, 140),
         longest=400,
@@ -55,9 +55,9 @@ def test_boxes_stay_where_their_objects_are():
         crop=(50, 90),
         crop_probability=0.5,
     )
-    seen = 0
+    compared = 0
     for seed in range(40):
-        moved = ScaleRandomly(params)(one, np.random.default_rng(seed))
+        moved = ScaleRandomly(params)(original, np.random.default_rng(seed))
         for xmin, ymin, xmax, ymax in moved.boxes:
             rows, columns = np.nonzero(moved.pixels[..., 0] > 127)
             np.testing.assert_allclose(
@@ -65,13 +65,13 @@ def test_boxes_stay_where_their_objects_are():
                 [xmin, ymin, xmax, ymax],
                 atol=1.5,
             )
-            seen += 1
-    assert seen > 30
+            compared += 1
+    assert compared > 30
 
 
 def test_a_box_outside_of_the_crop_is_dropped_with_its_label():
-    one = sample(100, 150)
-    parts = [cropped(one, (15, 15), 0.0, np.random.default_rng(seed)) for seed in range(50)]
+    original = sample(100, 150)
+    parts = [cropped(original, (15, 15), 0.0, np.random.default_rng(seed)) for seed in range(50)]
     assert {len(part.boxes) for part in parts} == {0, 1}
     assert all(len(part.boxes) == len(part.labels) for part in parts)
     for part in parts:
@@ -79,28 +79,20 @@ def test_a_box_outside_of_the_crop_is_dropped_with_its_label():
 
 
 def test_a_crop_is_no_larger_than_the_image():
-    assert cropped(sample(70, 80), (384, 600), 0.0, np.random.default_rng(0)).pixels.shape == (
-        70,
-        80,
-        3,
-    )
+    part = cropped(sample(70, 80), (384, 600), 0.0, np.random.default_rng(0))
+    assert part.pixels.shape == (70, 80, 3)
 
 
 def test_the_network_takes_images_at_the_size_that_was_drawn(tmp_path, blueprint, samples):
-    sizes = []
-    params = MultiScale(shorter=(40, 48), longest=100, crop_probability=0.0)
-
-    def seen(features, labels, logits):
-        return {}
-
-    how = recipe(epochs=1, multi_scale=params)
-    network = run(tmp_path, blueprint, samples, how, extra_losses=[seen])
-    learner = FasterRCNNRun(network, how, task(tmp_path, samples), "", [])
+    multi_scale = MultiScale(shorter=(40, 48), longest=100, crop_probability=0.0)
+    params = recipe(epochs=1, multi_scale=multi_scale)
+    network = run(tmp_path, blueprint, samples, params)
+    learner = FasterRCNNRun(network, params, task(tmp_path, samples), "", [])
     change = learner.change()
     batch = [change(samples[row], np.random.default_rng(row)) for row in range(4)]
     images, _ = network_input(network.train(), batch, first_label=1)
-    sizes += images.image_sizes
-    assert sizes == [one.pixels.shape[:2] for one in batch]
+    sizes = images.image_sizes
+    assert sizes == [changed.pixels.shape[:2] for changed in batch]
     assert all(40 <= min(size) <= 48 for size in sizes)
     assert len(set(sizes)) > 1
     # In evaluation mode the one size of the network counts.
@@ -120,8 +112,8 @@ def test_workers_change_nothing_about_sizes(tmp_path, blueprint, samples):
     )
 
 
-# ------------------------------------------------------------------------------------------- the
-# learning rate
+# --------------------------------------------------------------------------------------------------
+# the learning rate
 
 
 def test_saods_learning_rate_falls_to_a_tenth_after_epochs_27_and_33():

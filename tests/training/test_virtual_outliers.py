@@ -17,17 +17,18 @@ from farther_training.run import TrainingError
 from farther_training.virtual_outliers import OutlierQueue, outlier_loss
 
 
-def filled(how, means, spread, rows=400, seed=0):
+def filled(params, means, spread, rows=400, seed=0):
     """A queue of Gaussian features around `means`, shape (C, D)."""
     torch.manual_seed(seed)
-    queue = OutlierQueue(how, *means.shape)
-    for known, mean in enumerate(means):
-        queue.push(mean + spread * torch.randn(rows, means.shape[1]), torch.full((rows,), known))
+    queue = OutlierQueue(params, *means.shape)
+    for known_class, mean in enumerate(means):
+        features = mean + spread * torch.randn(rows, means.shape[1])
+        queue.push(features, torch.full((rows,), known_class))
     return queue
 
 
-# ------------------------------------------------------------------------------------------- the
-# queue
+# --------------------------------------------------------------------------------------------------
+# the queue
 
 
 def test_a_queue_keeps_the_newest_features_of_each_class():
@@ -42,38 +43,38 @@ def test_a_queue_keeps_the_newest_features_of_each_class():
 
 
 def test_only_full_classes_give_outliers():
-    how = VirtualOutliers(queue=50, candidates=100, kept=2)
-    queue = filled(how, torch.tensor([[0.0, 0.0], [50.0, 0.0]]), 1.0, rows=50)
+    params = VirtualOutliers(queue=50, candidates=100, kept=2)
+    queue = filled(params, torch.tensor([[0.0, 0.0], [50.0, 0.0]]), 1.0, rows=50)
     queue.seen[1] = 49
     assert queue.outliers().shape == (2, 2)
     assert (queue.outliers()[:, 0] < 25).all()
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # virtual outliers
 
 
 def test_outliers_are_as_unlikely_as_the_least_likely_of_all_candidates():
     """Their Mahalanobis distances follow the distribution of the largest of n χ² numbers."""
-    how = VirtualOutliers(queue=2000, candidates=1000, kept=1)
+    params = VirtualOutliers(queue=2000, candidates=1000, kept=1)
     means = torch.tensor([[3.0, -1.0, 0.0], [-4.0, 2.0, 1.0]])
     spread = torch.tensor([1.0, 2.0, 0.5])
-    queue = filled(how, means, spread, rows=2000)
+    queue = filled(params, means, spread, rows=2000)
     centred = (queue.features - queue.features.mean(1, keepdim=True)).flatten(0, 1)
     precision = torch.linalg.inv(centred.T @ centred / len(centred) + 1e-4 * torch.eye(3))
-    away = torch.stack([queue.outliers() - queue.features.mean(1) for _ in range(300)])
-    found = torch.einsum("nkd,de,nke->nk", away, precision, away).flatten().double().numpy()
+    offsets = torch.stack([queue.outliers() - queue.features.mean(1) for _ in range(300)])
+    distances = torch.einsum("nkd,de,nke->nk", offsets, precision, offsets)
     # P(largest < x) = F(x)^n: these levels must be uniform.
-    levels = chi2.cdf(found, 3) ** 1000
+    levels = chi2.cdf(distances.flatten().double().numpy(), 3) ** 1000
     assert levels.mean() == pytest.approx(0.5, abs=0.05)
     assert np.quantile(levels, 0.1) == pytest.approx(0.1, abs=0.05)
-    directions = (away @ torch.linalg.cholesky(precision)).flatten(0, 1)
+    directions = (offsets @ torch.linalg.cholesky(precision)).flatten(0, 1)
     assert (directions / directions.norm(dim=1, keepdim=True)).mean(0).abs().max() < 0.1
 
 
 def test_the_loss_is_the_cross_entropy_of_a_hand_written_head():
-    how = VirtualOutliers(queue=20, candidates=50, kept=3, weight=0.25)
-    queue = filled(how, torch.tensor([[0.0, 1.0], [4.0, 0.0]]), 0.3, rows=20)
+    params = VirtualOutliers(queue=20, candidates=50, kept=3, weight=0.25)
+    queue = filled(params, torch.tensor([[0.0, 1.0], [4.0, 0.0]]), 0.3, rows=20)
     head = EnergyHead(2)
     with torch.no_grad():
         head.energy_weight.copy_(torch.tensor([0.5, 2.0]))
@@ -83,14 +84,16 @@ def test_the_loss_is_the_cross_entropy_of_a_hand_written_head():
     torch.manual_seed(5)
     virtual = layer(queue.outliers()).detach()
     torch.manual_seed(5)
-    found = outlier_loss(queue, head, lambda features: layer(features)[:, 1:], logits[:, 1:])
-    losses = []
-    for row, is_known in [*((v, 0) for v in virtual.numpy()), *((v, 1) for v in logits.numpy())]:
-        energy = np.log(0.5 * np.exp(row[1]) + 2.0 * np.exp(row[2]))
-        unknown, known = -0.1 * energy + 0.3, 0.1 * energy - 0.2
-        losses.append(np.log(np.exp(unknown) + np.exp(known)) - (known if is_known else unknown))
-    assert found.item() == pytest.approx(0.25 * np.mean(losses), rel=1e-5)
-    found.backward()
+    loss = outlier_loss(queue, head, lambda features: layer(features)[:, 1:], logits[:, 1:])
+
+    rows = np.concatenate([virtual.numpy(), logits.numpy()])
+    energy = np.log(0.5 * np.exp(rows[:, 1]) + 2.0 * np.exp(rows[:, 2]))
+    unknown = -0.1 * energy + 0.3
+    known = 0.1 * energy - 0.2
+    label_logits = np.concatenate([unknown[: len(virtual)], known[len(virtual) :]])
+    losses = np.log(np.exp(unknown) + np.exp(known)) - label_logits
+    assert loss.item() == pytest.approx(0.25 * losses.mean(), rel=1e-5)
+    loss.backward()
     assert layer.weight.grad.abs().sum() > 0
 
 
@@ -106,13 +109,14 @@ def test_more_outliers_than_candidates_are_refused():
         build(VirtualOutliers, "virtual_outliers", {"kept": 5, "candidates": 4})
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # training
 
 
 def outliers(**changes):
-    how = VirtualOutliers(**{"queue": 12, "candidates": 50, "start": 0.5, **changes})
-    return recipe(epochs=4, virtual_outliers=how)
+    """A short recipe with virtual outliers."""
+    params = {"queue": 12, "candidates": 50, "start": 0.5, **changes}
+    return recipe(epochs=4, virtual_outliers=VirtualOutliers(**params))
 
 
 def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(

@@ -25,16 +25,19 @@ from farther_training.trainers.yolo import Plan, Run, TableDataset, YoloJob, tra
 
 
 def recipe(**changes):
+    """A short recipe."""
     params = {
         "epochs": 3,
         "batch_size": 4,
         "nominal_batch": 4,
         "warmup_epochs": 1,
         "warmup_bias_learning_rate": 0.0,
+        "close_mosaic": 1,
+        "workers": 0,
+        "evaluate_epochs": 3,
+        **changes,
     }
-    return YoloRecipe(
-        **{**params, "close_mosaic": 1, "workers": 0, "evaluate_epochs": 3, **changes}
-    )
+    return YoloRecipe(**params)
 
 
 @pytest.fixture
@@ -48,15 +51,15 @@ def plan(samples, tmp_path):
 
 
 def dataset(samples, **params):
+    """The samples as a dataset of Ultralytics."""
     from ultralytics.cfg import get_cfg
 
-    return TableDataset(
-        samples, data={"names": dict(enumerate(CLASSES))}, imgsz=64, hyp=get_cfg(), **params
-    )
+    data = {"names": dict(enumerate(CLASSES))}
+    return TableDataset(samples, data=data, imgsz=64, hyp=get_cfg(), **params)
 
 
 def kill(monkeypatch, epoch):
-    """Ends the next run within an epoch, from 1, as a kill would: that epoch's state is not written."""
+    """Ends the next run within an epoch (from 1), as a kill would: its state is not written."""
 
     def validate(run):
         if run.epoch + 1 == epoch:
@@ -68,7 +71,7 @@ def kill(monkeypatch, epoch):
         yield patched
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # learning
 
 
@@ -144,7 +147,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(plan):
         train(dataclasses.replace(planned, initial_weights=nan))
 
 
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # resuming
 
 
@@ -198,8 +201,8 @@ def test_all_that_decides_the_outcome_is_in_the_identity(plan, tables, tmp_path)
     assert plan("elsewhere").identity() == plan().identity()
 
 
-# ------------------------------------------------------------------------------------------- images
-# and boxes
+# --------------------------------------------------------------------------------------------------
+# images and boxes
 
 
 def test_boxes_are_centres_and_sizes_as_fractions_of_the_image(samples, tables):
@@ -234,7 +237,8 @@ def test_only_so_many_images_are_kept_for_mosaics_as_ultralytics_would_keep(samp
     assert list(made.buffer) == [2, 3, 4]
 
 
-# ------------------------------------------------------------------------------------------- jobs
+# --------------------------------------------------------------------------------------------------
+# jobs
 
 
 def job(folder, **changes):

@@ -5,8 +5,9 @@ import csv
 import pytest
 import torch
 
-from farther_training.recipe import FasterRCNNRecipe
+from farther_training.recipe import ClassifierRecipe, FasterRCNNRecipe
 from farther_training.trainers import Task
+from farther_training.trainers.classifier import ClassifierJob
 from farther_training.trainers.faster_rcnn import train
 
 CPU = torch.device("cpu")
@@ -57,22 +58,40 @@ def task(folder, samples):
 
 def recipe(**changes):
     """A short recipe of a Faster R-CNN."""
-    short = {
+    params = {
         "epochs": 2,
         "batch_size": 4,
         "optimizer": "adamw",
         "learning_rate": 0.003,
         "warmup_steps": 2,
+        "average": 0.5,
+        "workers": 0,
+        "cache_images": True,
+        "checkpoint_steps": 1,
+        **changes,
     }
-    return FasterRCNNRecipe(
-        **{
-            **short,
-            "average": 0.5,
-            "workers": 0,
-            "cache_images": True,
-            "checkpoint_steps": 1,
-            **changes,
-        }
+    return FasterRCNNRecipe(**params)
+
+
+def classifier_job(folder, **recipe):
+    """A job of a tiny classifier: two epochs of two steps."""
+    params = {
+        "epochs": 2,
+        "batch_size": 4,
+        "optimizer": "adamw",
+        "learning_rate": 0.005,
+        "workers": 0,
+        "cache_images": True,
+        "checkpoint_steps": 1,
+        **recipe,
+    }
+    return ClassifierJob(
+        dataset="shapes",
+        weights=folder / "net.safetensors",
+        image_size=32,
+        widths=(8, 8, 16),
+        blocks=(1, 1, 1),
+        recipe=ClassifierRecipe(**params),
     )
 
 
@@ -99,20 +118,20 @@ def log_rows(folder):
         return list(csv.DictReader(file))
 
 
-def assert_same(one, other):
+def assert_same(network, expected):
     """Two networks have the same weights, bit for bit."""
-    weights, others = one.state_dict(), other.state_dict()
-    assert weights.keys() == others.keys()
-    for name, value in weights.items():
-        assert torch.equal(value, others[name]), name
+    weights = network.state_dict()
+    expected_weights = expected.state_dict()
+    assert weights.keys() == expected_weights.keys()
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, expected_weights[name]), name
 
 
 def assert_log_adds_up(folder, parts):
-    """The loss of each epoch is the sum of its parts, and the mAP is there where it was measured: not in epoch 1."""
+    """The loss of each epoch is the sum of its parts; mAP is measured in all but the first."""
     rows = log_rows(folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert [row["val_map50"] != "" for row in rows] == [False, True, True]
     for row in rows:
-        assert float(row["loss"]) == pytest.approx(
-            sum(float(row[part]) for part in parts), rel=1e-4
-        )
+        total = sum(float(row[part]) for part in parts)
+        assert float(row["loss"]) == pytest.approx(total, rel=1e-4)

@@ -1,6 +1,6 @@
-"""Checks the names in training/params.yaml, which become part of commands: `python training/stages/names.py`.
+"""Checks the names in training/params.yaml: `python training/stages/names.py`.
 
-All other stages of this pipeline wait for it.
+They become part of commands, so all other stages of this pipeline wait for it.
 """
 
 from farther.params import section
@@ -13,9 +13,8 @@ def main() -> None:
 
     Writes artifacts/train/names.json, which is the same whatever the names are.
     """
-    section(
-        "train", file="training/params.yaml"
-    )  # reading a section checks the names in all of them
+    # Reading a section checks the names in all of them.
+    section("train", file="training/params.yaml")
     section("train_clip", file="training/params.yaml")
     write_json("artifacts/train/names.json", {"checked": True})
 

@@ -28,10 +28,8 @@ def main(name: str) -> None:
     with write_aside(log) as aside:
         shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", aside)
     metric = next(iter(card["metrics"][job.test]))
-    values = ", ".join(
-        f"{found[metric]:.3f} on {subset}" for subset, found in card["metrics"].items()
-    )
-    print(f"{name}: {metric} {values}")
+    values = [f"{metrics[metric]:.3f} on {subset}" for subset, metrics in card["metrics"].items()]
+    print(f"{name}: {metric} {', '.join(values)}")
 
 
 if __name__ == "__main__":

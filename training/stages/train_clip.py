@@ -22,8 +22,9 @@ def main(name: str) -> None:
         ClipJob, f"training job {name!r}", section("train_clip", name, file="training/params.yaml")
     )
     card = run_job(name, job, ARTIFACTS)
+    metrics = card["metrics"]
     print(
-        f"{name}: {card['metrics']['val']:.1%} of single objects named, {card['metrics']['held_out']:.1%} held out"
+        f"{name}: {metrics['val']:.1%} of single objects named, {metrics['held_out']:.1%} held out"
     )
 
 

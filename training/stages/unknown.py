@@ -1,7 +1,7 @@
-"""Writes `voc_unknown`, scenes of `voc` with objects that are labelled "unknown": `python training/stages/unknown.py`.
+"""Writes the dataset `voc_unknown`: `python training/stages/unknown.py`.
 
-The objects are OpenMoji drawings that the demo world uses nowhere, so that no OOD dataset shows
-them.
+It has the scenes of `voc` with further objects, labelled "unknown". These are OpenMoji drawings
+that the demo world uses nowhere, so that no OOD dataset shows them.
 """
 
 import shutil
@@ -48,43 +48,51 @@ def main() -> None:
                 "pasting": params["pasting"],
             })  # fmt: skip
             source, categories = paste.images.read(tables)
-            made = aside / "made"
-            paste.write(Scenes(source, root, categories), made)
-            shutil.move(made / "pasted", aside / subset)
+            dataset = aside / "made"
+            paste.write(Scenes(source, root, categories), dataset)
+            shutil.move(dataset / "pasted", aside / subset)
             shutil.move(
-                made / "annotations/instances_pasted.json",
+                dataset / "annotations/instances_pasted.json",
                 aside / f"annotations/instances_{subset}.json",
             )
-            shutil.rmtree(made)
+            shutil.rmtree(dataset)
     reader = datasets.create("coco", root=str(out), subset_names=list(SUBSETS))
     summary = ingest(reader, NAME, ARTIFACTS / "tables" / NAME)
-    print(f"{NAME}: {', '.join(f'{subset} {counts}' for subset, counts in summary.items())}")
+    counts = [f"{subset} {objects}" for subset, objects in summary.items()]
+    print(f"{NAME}: {', '.join(counts)}")
 
 
 def write_cutouts(file: Path, size: int, folder: Path) -> None:
-    """Writes `folder/unknown/<name>.png`, the cut-outs of one category: the drawings that a file lists.
+    """Writes the drawings that a file lists as cut-outs of one category.
+
+    Their files are `folder/unknown/<name>.png`.
 
     Raises:
         DataError: the demo world uses a drawing, or has a concept of its name: test images would
             show it.
     """
     drawings = read_yaml(file)
-    used = {
-        piece.art
-        for one in catalogue().values()
-        for drawing in one.train + one.test
-        for piece in drawing.pieces
-    }
-    if shown := sorted(
-        name
-        for name, art in drawings.items()
-        if art in used or name.replace(" ", "_") in catalogue()
-    ):
-        raise DataError(f"the demo world shows {', '.join(shown)}: choose others", file=file)
+    demo_art = _demo_art()
+    in_demo = []
+    for name, art in sorted(drawings.items()):
+        if art in demo_art or name.replace(" ", "_") in catalogue():
+            in_demo.append(name)
+    if in_demo:
+        raise DataError(f"the demo world shows {', '.join(in_demo)}: choose others", file=file)
     with write_aside(folder) as aside:
         (aside / "unknown").mkdir(parents=True)
         for name, art in drawings.items():
-            sprite(Drawing("unknown", (Piece(art),)), size).save(aside / "unknown" / f"{name}.png")
+            drawing = Drawing("unknown", (Piece(art),))
+            sprite(drawing, size).save(aside / "unknown" / f"{name}.png")
+
+
+def _demo_art() -> set[str]:
+    """Names of all OpenMoji drawings that the demo world uses."""
+    art = set()
+    for concept in catalogue().values():
+        for drawing in concept.train + concept.test:
+            art.update(piece.art for piece in drawing.pieces)
+    return art
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a project is made of: the stages of its dvc.yaml, and the files that the package ships for it.
+"""The parts of a project: the stages of its dvc.yaml, and the files that the package ships for it.
 
 Each module that `farther.pipeline.stages` names is a stage: `python -m farther.pipeline.ingest voc`
 runs one as dvc.yaml does. A wheel has the other files in the folder `project` beside this module;
@@ -29,17 +29,16 @@ IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")
 
 def profiles() -> dict[str, Path]:
     """The profiles that farther has: whole files of parameters, by name."""
-    return {
-        file.stem: file
-        for file in sorted((ROOT / "profiles").glob("*.yaml"), key=lambda file: file.stem)
-    }
+    files = {file.stem: file for file in (ROOT / "profiles").glob("*.yaml")}
+    return dict(sorted(files.items()))
 
 
 def write_pipeline(folder: Path, *, clip: bool) -> None:
-    """Writes dvc.yaml, templates of its plots, the folders that stages depend on, and what git and DVC leave out.
+    """Writes the files of a project's pipeline.
 
-    A dvc.yaml that is there and differs becomes dvc.yaml.earlier. Files of other names stay as they
-    are.
+    These are dvc.yaml, the templates of its plots, the folders that stages depend on, and the lists
+    of files that git and DVC ignore. An existing dvc.yaml that differs becomes dvc.yaml.earlier.
+    Files of other names stay as they are.
 
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
@@ -53,9 +52,10 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     file.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
     for name in FOLDERS:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        if not any((folder / name).iterdir()):
-            (folder / name / ".gitkeep").touch()
+        subfolder = folder / name
+        subfolder.mkdir(parents=True, exist_ok=True)
+        if not any(subfolder.iterdir()):
+            (subfolder / ".gitkeep").touch()
     _add_lines(folder / ".gitignore", ignored_by_git())
     _add_lines(folder / ".dvcignore", IGNORED_BY_DVC)
 
@@ -77,58 +77,66 @@ def check_replaceable(folder: Path, *, clip: bool) -> None:
 
 
 def _text(*, clip: bool) -> str:
-    return dvc_yaml(DEMO if clip else (*DEMO, *CLIP))
+    """Text of a project's dvc.yaml, with or without the stages that need a CLIP model."""
+    if clip:
+        return dvc_yaml(DEMO)
+    return dvc_yaml((*DEMO, *CLIP))
 
 
 def _add_lines(file: Path, lines: Iterable[str]) -> None:
-    """Adds lines that a text file does not have to its end."""
-    present = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    added = [line for line in lines if line not in present]
-    file.write_text("\n".join([*present, *added]) + "\n", encoding="utf-8")
+    """Appends those lines to a text file that it does not have."""
+    present = []
+    if file.exists():
+        present = file.read_text(encoding="utf-8").splitlines()
+    missing = [line for line in lines if line not in present]
+    file.write_text("\n".join([*present, *missing]) + "\n", encoding="utf-8")
 
 
 def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes the shipped files that a profile's parameters name, and those that these name, where they are absent.
+    """Writes the absent files that a profile's parameters name, and those that these files name.
 
     Args:
         params: The parameters.
         folder: The project's folder.
 
     Returns:
-        What was written, relative to the folder.
+        Paths of the files that were written, relative to the folder.
     """
-    from farther.tables.documents import (
-        read_yaml,
-    )  # not above: it takes longer than a short command
+    # Imported here, because the import takes longer than a short command.
+    from farther.tables.documents import read_yaml
     from farther.tables.files import inside
     from farther.tables.writing import write_aside
 
-    written = []
-    wanted = [Path(text) for text in _texts(params) if text.startswith("data/")]
+    queue = [Path(text) for text in _texts(params) if text.startswith("data/")]
     if (params.get("report") or {}).get("published"):
-        wanted += [file.relative_to(ROOT) for file in sorted((ROOT / "data/published").iterdir())]
-    while wanted:
-        name = wanted.pop()
+        published = sorted((ROOT / "data/published").iterdir())
+        queue += [file.relative_to(ROOT) for file in published]
+
+    copied_files = []
+    while queue:
+        name = queue.pop()
         source = ROOT / name
         if not source.is_file():
             continue
         if name.parent == Path("data/benchmarks"):
-            beside = [text for text in _texts(read_yaml(source)) if text.startswith("../")]
-            wanted += [Path("data", text.removeprefix("../")) for text in beside]
+            for text in _texts(read_yaml(source)):
+                if text.startswith("../"):
+                    queue.append(Path("data", text.removeprefix("../")))
         target = inside(folder, str(name))
         if not target.exists():
             with write_aside(target) as aside:
                 shutil.copyfile(source, aside)
-            written.append(name)
-    return written
+            copied_files.append(name)
+    return copied_files
 
 
 def _texts(value: object) -> Iterator[str]:
+    """All texts within dicts and lists."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
+        for inner in value.values():
+            yield from _texts(inner)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for inner in value:
+            yield from _texts(inner)

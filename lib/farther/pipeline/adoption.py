@@ -37,11 +37,16 @@ def record_files(folder: Path, stage: str, run: str | None = None) -> list[Path]
     if run is None:
         return [record_path(dataset) for dataset in listed(artifacts / "embeddings", "*")]
     proposals = artifacts / "proposals" / run
-    records = [record_path(artifacts / "regions" / run), record_path(artifacts / "passes" / run)]
-    records.append(network_record(proposals))
-    # Imported proposals: each source has keys of its own.
-    imported = [source for source in listed(proposals, "*") if (source / EARLIER_KEYS).is_file()]
-    return records + [record_path(source) for source in imported]
+    records = [
+        record_path(artifacts / "regions" / run),
+        record_path(artifacts / "passes" / run),
+        network_record(proposals),
+    ]
+    # Each source of imported proposals has keys of its own.
+    for source in listed(proposals, "*"):
+        if (source / EARLIER_KEYS).is_file():
+            records.append(record_path(source))
+    return records
 
 
 def adopt(folder: Path, stage: str, run: str | None = None) -> None:

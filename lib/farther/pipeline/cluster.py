@@ -1,4 +1,4 @@
-"""Where the stages of a run work: here, or on a machine of a Ray cluster (`evaluate.engine: ray`)."""
+"""Calls a stage's function here, or on a machine of a Ray cluster (`evaluate.engine: ray`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def call(module: str, function: str, run: str) -> Any:
     if settings.engine == "ray":
         from farther.images.ray import call_on_cluster
 
-        variables = {FORCE: "1"} if is_forced() else {}
+        variables = {}
+        if is_forced():
+            variables[FORCE] = "1"
         return call_on_cluster(
             module, function, run, gigabytes=settings.memory, variables=variables
         )

@@ -61,23 +61,29 @@ def main(scripts: Sequence[Path] = ()) -> None:
     Args:
         scripts: Scripts of the stages, which a repository has beside the modules of the package.
     """
-    made_of = _made_of(scripts)
+    source_digest = _source_digest(scripts)
     params = read_params()
-    digests = read_json(CODE) if CODE.exists() else {}
-    if digests.get("made_of") != made_of:
+    digests: dict[str, Any] = {}
+    if CODE.exists():
+        digests = read_json(CODE)
+    if digests.get("made_of") != source_digest:
         digests = code_digests(stage_starts(scripts))
+
     files = file_digests(params)
     for run, entry in (params.get("detectors") or {}).items():
-        files["detectors"][run] = digest(
-            files["detectors"][run], *_code_of_others(entry or {}, digests["infer"])
-        )
-    write_json(CODE, {**digests, "files": files, "made_of": made_of})
+        adapter_digests = _adapter_digests(entry or {}, digests["infer"])
+        files["detectors"][run] = digest(files["detectors"][run], *adapter_digests)
+    write_json(CODE, {**digests, "files": files, "made_of": source_digest})
 
 
-def _code_of_others(entry: Mapping[str, Any], adapters: Mapping[str, str]) -> list[str]:
-    """Digests of the code of adapters that a run names besides its own: in a parameter, or of imported proposals."""
-    named = {text for _, text in texts_of(entry)} - {entry.get("adapter")}
-    return [f"{name} {adapters[name]}" for name in sorted(named & adapters.keys())]
+def _adapter_digests(entry: Mapping[str, Any], adapters: Mapping[str, str]) -> list[str]:
+    """Digests of the code of adapters that a run names besides its own.
+
+    A parameter, or imported proposals, may name them.
+    """
+    texts = {text for _, text in texts_of(entry)}
+    texts.discard(entry.get("adapter"))
+    return [f"{name} {adapters[name]}" for name in sorted(texts & adapters.keys())]
 
 
 def stage_starts(scripts: Collection[Path] = ()) -> dict[str, list[str | Path]]:
@@ -109,55 +115,61 @@ def code_digests(starts: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
         of thing it registers.
     """
     sources = Sources()
-    own = {name: (module,) for name, module in extensions.by_name().items()}
-    all_own = sorted(extensions.packages())
-    digests: dict[str, Any] = {"kept": _kept_digests(sources, own)}
+    extension_modules = {name: (module,) for name, module in extensions.by_name().items()}
+    all_extensions = sorted(extensions.packages())
+    digests: dict[str, Any] = {"kept": _kept_digests(sources, extension_modules)}
     for stage, modules in starts.items():
         reached = [*modules, *ALSO.get(stage, ())]
         for package in REACHED_BY_NAME.get(stage, ()):
             reached += modules_of(package)
         if stage in WITH_EXTENSIONS:
-            reached += all_own
+            reached += all_extensions
         if stage in BY_NAME:
-            by_name = {**_modules_by_name(BY_NAME[stage]), **own}
+            by_name = {**_modules_by_name(BY_NAME[stage]), **extension_modules}
             digests[stage] = {
-                name: sources.digest(*reached, *also) for name, also in by_name.items()
+                name: sources.digest(*reached, *registering)
+                for name, registering in by_name.items()
             }
         else:
             digests[stage] = sources.digest(*reached, docstrings=stage in WITH_DOCSTRINGS)
     return digests
 
 
-def _kept_digests(sources: Sources, own: Mapping[str, tuple[str]]) -> dict[str, Any]:
+def _kept_digests(sources: Sources, extension_modules: Mapping[str, tuple[str]]) -> dict[str, Any]:
     """See `kept` of `code_digests`."""
-    kept: dict[str, Any] = {}
-    methods = {**_modules_by_name("farther.methods"), **own}
+    digests: dict[str, Any] = {}
+    methods = {**_modules_by_name("farther.methods"), **extension_modules}
     for stage, start in KEPT_BY_METHOD.items():
-        kept[stage] = {name: sources.digest(start, *modules) for name, modules in methods.items()}
+        digests[stage] = {
+            name: sources.digest(start, *modules) for name, modules in methods.items()
+        }
     evaluation = "farther.evaluation.evaluate"
-    kept["user_defined"] = {
-        name: sources.digest(evaluation, *modules) for name, modules in own.items()
+    digests["user_defined"] = {
+        name: sources.digest(evaluation, *modules) for name, modules in extension_modules.items()
     }
-    kept["search"] = sources.digest("farther.scoring.search")
-    kept["evaluate"] = sources.digest(evaluation, *modules_of("farther.metrics"))
-    return kept
+    digests["search"] = sources.digest("farther.scoring.search")
+    digests["evaluate"] = sources.digest(evaluation, *modules_of("farther.metrics"))
+    return digests
 
 
 def _modules_by_name(package: str) -> dict[str, tuple[str]]:
+    """The module, in a tuple, that registers each name of a package."""
     return {name: (module,) for name, module in registered(package).items()}
 
 
-def _made_of(scripts: Sequence[Path]) -> str:
-    """Digest of the files of farther, of scripts and of extensions: where it is the same, all digests of code are."""
+def _source_digest(scripts: Sequence[Path]) -> str:
+    """Digest of the files of farther, of scripts and of extensions.
+
+    While it is the same, all digests of code are.
+    """
     lib = Path(code.__file__).parents[1]
     parts: list[str | Path] = []
     for package in PACKAGES:
         for file in sorted(files_below(lib / package)):
             if file.suffix != ".pyc":
                 parts += [file.relative_to(lib).as_posix(), file]
-    for source in sorted(
-        Sources().reached(*extensions.packages()), key=lambda source: source.label
-    ):
+    reached = Sources().reached(*extensions.packages())
+    for source in sorted(reached, key=lambda source: source.label):
         if source.label.startswith(code.OUTSIDE):
             parts += [source.label, source.path]
     for script in scripts:

@@ -55,38 +55,48 @@ def main() -> None:
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
-    encoder = (section().get("embed") or {}).get(
-        "encoder"
-    )  # a new project without CLIP has no such section
-    here = machine()
+    # A new project without CLIP has no section `embed`.
+    encoder = (section().get("embed") or {}).get("encoder")
+
+    this_machine = machine()
     earlier = read_times(TIMES)
-    known = earlier["runs"] if earlier["machine"] == here else {}
-    before = read_cost(Path(OUTPUT))["runs"]
-    counted: dict[str, RunCost] = {}
+    earlier_times = {}
+    if earlier["machine"] == this_machine:
+        earlier_times = earlier["runs"]
+    earlier_costs = read_cost(Path(OUTPUT))["runs"]
+
+    costs: dict[str, RunCost] = {}
     times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
-        folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
-        keys = _keys(
-            folders, entries, {"entry": entry, "cost": section("cost"), "encoder": encoder}
+        folders = RunFolders(
+            regions=ARTIFACTS / "regions" / run,
+            passes=ARTIFACTS / "passes" / run,
+            fitted=ARTIFACTS / "fitted" / run,
         )
-        passes = cache(
-            partial(read_passes, run, entry.get("passes"), encoder)
-        )  # takes seconds: it imports PyTorch
-        as_before = (
-            run in before and run in known and known[run].get("keys", {}).get("") == keys[""]
-        )
-        counted[run] = {
-            "passes": before[run]["passes"] if as_before else count_passes(passes()),
-            "methods": count_methods(entries, folders, params.split),
-        }
-        measured = partial(_network, run, entry, passes, roots, folders, params, inference)
+        run_params = {"entry": entry, "cost": section("cost"), "encoder": encoder}
+        keys = _keys(folders, entries, run_params)
+        # Reading passes takes seconds, because it imports PyTorch.
+        passes = cache(partial(read_passes, run, entry.get("passes"), encoder))
+
+        known_times = earlier_times.get(run)
+        if run in earlier_costs and known_times and known_times.get("keys", {}).get("") == keys[""]:
+            pass_counts = earlier_costs[run]["passes"]
+        else:
+            pass_counts = count_passes(passes())
+        method_counts = count_methods(entries, folders, params.split)
+        costs[run] = {"passes": pass_counts, "methods": method_counts}
+
         times[run] = update(
-            known.get(run), keys, measured, partial(time_methods, entries, folders, params.split)
+            known_times,
+            keys,
+            partial(_network, run, entry, passes, roots, folders, params, inference),
+            partial(time_methods, entries, folders, params.split),
         )
-        if times[run] != known.get(run):
+        if times[run] != known_times:
             say(f"{run}: {_summary(times[run])}", flush=True)
-    write_json(TIMES, {"machine": here, "runs": times})
-    write_json(OUTPUT, {"images": params.images, "runs": counted})
+
+    write_json(TIMES, {"machine": this_machine, "runs": times})
+    write_json(OUTPUT, {"images": params.images, "runs": costs})
     write_record(OUTPUT)
 
 
@@ -95,25 +105,29 @@ def _network(
     entry: Mapping[str, Any],
     passes: Callable[[], Mapping[str, Pass]],
     roots: Mapping[str, Path],
-    *rest: Any,
+    folders: RunFolders,
+    params: CostParams,
+    inference: InferenceParams,
 ) -> NetworkTimes:
-    """Times of a run's network."""
-    detector = detectors.of_entry(entry)
-    images = Images.read(
-        ARTIFACTS / "splits" / entry["benchmark"] / rest[1].split / "images.parquet"
-    )
-    network = detector if isinstance(detector, Detector) else None
-    return time_network(network, passes(), _selections(run, entry, detector), images, roots, *rest)
+    """Times of a run's network, in milliseconds per image."""
+    adapter = detectors.of_entry(entry)
+    detector = None
+    if isinstance(adapter, Detector):
+        detector = adapter
+    split = ARTIFACTS / "splits" / entry["benchmark"] / params.split
+    images = Images.read(split / "images.parquet")
+    proposals = _selections(run, entry, adapter)
+    return time_network(detector, passes(), proposals, images, roots, folders, params, inference)
 
 
 def _keys(
     folders: RunFolders, entries: Sequence[MethodEntry], params: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Keys of what is timed of a run, see `RunTimes`.
+    """Cache keys of a run's times, by method; that of the network has the name "".
 
     Args:
         folders: The run's files.
-        entries: Of the section `methods`.
+        entries: Entries of the section `methods`.
         params: Parameters of the run and of this stage.
     """
     network = key_of([folders.regions, folders.passes], {**params, "code": code_digest("cost")})
@@ -127,15 +141,23 @@ def _keys(
 def _selections(
     run: str, entry: Mapping[str, Any], detector: Adapter
 ) -> dict[str, ProposalSelection]:
-    """Those of the sources of proposals that come of the network's own pass."""
-    found = selections(run, read_sources(run, entry.get("proposals")), detector)
-    return {name: selection for name, selection in found.items() if selection is not None}
+    """Selections of the proposals that the network's own forward pass computes, by source."""
+    sources = read_sources(run, entry.get("proposals"))
+    own_selections = {}
+    for name, selection in selections(run, sources, detector).items():
+        if selection is not None:
+            own_selections[name] = selection
+    return own_selections
 
 
 def _summary(times: RunTimes) -> str:
-    parts = {"detector": times["detector"], **times["passes"], **times["proposals"]}
-    said = [f"{name} {ms:.1f} ms per image" for name, ms in parts.items() if ms is not None]
-    return ", ".join(said) or "not measured"
+    """Times of a run's network, as text."""
+    time_by_part = {"detector": times["detector"], **times["passes"], **times["proposals"]}
+    texts = []
+    for name, milliseconds in time_by_part.items():
+        if milliseconds is not None:
+            texts.append(f"{name} {milliseconds:.1f} ms per image")
+    return ", ".join(texts) or "not measured"
 
 
 if __name__ == "__main__":

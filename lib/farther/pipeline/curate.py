@@ -23,16 +23,18 @@ def main() -> None:
     """
     tables = TablesFolder(ARTIFACTS / "tables")
     for name, entry in section("benchmarks").items():
-        made = benchmark(name, entry)
-        curation = curate(made, tables)
+        curated_benchmark = benchmark(name, entry)
+        curation = curate(curated_benchmark, tables)
+        image_counts = {split: len(labelled.images) for split, labelled in curation.splits.items()}
+        empty_splits = [split for split, count in image_counts.items() if count == 0]
+        roles = curated_benchmark.roles(empty_splits)
         with write_aside(Path(OUTPUT) / name) as aside:
             curation.write(aside)
-            empty = [split for split, images in curation.splits.items() if not len(images.images)]
-            write_json(aside / "roles.json", {**made.roles(empty), "similar": curation.similar})
+            write_json(aside / "roles.json", {**roles, "similar": curation.similar})
         write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
-        say(
-            f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}"
-        )
+
+        counts = [f"{split} {count} images" for split, count in image_counts.items()]
+        say(f"{name}: {', '.join(counts)}")
         for warning in curation.warnings:
             say(f"{name}: warning: {warning}")
     write_record(OUTPUT)

@@ -29,14 +29,12 @@ def main(kind: str, name: str) -> None:
     source, categories = params.images.read(tables)
     root = image_roots(section("datasets"), tables.path)[dataset]
     out = Path(DERIVED.format(kind, name))
-    write_json(
-        ARTIFACTS / "counts" / kind / f"{name}.json",
-        params.write(Scenes(source, root, categories), out),
-    )
-    subsets = tuple(
-        sorted(file.stem.removeprefix("instances_") for file in (out / "annotations").iterdir())
-    )
-    store(COCO(root=out, subset_names=subsets), name)
+    counts = params.write(Scenes(source, root, categories), out)
+    write_json(ARTIFACTS / "counts" / kind / f"{name}.json", counts)
+
+    annotations = (out / "annotations").iterdir()
+    subsets = sorted(file.stem.removeprefix("instances_") for file in annotations)
+    store(COCO(root=out, subset_names=tuple(subsets)), name)
     write_record(out)
 
 

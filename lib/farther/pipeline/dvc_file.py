@@ -19,9 +19,9 @@ _WIDTH = 100_000
 
 
 def dvc_yaml(without: Collection[str] = ("demo",)) -> str:
-    """Text of a project's dvc.yaml: that of farther's own, whose commands start the installed package.
+    """Text of a project's dvc.yaml, made from farther's own.
 
-    Comments above stages and within them are kept.
+    Its commands start the installed package. Comments above stages and within them are kept.
 
     Args:
         without: Names of stages to leave out.

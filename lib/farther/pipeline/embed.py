@@ -24,9 +24,8 @@ def main() -> None:
     Writes artifacts/embeddings/<dataset>.
     """
     withdraw_if_changed("embed")
-    encoder = Encoder(
-        build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder"))
-    )
+    encoder_params = build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder"))
+    encoder = Encoder(encoder_params)
     params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():
         out = ARTIFACTS / "embeddings" / name

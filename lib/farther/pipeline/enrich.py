@@ -30,25 +30,26 @@ def main(name: str) -> None:
     Args:
         name: Name of the benchmark.
     """
-    made = benchmark(name, section("benchmarks", name))
+    enriched = benchmark(name, section("benchmarks", name))
     settings = enrichment(name, section("enrich", name))
     tables = TablesFolder(ARTIFACTS / "tables")
     embeddings = ARTIFACTS / "embeddings"
-    splits = benchmark_images(made, tables)
-    images = images_by_subset(made, splits)
-    id_subsets = list(made.id_sources.values())
+    splits = present(enriched, tables)
+    images = images_by_subset(enriched, splits)
+    id_subsets = list(enriched.id_sources.values())
     pools = [(pool.dataset, pool.subset) for pool in settings.pools]
 
     absent = not_embedded(embeddings, [*id_subsets, *images, *pools])
     if absent:
         say(
-            f"No embeddings of {', '.join(absent)}: only identical files are excluded, not near-duplicates."
+            f"No embeddings of {', '.join(absent)}: only identical files are excluded, "
+            "not near-duplicates."
         )
         duplicates = None
     else:
         duplicates = Lookalikes(embeddings, id_subsets, images, settings.duplicate)
 
-    result = find_candidates(settings, made, tables, splits, duplicates)
+    result = find(settings, enriched, tables, splits, duplicates)
     write_candidates(OUTPUT.format(name), result.candidates)
     say(describe(result))
 

@@ -28,7 +28,7 @@ def evaluate(run: str) -> str:
     Writes evaluation, outcomes, metrics and plots.
 
     Returns:
-        What was done.
+        Summary of the evaluated and of the unchanged methods.
     """
     settings = read_settings(section("evaluate"))
     tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
@@ -40,14 +40,14 @@ def evaluate(run: str) -> str:
 
     files = RunFiles(run, run_entry(run)["benchmark"])
     evaluation, computed = evaluate_run(RunInputs(files, files.roles, settings), tau, code)
-    unchanged = len(evaluation.methods) - len(
-        [name for name in computed if name in evaluation.methods]
-    )
+    unchanged = len(evaluation.methods.keys() - set(computed))
     parts = []
     if computed:
         parts.append(f"evaluated {', '.join(computed)}")
-    if unchanged:
-        parts.append(f"{unchanged} method{'' if unchanged == 1 else 's'} unchanged")
+    if unchanged == 1:
+        parts.append("1 method unchanged")
+    elif unchanged:
+        parts.append(f"{unchanged} methods unchanged")
     return "; ".join(parts) or "no methods"
 
 

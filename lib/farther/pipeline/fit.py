@@ -19,20 +19,19 @@ OUTPUT = "artifacts/fitted/{}"
 
 
 def main(run: str) -> None:
-    """Fits the methods of a run here or, with `evaluate.engine: ray`, on a machine of the cluster."""
+    """Fits the methods of a run here or, with `evaluate.engine: ray`, on the cluster."""
     summary: FitSummary = call("farther.pipeline.fit", "fit", run)
     say(f"{run}: {summary}")
     if summary.failed:
-        raise ParameterError(
-            "; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items())
-        )
+        problems = [f"methods.{name}: {text}" for name, text in summary.failed.items()]
+        raise ParameterError("; ".join(problems))
 
 
 def fit(run: str) -> FitSummary:
     """Reads regions, passes and splits; writes artifacts/thresholds, truth and fitted.
 
     Returns:
-        What was done, and why methods of extensions failed.
+        Names of the methods that were fitted, and why methods of extensions failed.
     """
     detector = run_entry(run)
     rule = section("threshold") | detector["threshold"]
@@ -57,8 +56,9 @@ def fit(run: str) -> FitSummary:
         passes=files.all_passes,
         splits=files.splits,
     )
-    bases = [pairs["of"] for pairs in roles.pairs.values()]
-    return fit_run(entries, regions, files.all_fitted, code, [thresholds.split, *bases], search)
+    paired_splits = [pairs["of"] for pairs in roles.pairs.values()]
+    scored_splits = [thresholds.split, *paired_splits]
+    return fit_run(entries, regions, files.all_fitted, code, scored_splits, search)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A process that runs stages one after the other: imports take most of the time of a stage that finds little to do.
+"""A process that runs stages one after the other.
+
+Imports take most of the time of a stage that finds little to do.
 
 `python -m farther.pipeline.in_turn FD` serves requests of its parent, which come through a socket
 with descriptors of the streams that a stage prints to, until the parent closes it.
@@ -22,13 +24,13 @@ from farther.terminal import say
 
 
 def serve(parent: socket.socket) -> None:
-    """Runs what the parent asks for; answers each request with the exit status, in one byte.
+    """Runs the commands that the parent requests; answers each with the exit status, in one byte.
 
     A request is the size of a text (8 bytes) with descriptors of two files to print to, then the
-    text: in JSON, what `python` is given, the working directory and the environment.
+    text: in JSON, the arguments of `python`, the working directory and the environment.
 
     Args:
-        parent: Leads to it.
+        parent: Socket that is connected to the parent.
     """
     with parent.makefile("rb") as reading, Path(os.devnull).open("wb") as nowhere:
         while True:
@@ -43,12 +45,18 @@ def serve(parent: socket.socket) -> None:
             os.environ.clear()
             os.environ.update(variables)
             status = _run(arguments)
-            gc.collect()
-            give_back_memory()
-            if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-                sys.modules["torch"].cuda.empty_cache()
+            _free_memory()
             _print_to(nowhere.fileno(), nowhere.fileno())
             parent.sendall(bytes([status & 255]))
+
+
+def _free_memory() -> None:
+    """Returns the memory of a stage that has ended to the system, and that of its GPU."""
+    gc.collect()
+    give_back_memory()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _print_to(out: int, err: int) -> None:
@@ -80,10 +88,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _status(code: Any) -> int:
-    """Exit status for what `sys.exit` was given; a text is printed."""
+    """Exit status for the argument of `sys.exit`; a text is printed."""
+    if isinstance(code, int):
+        return code
     if isinstance(code, str):
         say(code, file=sys.stderr)
-    return code if isinstance(code, int) else int(code is not None)
+    return int(code is not None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Runs a detector over the splits of its benchmark that changed, or imports what another program detected in them.
+"""Runs a detector over the splits of its benchmark that changed, or imports its detections.
 
-Then it looks again at what the detector found, in the passes that the run's entry asks for.
+Then it runs the extra inference that the run's entry configures as `passes`.
 """
 
 from __future__ import annotations
@@ -43,45 +43,59 @@ def main(run: str) -> None:
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
     log = partial(say, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
-    out = ARTIFACTS / "regions" / run
-    work = ARTIFACTS / ".work" / "regions" / run
-    passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))
-    names = entry["classes"]
+    regions = ARTIFACTS / "regions" / run
+    regions_work = ARTIFACTS / ".work" / "regions" / run
+    encoder = (section().get("embed") or {}).get("encoder")
+    passes = read_passes(run, entry["passes"], encoder)
+    class_names = entry["classes"]
     sources = read_sources(run, entry["proposals"])
-    proposals = ARTIFACTS / "proposals" / run, selections(run, sources, detector)
-    boxes = {name: source for name, source in sources.items() if isinstance(source, ImportedBoxes)}
+    proposals = ARTIFACTS / "proposals" / run
+    proposal_selections = selections(run, sources, detector)
+
     id_classes = read_typed(list[str], splits / "id_classes.json")
-    absent = check_classes(detector.header(), names, id_classes, _unknown_classes(splits))
+    unknown_classes = _unknown_classes(splits)
+    absent = check_classes(detector.header(), class_names, id_classes, unknown_classes)
     if absent:
         log(
-            f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects"
+            f"{run} does not have the ID classes {', '.join(absent)}: "
+            "it finds none of their objects"
         )
+
     if isinstance(detector, Imported):
         import_splits(
             detector,
             splits,
-            out,
-            work,
+            regions,
+            regions_work,
             params.shard_images,
-            classes=names,
+            classes=class_names,
             roots=roots,
             left_out=left_out_images(splits),
             log=log,
         )
-        ProposalFolders(*proposals, {}).delete_removed()
+        ProposalFolders(proposals, proposal_selections, {}).delete_removed()
     else:
         infer_splits(
-            detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log
+            detector,
+            splits,
+            roots,
+            regions,
+            regions_work,
+            params,
+            classes=class_names,
+            proposals=(proposals, proposal_selections),
+            log=log,
         )
-    for name, source in boxes.items():
-        place = proposals[0] / name
-        unfinished = ARTIFACTS / ".work" / "proposals" / run / name
+
+    for name, source in sources.items():
+        if not isinstance(source, ImportedBoxes):
+            continue
         try:
             import_splits(
                 source.reader,
                 splits,
-                place,
-                unfinished,
+                proposals / name,
+                ARTIFACTS / ".work" / "proposals" / run / name,
                 params.shard_images,
                 without=(TRAINING,),
                 roots=roots,
@@ -90,17 +104,25 @@ def main(run: str) -> None:
             )
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-    again = ARTIFACTS / "passes" / run
-    unfinished = ARTIFACTS / ".work" / "passes" / run
+
     infer_passes(
-        detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log
+        detector,
+        passes,
+        splits,
+        roots,
+        regions,
+        ARTIFACTS / "passes" / run,
+        ARTIFACTS / ".work" / "passes" / run,
+        params,
+        classes=class_names,
+        log=log,
     )
 
 
 def _unknown_classes(splits: Path) -> list[str]:
-    """Classes of the ID dataset that a benchmark's division takes for unknown.
+    """Classes of the ID dataset that a benchmark's division treats as unknown.
 
-    None without a division.
+    Empty without a division.
     """
     file = splits / "unknown_classes.json"
     if not is_file(file):
@@ -109,10 +131,10 @@ def _unknown_classes(splits: Path) -> list[str]:
 
 
 def left_out_images(splits: Path) -> list[BenchmarkImage]:
-    """The images of the OOD sources that the rules of the benchmark left out of all splits.
+    """Images of the OOD sources that the rules of the benchmark removed from all splits.
 
     Args:
-        splits: Folder of the benchmark's splits, with the fate of each image.
+        splits: Folder of the benchmark's splits, with the split assignment of each image.
     """
     file = splits / "fates.parquet"
     if not is_file(file):
@@ -121,10 +143,9 @@ def left_out_images(splits: Path) -> list[BenchmarkImage]:
     if "file" not in fates.columns:
         return []
     removed = fates.filter(pl.col("fate") == "removed", pl.col("file") != "")
-    columns = removed.select("image_id", "dataset", "file")
     return [
-        BenchmarkImage(image_id, dataset, name, "", "")
-        for image_id, dataset, name in columns.iter_rows()
+        BenchmarkImage(row["image_id"], row["dataset"], row["file"], "", "")
+        for row in removed.iter_rows(named=True)
     ]
 
 

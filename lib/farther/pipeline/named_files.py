@@ -1,4 +1,4 @@
-"""The files that params.yaml names, and those that rules files name: digests by which DVC sees that one changed.
+"""Digests of the files that params.yaml and rules files name: DVC sees by them that one changed.
 
 A file or folder counts where a text of params.yaml is its path, relative to the project. What a
 YAML file names counts, too, relative to its folder or to the project. Files that stages depend on
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,19 +37,18 @@ BY_ENTRY = ("datasets", "detectors", "methods")
 BY_KIND = "derived"
 #: Sections that have one digest each, also where params.yaml does not have them.
 WHOLE = (
-    *(
-        "demo",
-        "benchmarks",
-        "embed",
-        "stratify",
-        "review",
-        "inference",
-        "threshold",
-        "fit",
-        "evaluate",
-        "deploy",
-    ),
-    *("cost", "report"),
+    "demo",
+    "benchmarks",
+    "embed",
+    "stratify",
+    "review",
+    "inference",
+    "threshold",
+    "fit",
+    "evaluate",
+    "deploy",
+    "cost",
+    "report",
 )
 
 #: Sections in which a single word may be a folder: elsewhere it is a name, such as that of a
@@ -58,8 +57,10 @@ WITH_FOLDERS = ("detectors", "evaluate", "methods")
 #: Keys of an entry of `detectors` whose values are names.
 NAMES = ("adapter", "benchmark", "classes", "kind", "run", "skip", "title")
 
-#: Paths of more characters than this are texts.
+#: Longest text that may be a path, in characters.
 LONGEST = 4096
+#: Extensions of YAML files, which may name further files.
+YAML_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,10 @@ def file_digests(params: Mapping[str, Any]) -> dict[str, Any]:
         digests[section] = {
             name: section_digest(entry, section, name) for name, entry in entries.items()
         }
+    entries_by_kind = params.get(BY_KIND) or {}
     digests[BY_KIND] = {}
-    for kind in ("paste", "corrupt", "blank", *(params.get(BY_KIND) or {})):
-        entries = (params.get(BY_KIND) or {}).get(kind) or {}
+    for kind in ("paste", "corrupt", "blank", *entries_by_kind):
+        entries = entries_by_kind.get(kind) or {}
         digests[BY_KIND][kind] = {
             name: section_digest(entry, BY_KIND, kind, name) for name, entry in entries.items()
         }
@@ -119,39 +121,38 @@ def section_digest(part: Any, *keys: str) -> str:
 
 
 def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
-    """The files and folders that a part of params.yaml names, and those that YAML files among them name.
+    """The files and folders that a part of params.yaml, or a YAML file among them, names.
 
     Args:
         part, keys: See `section_digest`.
     """
-    waiting = []
-    for place, text in texts_of(part, keys):
-        if Path(text).is_relative_to(
-            FROM_POOLS
-        ):  # an output of the stage `enrich`, on which `curate` depends
+    queue = []
+    for path, text in texts_of(part, keys):
+        if Path(text).is_relative_to(FROM_POOLS):
+            # An output of the stage `enrich`, on which `curate` depends.
             continue
-        if _is_dependency(place):
-            if place[0] == "detectors":
-                waiting += _described_beside(text)
-        else:
-            waiting += _existing(text, Path(), folders=_may_name_folder(place))
-    seen = set()
-    while waiting:
-        named = waiting.pop()
-        if named in seen:
+        if not _is_dependency(path):
+            queue += _existing(text, Path(), folders=_may_name_folder(path))
+        elif path[0] == "detectors":
+            queue += _described_beside(text)
+
+    visited = set()
+    while queue:
+        named = queue.pop()
+        if named in visited:
             continue
-        seen.add(named)
+        visited.add(named)
         yield named
-        if named.path.suffix in (".yaml", ".yml") and named.path.is_file():
+        if named.path.suffix in YAML_SUFFIXES and named.path.is_file():
             for _, text in texts_of(_read(named.path)):
-                waiting += _existing(text, named.path.parent, folders=False)
-                waiting += _existing(text, Path(), folders=False)
+                queue += _existing(text, named.path.parent, folders=False)
+                queue += _existing(text, Path(), folders=False)
 
 
 def texts_of(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The texts of a value with their places.
+    """The texts within a value, each with the keys that lead to it.
 
-    Parameters of `ClassesBy` that are not given have their defaults.
+    Absent parameters of `ClassesBy` have their defaults.
     """
     if isinstance(value, str):
         yield keys, value
@@ -165,19 +166,21 @@ def texts_of(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield from texts_of(inner, keys)
 
 
-def _is_dependency(place: tuple[str, ...]) -> bool:
-    for pattern in DEPENDENCIES:
-        parts = pattern.split(".")
-        if len(parts) == len(place) and all(
-            part in ("*", key) for part, key in zip(parts, place, strict=True)
-        ):
-            return True
-    return False
+def _is_dependency(path: tuple[str, ...]) -> bool:
+    """Whether DVC itself sees changes of the file that a value of params.yaml names."""
+    return any(_matches(pattern.split("."), path) for pattern in DEPENDENCIES)
 
 
-def _may_name_folder(place: tuple[str, ...]) -> bool:
-    """Whether a single word at a place may be the name of a folder."""
-    return place[0] in WITH_FOLDERS and not set(place[1:]).intersection(NAMES)
+def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether each key of a path is that of a pattern, or the pattern's is "*"."""
+    if len(pattern) != len(path):
+        return False
+    return all(part in ("*", key) for part, key in zip(pattern, path, strict=True))
+
+
+def _may_name_folder(path: tuple[str, ...]) -> bool:
+    """Whether a single word at a path of keys may be the name of a folder."""
+    return path[0] in WITH_FOLDERS and not set(path[1:]).intersection(NAMES)
 
 
 def _existing(text: str, base: Path, *, folders: bool) -> list[NamedFile]:
@@ -212,18 +215,19 @@ def _described_beside(weights: str) -> list[NamedFile]:
     checkpoint = Path(weights)
     if not checkpoint.is_file():
         return []
-    files = [
-        file
-        for file in sorted(checkpoint.parent.iterdir())
-        if file.is_file() and file != checkpoint
-    ]
-    others = {file.stem for file in files if file.suffix != ".json"} - {checkpoint.stem}
-    beside = []
-    for file in files:
-        is_description = file.suffix == ".json" and file.stem not in others
+    siblings = []
+    for file in sorted(checkpoint.parent.iterdir()):
+        if file.is_file() and file != checkpoint:
+            siblings.append(file)
+    stems = {file.stem for file in siblings if file.suffix != ".json"}
+    stems.discard(checkpoint.stem)
+
+    descriptions = []
+    for file in siblings:
+        is_description = file.suffix == ".json" and file.stem not in stems
         if is_description or file.name.startswith(checkpoint.name):
-            beside.append(NamedFile(file.name, file))
-    return beside
+            descriptions.append(NamedFile(file.name, file))
+    return descriptions
 
 
 def _contents(named: NamedFile) -> Iterator[tuple[str, str]]:
@@ -236,20 +240,25 @@ def _contents(named: NamedFile) -> Iterator[tuple[str, str]]:
             return
         for file in files:
             yield f"{named.text}\0{file.relative_to(named.path).as_posix()}", _bytes_digest(file)
-    elif named.path.suffix in (".yaml", ".yml"):
+    elif named.path.suffix in YAML_SUFFIXES:
         yield named.text, _yaml_digest(named.path)
     else:
         yield named.text, _bytes_digest(named.path)
 
 
 def _yaml_digest(file: Path) -> str:
-    """Digest of what a YAML file says, in its order; of its bytes where that cannot be read."""
+    """Digest of the values of a YAML file, in their order, or of its bytes if it is not YAML."""
     content = _read(file)
-    return _bytes_digest(file) if content is None else digest(json.dumps(content, default=str))
+    if content is None:
+        return _bytes_digest(file)
+    return digest(json.dumps(content, default=str))
 
 
 def _read(file: Path) -> Any:
-    """What a YAML file says; None where it cannot be read, which the stage that needs it says."""
+    """The values of a YAML file.
+
+    None if it cannot be read: the stage that needs it reports that.
+    """
     try:
         return read_yaml(str(file))
     except FartherError:
@@ -259,7 +268,6 @@ def _read(file: Path) -> Any:
 def _bytes_digest(file: Path) -> str:
     try:
         return digest(file)
-    except (
-        FartherError
-    ):  # a broken link, a FIFO, a file that may not be read: the stage that needs it says so
+    except FartherError:
+        # A broken link, a FIFO, a file without read permission: the stage that needs it reports it.
         return "cannot be read"

@@ -35,22 +35,26 @@ def main(run: str) -> None:
     def files_of(name: str) -> RunFiles:
         return RunFiles(name, entries[name]["benchmark"], ARTIFACTS)
 
-    recovered = None
+    metrics: dict[str, Any] = {}
+    summary = "no proposals"
     with write_aside(OUTPUT.format(run)) as folder:
         folder.mkdir()
         if sources:
-            called = folder / "called"
-            recovered = evaluate_proposals(files_of(run), sources, settings, files_of, called)
+            recovered = evaluate_proposals(
+                files_of(run), sources, settings, files_of, folder / "called"
+            )
             write_results(folder / "results.json", recovered)
+            metrics = _metrics(recovered)
+            summary = _summary(recovered)
         else:
             write_empty(folder)
-    write_json(METRICS.format(run), {} if recovered is None else _short(recovered))
+    write_json(METRICS.format(run), metrics)
     write_record(OUTPUT.format(run))
-    say(f"{run}: {'no proposals' if recovered is None else _summary(recovered)}")
+    say(f"{run}: {summary}")
 
 
 def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, Any]) -> None:
-    """Refuses second detectors that are no run, this one, or on another benchmark.
+    """Refuses a second detector that is no run, the run itself, or a run on another benchmark.
 
     Raises:
         ParameterError: names the source, and what is wrong with it.
@@ -59,29 +63,32 @@ def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, 
         if not isinstance(source, SecondDetector):
             continue
         benchmark = entries[run]["benchmark"]
-        others = []
-        for other, entry in entries.items():
-            if entry["benchmark"] == benchmark and other != run:
-                others.append(other)
+        other_runs = []
+        for other_run, entry in entries.items():
+            if entry["benchmark"] == benchmark and other_run != run:
+                other_runs.append(other_run)
         try:
-            choose(f"run on benchmark {benchmark!r}", source.run, others)
+            choose(f"run on benchmark {benchmark!r}", source.run, other_runs)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
 
 
-def _short(recovered: RecoveredRun) -> dict[str, Any]:
-    """Shares of missed objects by source and distance, and false alarms."""
-    short: dict[str, Any] = {}
+def _metrics(recovered: RecoveredRun) -> dict[str, Any]:
+    """Fractions of missed objects by source and distance, and false alarms."""
+    metrics: dict[str, Any] = {}
     for name, source in recovered.sources.items():
-        short[name] = {}
+        metrics[name] = {}
         for distance, objects in source.distances.items():
-            short[name][distance] = {key: objects.values[key] for key in ("missed", "still_missed")}
-        short[name]["alarms"] = source.alarms
-    return short
+            metrics[name][distance] = {
+                "missed": objects.values["missed"],
+                "still_missed": objects.values["still_missed"],
+            }
+        metrics[name]["alarms"] = source.alarms
+    return metrics
 
 
 def _summary(recovered: RecoveredRun) -> str:
-    """The share that is missed with and without each source, over all distances."""
+    """Fraction of missed objects with and without each source, over all distances."""
     sentences = []
     for name, source in recovered.sources.items():
         objects = 0.0
@@ -96,7 +103,8 @@ def _summary(recovered: RecoveredRun) -> str:
             before = missed / objects
             after = still_missed / objects
             sentences.append(
-                f"{name}: {before:.1%} of {objects:.0f} unknown objects missed, {after:.1%} with proposals"
+                f"{name}: {before:.1%} of {objects:.0f} unknown objects missed, "
+                f"{after:.1%} with proposals"
             )
     return "; ".join(sentences) or "no unknown objects"
 

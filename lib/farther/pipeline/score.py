@@ -22,16 +22,15 @@ def main(run: str) -> None:
     summary: ScoreSummary = call("farther.pipeline.score", "score", run)
     say(f"{run}: {summary}")
     if summary.failed:
-        raise ParameterError(
-            "; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items())
-        )
+        problems = [f"methods.{name}: {text}" for name, text in summary.failed.items()]
+        raise ParameterError("; ".join(problems))
 
 
 def score(run: str) -> ScoreSummary:
     """Reads fitted methods, regions and passes; writes artifacts/scores.
 
     Returns:
-        What was done, and why methods of extensions failed.
+        Names of the methods that were scored, and why methods of extensions failed.
 
     Raises:
         ParameterError: section `scoring` is wrong, or names a GPU that PyTorch cannot use here.

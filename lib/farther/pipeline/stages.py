@@ -1,4 +1,4 @@
-"""The table of the stages: what dvc.yaml, `farther doctor`, `farther repro` and git need to know of each."""
+"""The stages of the pipeline: properties that dvc.yaml, `farther doctor`, `farther repro` use."""
 
 from __future__ import annotations
 

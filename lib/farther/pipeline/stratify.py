@@ -32,39 +32,42 @@ def main() -> None:
     settings = section("stratify")
     words = settings.pop("wordnet", None)
     params = build(StratifyParams, "params.yaml: stratify", settings)
-    wordnet = (
-        None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
-    )
+    wordnet = None
+    if words is not None:
+        wordnet = build(WordNetParams, "params.yaml: stratify.wordnet", words)
+
     for name, entry in section("benchmarks").items():
-        found = _stratified(name, entry, params, wordnet)
-        counts, plot = (ARTIFACTS / kind / "similarity" / name for kind in ("counts", "plots"))
-        found.write(Path(OUTPUT) / name, f"{counts}.json", f"{plot}.csv")
-        means = ", ".join(
-            f"{distance} {found.summary()[distance]:.3f}"
-            for distance in _distances(found.summary())
-        )
-        say(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+        similarity = _stratified(name, entry, params, wordnet)
+        counts = ARTIFACTS / "counts" / "similarity" / f"{name}.json"
+        plot = ARTIFACTS / "plots" / "similarity" / f"{name}.csv"
+        similarity.write(Path(OUTPUT) / name, counts, plot)
+
+        mean_by_distance = similarity.summary()
+        means = []
+        for distance in ("ID", "near", "far", "farther"):
+            if distance in mean_by_distance:
+                means.append(f"{distance} {mean_by_distance[distance]:.3f}")
+        duplicates = f"{similarity.duplicate_pairs} near-duplicates"
+        say(f"{name}: mean similarity {', '.join(means)}; {duplicates}")
     write_record(OUTPUT)
 
 
 def _stratified(
     name: str, entry: dict[str, Any], params: StratifyParams, wordnet: WordNetParams | None
 ) -> BenchmarkSimilarity:
-    made = benchmark(name, entry)
+    """Similarity of a benchmark's splits to its ID images."""
+    stratified = benchmark(name, entry)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
-    id_splits = [SplitSource(split, *source, "ID") for split, source in made.id_sources.items()]
-    # Images that keep known objects look like ID images whatever else they show: they would blur
-    # near and far.
-    unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
-    ood_splits = [
-        SplitSource(key, split.dataset, split.subset, split.distance)
-        for key, split in unknown.items()
-    ]
+    id_splits = []
+    for split, (dataset, subset) in stratified.id_sources.items():
+        id_splits.append(SplitSource(split, dataset, subset, "ID"))
+    ood_splits = []
+    for split, source in stratified.splits.items():
+        # Images that keep known objects look like ID images whatever else they show: they would
+        # blur near and far.
+        if source.known == "remove":
+            ood_splits.append(SplitSource(split, source.dataset, source.subset, source.distance))
     return stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
-
-
-def _distances(summary: dict[str, float]) -> list[str]:
-    return [distance for distance in ("ID", "near", "far", "farther") if distance in summary]
 
 
 if __name__ == "__main__":

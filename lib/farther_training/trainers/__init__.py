@@ -1,4 +1,4 @@
-"""Trainers: one file per kind of detector that farther can train, registered under the name that users write.
+"""Trainers: one file per kind of detector, registered under the name that users write.
 
 A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `farther_training.job`
 runs it.
@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation import Division
 from farther.registry import STRICT, Registry
+from farther.tables.files import digest
 
 if TYPE_CHECKING:
     import torch
@@ -36,21 +37,23 @@ names = registry.names
 register = registry.register
 
 
-def _is_safetensors(path: Path) -> Path:
+def _check_safetensors(path: Path) -> Path:
     if path.suffix != ".safetensors":
         raise ValueError("a checkpoint's name ends in .safetensors")
     return path
 
 
-def _are_distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if classes is not None and (not classes or len(set(classes)) < len(classes)):
+def _check_distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    if not classes or len(set(classes)) < len(classes):
         raise ValueError("expected one class or more, each once")
     return classes
 
 
 @dataclass(config=STRICT, kw_only=True)
 class TrainingDivision(Division):
-    """The division of a benchmark: the detector learns its known classes, from images that show no unknown one.
+    """Division of a benchmark: a detector learns known classes, from images without unknown ones.
 
     Args:
         rules: The benchmark's rules file.
@@ -137,9 +140,9 @@ class Job(ABC):
     name: ClassVar[str]
 
     dataset: str
-    weights: Annotated[Path, AfterValidator(_is_safetensors)]
+    weights: Annotated[Path, AfterValidator(_check_safetensors)]
     root: Path | None = None
-    classes: Annotated[tuple[str, ...] | None, AfterValidator(_are_distinct)] = None
+    classes: Annotated[tuple[str, ...] | None, AfterValidator(_check_distinct)] = None
     division: TrainingDivision | None = None
     train: str = "train"
     val: str = "val"
@@ -150,7 +153,7 @@ class Job(ABC):
 
     @abstractmethod
     def learn(self, task: Task) -> Trained:
-        """Trains, or resumes a killed run to the same bytes, and writes the checkpoint to `weights`.
+        """Trains, or resumes a killed run to the same bytes, and writes the file `weights`.
 
         Raises:
             DataError: an image or the initial weights are absent or damaged.
@@ -161,4 +164,11 @@ class Job(ABC):
 
 def count_parameters(network: torch.nn.Module) -> int:
     """Number of a network's parameters."""
-    return sum(p.numel() for p in network.parameters())
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def digest_of_weights(file: Path | None) -> str | None:
+    """Digest of a file of initial weights; None without one."""
+    if file is None:
+        return None
+    return digest(file)

@@ -1,7 +1,7 @@
-"""The trainer of image classifiers: OpenOOD's ResNets for small images, and trainings for OOD detection.
+"""The trainer of image classifiers: OpenOOD's ResNets for small images.
 
-These are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a confidence branch, G-ODIN and VOS:
-see `farther_training.recipe.ClassifierRecipe`.
+Training methods for OOD detection are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a
+confidence branch, G-ODIN and VOS: see `farther_training.recipe.ClassifierRecipe`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,14 @@ from farther_training.ranges import Count
 from farther_training.recipe import ClassifierRecipe, Recipe
 from farther_training.run import Change, Run, make_optimizer
 from farther_training.samples import Sample, Samples, augment
-from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.trainers import (
+    Job,
+    Task,
+    Trained,
+    count_parameters,
+    digest_of_weights,
+    register,
+)
 from farther_training.virtual_outliers import OutlierQueue, check_filled, outlier_loss
 
 #: Titles of the trainings that a recipe may name.
@@ -60,7 +67,7 @@ TITLES = {
     "virtual_outliers": "virtual outliers (VOS)",
 }
 
-#: Those of them that give the network a head of their own.
+#: Those that add a head to the network.
 HEADS = ("confidence_branch", "g_odin", "virtual_outliers")
 
 Channels = tuple[float, float, float]
@@ -71,7 +78,7 @@ Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 @register("classifier")
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierJob(Job):
-    """Trains an image classifier in OpenOOD's layout: a ResNet of basic blocks with a 3×3 stem, or LeNet.
+    """Trains an image classifier of OpenOOD: a ResNet of basic blocks with a 3×3 stem, or LeNet.
 
     Args:
         architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and
@@ -109,21 +116,25 @@ class ClassifierJob(Job):
         """See `Job.learn`."""
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
         preprocessing = {**size, "mean": self.mean, "std": self.std}
-        similarity = None if self.recipe.g_odin is None else self.recipe.g_odin.similarity
+        similarity = None
+        if self.recipe.g_odin is not None:
+            similarity = self.recipe.g_odin.similarity
         blueprint = ClassifierBlueprint(
             self.architecture, task.training.classes, preprocessing, similarity
         )
-        network = train(
-            blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights
-        )
+        shape = (self.widths, self.blocks)
+        network = train(blueprint, task, self.recipe, shape, self.initial_weights)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
         return Trained(
             evaluate=lambda samples: evaluate(written, samples, self.recipe, blueprint),
             parameters=count_parameters(network),
-            origin=None if self.initial_weights is None else digest(self.initial_weights),
+            origin=digest_of_weights(self.initial_weights),
             kind=f"{self._network}{self._training}",
-            scaling=f"Images are scaled to {self.image_size} pixels on the shorter side and cropped to a square.",
+            scaling=(
+                f"Images are scaled to {self.image_size} pixels on the shorter side "
+                "and cropped to a square."
+            ),
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
@@ -208,18 +219,18 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
         recipe = self.recipe
         images = to_tensor([sample.pixels for sample in batch], self.blueprint, device)
         labels = torch.tensor([sample.labels.item() for sample in batch], device=device)
-        goals = labels
+        targets = labels
         mixing = recipe.mixup or recipe.cutmix
         if mixing is not None:
-            images, goals = mixing.mix(images, labels, len(self.blueprint.classes))
+            images, targets = mixing.mix(images, labels, len(self.blueprint.classes))
         if recipe.outlier_exposure is not None:
             outliers = to_tensor(self._outliers(len(batch)), self.blueprint, device)
             images = torch.cat([images, outliers])
 
         head = self.network.fc
-        with recorded_calls([head]) as kept, autocast(device, recipe.precision):
+        with kept_calls([head]) as inputs, autocast(device, recipe.precision):
             logits = self.network(images)
-        features = kept[head][0].float()
+        features = inputs[head][0].float()
         logits = logits.float()
         known = logits[: len(batch)]
 
@@ -227,9 +238,9 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
         if recipe.confidence_branch is not None:
             losses |= self._losses_with_hints(features, labels)
         elif recipe.logit_norm is not None:
-            losses["loss_classifier"] = recipe.logit_norm.loss(known, goals)
+            losses["loss_classifier"] = recipe.logit_norm.loss(known, targets)
         else:
-            losses["loss_classifier"] = cross_entropy(known, goals)
+            losses["loss_classifier"] = cross_entropy(known, targets)
         if recipe.outlier_exposure is not None:
             losses["loss_outliers"] = recipe.outlier_exposure.loss(logits[len(batch) :])
         losses |= self._virtual_outlier_losses(features[: len(batch)], labels, known)
@@ -280,12 +291,13 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
         """Augmented outliers of the current step."""
         assert self.recipe.outlier_exposure is not None
         random = np.random.default_rng([self.recipe.seed, self.step])
-        none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
-        found = self.recipe.outlier_exposure.images(count, random)
-        return [
-            augment(Sample(image, *none), self.recipe.augmentation, random).pixels
-            for image in found
-        ]
+        no_boxes = np.zeros((0, 4), np.float32)
+        no_labels = np.zeros(0, np.int64)
+        outliers = []
+        for image in self.recipe.outlier_exposure.images(count, random):
+            sample = Sample(image, no_boxes, no_labels)
+            outliers.append(augment(sample, self.recipe.augmentation, random).pixels)
+        return outliers
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -318,11 +330,16 @@ def train(
         refuse_other_labels(samples)
     # Whatever is cut off, the image keeps its label.
     recipe = replace(recipe, augmentation=replace(recipe.augmentation, min_visible=0.0))
-    outliers = "" if recipe.outlier_exposure is None else recipe.outlier_exposure.content()
-    pictures = "" if recipe.pixmix is None else recipe.pixmix.content()
-    described = json.dumps([asdict(recipe), asdict(blueprint), shape], default=str)
-    start = "" if initial_weights is None else digest(initial_weights)
-    identity = digest(described, task.training.digest(), outliers, pictures, start)
+    outliers = ""
+    if recipe.outlier_exposure is not None:
+        outliers = recipe.outlier_exposure.content()
+    pictures = ""
+    if recipe.pixmix is not None:
+        pictures = recipe.pixmix.content()
+    config = json.dumps([asdict(recipe), asdict(blueprint), shape], default=str)
+    origin = digest_of_weights(initial_weights) or ""
+    identity = digest(config, task.training.digest(), outliers, pictures, origin)
+
     torch.manual_seed(recipe.seed)
     network = build_network(blueprint.architecture, recipe, shape, len(blueprint.classes))
     if initial_weights is not None:
@@ -363,9 +380,9 @@ def build_network(
 def leave_undecayed(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> None:
     """Moves a parameter into a group of its own, without weight decay."""
     for group in optimizer.param_groups:
-        others = [one for one in group["params"] if one is not parameter]
-        if len(others) < len(group["params"]):
-            group["params"] = others
+        decayed = [member for member in group["params"] if member is not parameter]
+        if len(decayed) < len(group["params"]):
+            group["params"] = decayed
             optimizer.add_param_group({**group, "params": [parameter], "weight_decay": 0.0})
             return
 
@@ -373,37 +390,43 @@ def leave_undecayed(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -
 def evaluate(
     network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint
 ) -> dict[str, Any]:
-    """Accuracy of a network in evaluation mode: {"accuracy": over images, "per_class": {class: {"accuracy": …}}}."""
+    """Accuracy of a network in evaluation mode.
+
+    Returns:
+        {"accuracy": over images, "per_class": {class: {"accuracy": …}}}.
+    """
     device = next(network.parameters()).device
-    correct = []
-    for batch in DataLoader(
+    loader = DataLoader(
         samples, batch_size=recipe.batch_size, num_workers=recipe.workers, collate_fn=list
-    ):
+    )
+    predicted_batches = []
+    for batch in loader:
+        images = to_tensor([sample.pixels for sample in batch], blueprint, device)
         with torch.inference_mode(), autocast(device, recipe.precision):
-            logits = network(to_tensor([sample.pixels for sample in batch], blueprint, device))
-        correct.append(
-            logits.argmax(dim=1).cpu().numpy() == [sample.labels.item() for sample in batch]
-        )
-    right = np.concatenate(correct)
+            logits = network(images)
+        predicted_batches.append(logits.argmax(dim=1).cpu().numpy())
     labels = np.concatenate(samples.labels)
-    shares = {
-        name: right[labels == k].mean()
-        for k, name in enumerate(samples.classes)
-        if (labels == k).any()
-    }
-    per_class = {name: {"accuracy": float(share)} for name, share in shares.items()}
-    return {"accuracy": float(right.mean()), "per_class": per_class}
+    is_correct = np.concatenate(predicted_batches) == labels
+
+    per_class = {}
+    for index, name in enumerate(samples.classes):
+        is_of_class = labels == index
+        if is_of_class.any():
+            per_class[name] = {"accuracy": float(is_correct[is_of_class].mean())}
+    return {"accuracy": float(is_correct.mean()), "per_class": per_class}
 
 
 def to_tensor(
     images: Sequence[np.ndarray], blueprint: ClassifierBlueprint, device: torch.device
 ) -> Tensor:
-    """Images, uint8 (H, W, 3) each, as the network's input (N, 3, side, side), prepared as the adapter does."""
+    """The network's input (N, 3, side, side) of images, uint8 (H, W, 3) each.
+
+    They are preprocessed as by the adapter.
+    """
     preprocessing = blueprint.preprocessing
     pixels = np.stack([resize_and_crop(image, preprocessing).pixels for image in images])
-    mean, std = (
-        torch.tensor(preprocessing[name], device=device)[:, None, None] for name in ("mean", "std")
-    )
+    mean = torch.tensor(preprocessing["mean"], device=device)[:, None, None]
+    std = torch.tensor(preprocessing["std"], device=device)[:, None, None]
     batch = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
     # Not channels_last: PyTorch 2.15 corrupts memory in the backward pass of stems of 8 channels.
     return ((batch - mean) / std).contiguous()
@@ -424,12 +447,10 @@ def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     DataError if there are none.
     """
-    found = as_float32(from_openood(read_weights(path)))
-    fit = {
-        name: tensor
-        for name, tensor in found.items()
-        if name in expected and tensor.shape == expected[name].shape
-    }
-    if not fit:
+    fitting_weights = {}
+    for name, tensor in floats(from_openood(read_weights(path))).items():
+        if name in expected and tensor.shape == expected[name].shape:
+            fitting_weights[name] = tensor
+    if not fitting_weights:
         raise DataError("no weight fits the network by name and shape", file=path)
-    return fit
+    return fitting_weights

@@ -1,4 +1,4 @@
-"""The trainer of detection transformers, with the losses of their families and one for training from scratch."""
+"""The trainer of detection transformers, with a further loss for training from scratch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +47,7 @@ from farther_training.trainers import Job, Task, Trained, count_parameters, regi
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
 class DetrJob(Job):
-    """Trains a detection transformer of the library transformers: fine-tunes a checkpoint, or starts from scratch.
+    """Trains a detection transformer of transformers: from a checkpoint or from scratch.
 
     Args:
         initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for
@@ -71,18 +72,18 @@ class DetrJob(Job):
     recipe: Annotated[DetrRecipe, Field(default_factory=DetrRecipe)]
 
     def __post_init__(self) -> None:
-        anew = {name for name in ("network", "processor") if getattr(self, name) is not None}
-        tuned = {
-            name
-            for name in ("initial_weights", "revision", "queries")
-            if getattr(self, name) is not None
-        }
-        starts_anew = len(anew) == 2 and not tuned
-        is_tuned = "initial_weights" in tuned and not anew
-        if not starts_anew and not is_tuned:
-            given = ", ".join(sorted(anew | tuned)) or "neither"
-            advice = "'initial_weights' (with 'revision' and 'queries', if need be), or 'network' and 'processor'"
-            raise ValueError(f"expected either {advice}; given: {given}")
+        set_names = []
+        for name in ("initial_weights", "network", "processor", "queries", "revision"):
+            if getattr(self, name) is not None:
+                set_names.append(name)
+        starts_from_scratch = set_names == ["network", "processor"]
+        has_configuration = "network" in set_names or "processor" in set_names
+        is_fine_tuned = "initial_weights" in set_names and not has_configuration
+        if not starts_from_scratch and not is_fine_tuned:
+            raise ValueError(
+                "expected either 'initial_weights' (with 'revision' and 'queries', if need be), "
+                f"or 'network' and 'processor'; given: {', '.join(set_names) or 'neither'}"
+            )
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
@@ -90,12 +91,12 @@ class DetrJob(Job):
         network = network.to(task.device, memory_format=torch.channels_last)
         trained = train(network, blueprint, task, self.recipe)
         save_checkpoint(self.weights, trained.state_dict(), blueprint, task.notes)
-        written = load_network(find_checkpoint(self.weights)).to(task.device)
-        keep_exact(written)
+        saved_network = load_network(find_checkpoint(self.weights)).to(task.device)
+        keep_exact(saved_network)
         kind = blueprint.config["model_type"]
         return Trained(
-            evaluate=lambda samples: evaluate(written, blueprint, samples, self.recipe),
-            parameters=count_parameters(written),
+            evaluate=lambda samples: evaluate(saved_network, blueprint, samples, self.recipe),
+            parameters=count_parameters(saved_network),
             origin=origin,
             kind=f"Detection transformer, `{kind}`",
             facts={
@@ -113,16 +114,15 @@ class DetrJob(Job):
         if self.initial_weights is None:
             blueprint = DetrBlueprint(self.network or {}, self.processor or {}, classes)
             return untrained(blueprint, self.recipe.seed), blueprint, None
-        found = find_checkpoint(self.initial_weights, revision=self.revision)
-        config = {
-            **found.blueprint.config,
-            **({} if self.queries is None else {"num_queries": self.queries}),
-        }
-        blueprint = DetrBlueprint(config, found.blueprint.processor, classes)
+        checkpoint = find_checkpoint(self.initial_weights, revision=self.revision)
+        config = dict(checkpoint.blueprint.config)
+        if self.queries is not None:
+            config["num_queries"] = self.queries
+        blueprint = DetrBlueprint(config, checkpoint.blueprint.processor, classes)
         torch.manual_seed(self.recipe.seed)
-        changed = replace(found, blueprint=blueprint, class_rows=None)
-        network = load_network(changed, tolerated="class heads")
-        return network, blueprint, digest(*found.files)
+        adapted = replace(checkpoint, blueprint=blueprint, class_rows=None)
+        network = load_network(adapted, tolerated="class heads")
+        return network, blueprint, digest(*checkpoint.files)
 
 
 class DetrRun(Run[PreTrainedModel, DetrRecipe]):
@@ -137,17 +137,21 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
         identity: str,
     ):
         # The backbone has a separate learning rate.
-        backbone = {
-            name: p for name, p in network.named_parameters() if name.startswith("model.backbone")
-        }
-        others = [p for name, p in network.named_parameters() if name not in backbone]
-        slow = recipe.backbone_learning_rate / recipe.learning_rate
-        optimizer = make_optimizer(recipe, [(1.0, others), (slow, list(backbone.values()))])
+        backbone_parameters = []
+        other_parameters = []
+        for name, parameter in network.named_parameters():
+            if name.startswith("model.backbone"):
+                backbone_parameters.append(parameter)
+            else:
+                other_parameters.append(parameter)
+        ratio = recipe.backbone_learning_rate / recipe.learning_rate
+        groups = [(1.0, other_parameters), (ratio, backbone_parameters)]
+        optimizer = make_optimizer(recipe, groups)
         super().__init__(network, optimizer, recipe, task, identity)
         self.blueprint = blueprint
         self.device = next(network.parameters()).device
-        for one in (self.network, self.averaged):
-            keep_exact(one)
+        keep_exact(self.network)
+        keep_exact(self.averaged)
         # Matching needs costs that NumPy can read, and boxes need full precision.
         self.network.loss_function = in_float32(self.network.loss_function, self.device.type)
         self.processor = make_processor(blueprint.processor)
@@ -169,21 +173,19 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
 
     def after_epoch(self) -> None:
         """Saves the averaged weights if the last epoch is the best so far."""
-        value = self.log[-1].get("val_map50")
-        if self.recipe.patience is None or value is None:
+        map50 = self.log[-1].get("val_map50")
+        if self.recipe.patience is None or map50 is None:
             return
-        if all(value > row.get("val_map50", -1) for row in self.log[:-1]):
+        if all(map50 > row.get("val_map50", -1) for row in self.log[:-1]):
             write_state(self.best_file, self.averaged.state_dict())
 
     def has_ended(self) -> bool:
         """True if mAP50 has not increased for `patience` epochs."""
-        values = {row["epoch"]: row["val_map50"] for row in self.log if "val_map50" in row}
-        if self.recipe.patience is None or not values:
+        evaluated_rows = [row for row in self.log if "val_map50" in row]
+        if self.recipe.patience is None or not evaluated_rows:
             return False
-        return (
-            self.log[-1]["epoch"] - max(values, key=lambda epoch: values[epoch])
-            >= self.recipe.patience
-        )
+        best_row = max(evaluated_rows, key=itemgetter("val_map50"))
+        return self.log[-1]["epoch"] - best_row["epoch"] >= self.recipe.patience
 
 
 def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
@@ -223,10 +225,9 @@ def train(
         DataError: an image cannot be read.
         ParameterError: the image processor is unknown, or the recipe does not fit the network.
     """
-    start = [t.cpu().numpy().tobytes() for t in network.state_dict().values()]
-    identity = digest(
-        json.dumps([asdict(recipe), asdict(blueprint)]), task.training.digest(), *start
-    )
+    weights = [tensor.cpu().numpy().tobytes() for tensor in network.state_dict().values()]
+    config = json.dumps([asdict(recipe), asdict(blueprint)])
+    identity = digest(config, task.training.digest(), *weights)
     run = DetrRun(network, blueprint, recipe, task, identity)
     averaged = run.go()
     if recipe.patience is not None:
@@ -250,7 +251,8 @@ def evaluate(
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [prepare(processor, image) for image in images]
         with torch.inference_mode():
-            return replay(network, header, prepared, selection, recipe.precision).regions(names)
+            detections = replay(network, header, prepared, selection, recipe.precision)
+            return detections.regions(names)
 
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
 
@@ -286,7 +288,7 @@ def make_batch(
     processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device
 ) -> Batch:
     """Samples, preprocessed as for inference; images of several shapes are padded to one."""
-    images = [np.ascontiguousarray(s.pixels) for s in samples]
+    images = [np.ascontiguousarray(sample.pixels) for sample in samples]
     try:
         prepared = processor(images=images, input_data_format="channels_last", return_tensors="pt")
     except (ValueError, RuntimeError) as error:
@@ -294,14 +296,17 @@ def make_batch(
         raise ParameterError(f"{problem}. Let it resize to one size, or pad") from None
     pixels = prepared["pixel_values"].to(device)
     mask = prepared.get("pixel_mask")
-    labels = [
-        {"class_labels": torch.from_numpy(s.labels).to(device), "boxes": _fractions(s).to(device)}
-        for s in samples
-    ]
-    return Batch(pixels, torch.ones_like(pixels[:, 0]) if mask is None else mask.to(device), labels)
+    if mask is None:
+        mask = torch.ones_like(pixels[:, 0])
+    labels = []
+    for sample in samples:
+        class_labels = torch.from_numpy(sample.labels).to(device)
+        labels.append({"class_labels": class_labels, "boxes": _fractions(sample).to(device)})
+    return Batch(pixels, mask.to(device), labels)
 
 
 def _fractions(sample: Sample) -> Tensor:
+    """Centre and size of the boxes of a sample, as fractions of the image, (N, 4)."""
     height, width = sample.pixels.shape[:2]
     corners = torch.from_numpy(sample.boxes).float() / torch.tensor([width, height, width, height])
     low = corners[:, :2]
@@ -320,11 +325,10 @@ def losses(
     with autocast(batch.pixels.device, precision):
         output = network(pixel_values=batch.pixels, pixel_mask=batch.mask, labels=batch.labels)
     # Terms of the other decoder layers, of proposals and of denoising have numbers in their names.
-    found = {
-        name: value
-        for name, value in output.loss_dict.items()
-        if name.startswith("loss") and name[-1].isalpha()
-    }
+    terms = {}
+    for name, value in output.loss_dict.items():
+        if name.startswith("loss") and name[-1].isalpha():
+            terms[name] = value
     total = output.loss
     if one_to_many > 0:
         scores = output.get("enc_outputs_class")
@@ -333,11 +337,10 @@ def losses(
             raise ParameterError(
                 f"one_to_many: {network.config.model_type} has no proposals of an encoder to teach"
             )
-        found["loss_one_to_many"] = one_to_many_loss(
-            scores.float(), boxes.float().sigmoid(), batch.labels
-        )
-        total = total + one_to_many * found["loss_one_to_many"]
-    return {"loss": total, **found}
+        extra_loss = one_to_many_loss(scores.float(), boxes.float().sigmoid(), batch.labels)
+        terms["loss_one_to_many"] = extra_loss
+        total = total + one_to_many * extra_loss
+    return {"loss": total, **terms}
 
 
 def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, Tensor]]) -> Tensor:
@@ -366,10 +369,12 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
         score_loss = score_loss + binary_cross_entropy_with_logits(
             image_logits, target, weight, reduction="sum"
         )
-        found = image_boxes[tokens]
-        wanted = image_labels["boxes"][objects]
-        distance = l1_loss(found, wanted, reduction="sum")
-        overlap = generalized_box_iou_loss(_corners(found), _corners(wanted), reduction="sum")
+        predicted_boxes = image_boxes[tokens]
+        object_boxes = image_labels["boxes"][objects]
+        distance = l1_loss(predicted_boxes, object_boxes, reduction="sum")
+        overlap = generalized_box_iou_loss(
+            _corners(predicted_boxes), _corners(object_boxes), reduction="sum"
+        )
         box_loss = box_loss + DISTANCE_WEIGHT * distance + OVERLAP_WEIGHT * overlap
         assigned += len(tokens)
     return (SCORE_WEIGHT * score_loss + box_loss) / max(1, assigned)
@@ -381,19 +386,21 @@ def _assign(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Assigned tokens, their objects, and the IoU of their boxes: shape (M,) each."""
     overlaps = box_iou(_corners(boxes), _corners(labels["boxes"]))
-    fit = logits.sigmoid()[:, labels["class_labels"]].sqrt() * overlaps
-    best = fit.topk(min(TOKENS_PER_OBJECT, len(fit)), dim=0).indices
-    chosen = torch.zeros_like(fit).scatter(0, best, fit.gather(0, best))
-    if chosen.shape[1] == 0:
-        nothing = best.new_zeros(0)
-        return nothing, nothing, chosen.new_zeros(0)
-    value, objects = chosen.max(dim=1)
-    tokens = torch.where(value > 0)[0]
+    quality = logits.sigmoid()[:, labels["class_labels"]].sqrt() * overlaps
+    best_tokens = quality.topk(min(TOKENS_PER_OBJECT, len(quality)), dim=0).indices
+    candidates = torch.zeros_like(quality)
+    candidates = candidates.scatter(0, best_tokens, quality.gather(0, best_tokens))
+    if candidates.shape[1] == 0:
+        no_rows = best_tokens.new_zeros(0)
+        return no_rows, no_rows, candidates.new_zeros(0)
+    best_quality, objects = candidates.max(dim=1)
+    tokens = torch.where(best_quality > 0)[0]
     objects = objects[tokens]
     return tokens, objects, overlaps[tokens, objects]
 
 
 def _corners(boxes: Tensor) -> Tensor:
+    """Corners of boxes that are centre and size."""
     centre = boxes[..., :2]
     half = boxes[..., 2:] / 2
     return torch.cat([centre - half, centre + half], dim=-1)

@@ -1,6 +1,6 @@
-"""The trainer of Faster R-CNN, with or without virtual outliers (VOS; Du et al.
+"""The trainer of Faster R-CNN, with or without virtual outliers (VOS).
 
-2022, arXiv:2202.01197).
+VOS is described in Du et al. 2022, arXiv:2202.01197.
 """
 
 from __future__ import annotations
@@ -40,14 +40,21 @@ from farther_training.ranges import Count
 from farther_training.recipe import FasterRCNNRecipe, Recipe
 from farther_training.run import evaluate_on
 from farther_training.samples import Sample, Samples
-from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.trainers import (
+    Job,
+    Task,
+    Trained,
+    count_parameters,
+    digest_of_weights,
+    register,
+)
 from farther_training.virtual_outliers import OutlierQueue, check_filled, outlier_loss
 
 
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNJob(Job):
-    """Trains a Faster R-CNN of torchvision, with VOS or variances of boxes where the recipe says so.
+    """Trains a Faster R-CNN of torchvision, optionally with VOS or variances of boxes.
 
     Args:
         architecture: See `farther.detectors.networks.architectures`.
@@ -71,18 +78,20 @@ class FasterRCNNJob(Job):
         blueprint = FasterRCNNBlueprint(
             self.architecture, task.training.classes, self.min_size, self.max_size
         )
-        start = initial_weights(self.initial_weights, blueprint, self.build)
-        network = train(blueprint, task, self.recipe, start, build=self.build)
+        initial = initial_weights(self.initial_weights, blueprint, self.build)
+        network = train(blueprint, task, self.recipe, initial, build=self.build)
         notes = {**task.notes, "box_loss": self.recipe.box_loss}
         save_checkpoint(self.weights, network.state_dict(), blueprint, notes)
-        written = load_network(self.weights, blueprint, self.unread_weights).to(task.device)
-        most = f"at most {self.max_size} on the longer one"
+        saved_network = load_network(self.weights, blueprint, self.unread_weights).to(task.device)
         return Trained(
-            evaluate=lambda samples: evaluate(written, samples, self.recipe),
+            evaluate=lambda samples: evaluate(saved_network, samples, self.recipe),
             parameters=count_parameters(network),
-            origin=None if self.initial_weights is None else digest(self.initial_weights),
+            origin=digest_of_weights(self.initial_weights),
             kind=f"{self._kind}, architecture `{self.architecture}`",
-            scaling=f"Images are scaled to {self.min_size} pixels on the shorter side, {most}.",
+            scaling=(
+                f"Images are scaled to {self.min_size} pixels on the shorter side, "
+                f"at most {self.max_size} on the longer one."
+            ),
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
@@ -93,14 +102,15 @@ class FasterRCNNJob(Job):
 
     @property
     def _kind(self) -> str:
-        added = {
-            "virtual outliers (VOS)": self.recipe.virtual_outliers is not None,
-            f"variances of boxes ({self.recipe.box_loss})": self.recipe.box_loss != "smooth_l1",
-        }
-        names = [name for name, is_added in added.items() if is_added]
-        if not names:
+        """Kind of network, for the card."""
+        additions = []
+        if self.recipe.virtual_outliers is not None:
+            additions.append("virtual outliers (VOS)")
+        if self.recipe.box_loss != "smooth_l1":
+            additions.append(f"variances of boxes ({self.recipe.box_loss})")
+        if not additions:
             return self.title
-        return f"{self.title} with {' and '.join(names)}"
+        return f"{self.title} with {' and '.join(additions)}"
 
 
 #: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the
@@ -112,7 +122,10 @@ Build = Callable[[FasterRCNNBlueprint], FasterRCNN]
 
 
 class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
-    """A training run of a Faster R-CNN, with an `EnergyHead` where the recipe has virtual outliers; see `Run`."""
+    """A training run of a Faster R-CNN; see `Run`.
+
+    It has an `EnergyHead` if the recipe has virtual outliers.
+    """
 
     def __init__(
         self,
@@ -134,8 +147,8 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
         """See `losses`."""
-        found = losses(self.network, batch, self.recipe, self.extra_losses)
-        return {"loss": torch.stack(list(found.values())).sum(), **found}
+        terms = losses(self.network, batch, self.recipe, self.extra_losses)
+        return {"loss": torch.stack(list(terms.values())).sum(), **terms}
 
     def virtual_outlier_losses(
         self, features: Tensor, labels: Tensor, logits: Tensor
@@ -156,9 +169,8 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
         def classify(features: Tensor) -> Tensor:
             return last(features)[:, 1:]
 
-        return {
-            "loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known, 1:])
-        }
+        loss = outlier_loss(self.queue, head, classify, logits[known, 1:])
+        return {"loss_virtual_outliers": loss}
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -166,7 +178,9 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
 
     def extra_state(self) -> dict[str, Any]:
         """The queue of features."""
-        return {} if self.queue is None else dict(self.queue.state_dict())
+        if self.queue is None:
+            return {}
+        return dict(self.queue.state_dict())
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
         """See `State.load_extra_state`."""
@@ -196,8 +210,9 @@ def train(
         TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
         DataError: an image cannot be read.
     """
-    described = json.dumps([asdict(recipe), asdict(blueprint)])
-    identity = digest(described, task.training.digest(), *bytes_of(initial))
+    config = json.dumps([asdict(recipe), asdict(blueprint)])
+    identity = digest(config, task.training.digest(), *bytes_of(initial))
+
     torch.manual_seed(recipe.seed)
     network = build(blueprint).to(task.device, memory_format=torch.channels_last)
     if initial is not None:
@@ -206,9 +221,9 @@ def train(
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
     if recipe.box_loss != "smooth_l1":
         last = network.roi_heads.box_predictor.cls_score
-        network.add_module(
-            VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device)
-        )
+        variance_head = VarianceHead(last.in_features, last.out_features)
+        network.add_module(VARIANCE_HEAD, variance_head.to(task.device))
+
     run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
     averaged = run.go()
     if run.queue is not None:
@@ -222,7 +237,8 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
 
     @torch.inference_mode()
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
-        return FasterRCNNReplay.detect(network, header, images, recipe.precision).regions(names)
+        detections = FasterRCNNReplay.detect(network, header, images, recipe.precision)
+        return detections.regions(names)
 
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
 
@@ -238,8 +254,8 @@ def losses(
     Their sum is minimised.
 
     Args:
-        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances. One with a
-            mask branch, Mask R-CNN, also learns masks, which are the objects' boxes, filled.
+        network: With a `VarianceHead`, if the recipe's `box_loss` trains variances. A Mask R-CNN,
+            which has a mask branch, also learns masks, which are the objects' boxes, filled.
         recipe: Its `precision` is that of the layers; the losses are computed in float32.
     """
     device = next(network.parameters()).device
@@ -249,39 +265,46 @@ def losses(
     heads = network.roi_heads
     with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
-        seen = run_rpn(network, images, levels)
-    anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
-    anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
-    objectness, rpn_boxes = network.rpn.compute_loss(
-        seen.objectness, seen.deltas, anchor_labels, anchor_goals
+        first_stage = propose(network, images, levels)
+
+    anchors = first_stage.anchors
+    anchor_labels, matched_boxes = network.rpn.assign_targets_to_anchors(anchors, targets)
+    anchor_deltas = network.rpn.box_coder.encode(matched_boxes, anchors)
+    objectness_loss, rpn_box_loss = network.rpn.compute_loss(
+        first_stage.objectness, first_stage.deltas, anchor_labels, anchor_deltas
     )
+
     with autocast(device, recipe.precision):
-        sampled, indices, labels, goals = heads.select_training_samples(seen.proposals, targets)
-        features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
+        sampled, indices, labels, target_deltas = heads.select_training_samples(
+            first_stage.proposals, targets
+        )
+        pooled = heads.box_roi_pool(levels, sampled, images.image_sizes)
+        features = heads.box_head(pooled)
     features = features.float()
     logits, deltas = heads.box_predictor(features)
-    classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
+    classifier_loss, box_loss = fastrcnn_loss(logits, deltas, labels, target_deltas)
     if recipe.box_loss != "smooth_l1":
         log_variances = network.get_submodule(VARIANCE_HEAD)(features)
-        boxes = variance_loss(recipe.box_loss, deltas, log_variances, labels, goals)
-    found = {
-        "loss_classifier": classifier,
-        "loss_boxes": boxes,
-        "loss_objectness": objectness,
-        "loss_rpn_boxes": rpn_boxes,
+        box_loss = variance_loss(recipe.box_loss, deltas, log_variances, labels, target_deltas)
+
+    terms = {
+        "loss_classifier": classifier_loss,
+        "loss_boxes": box_loss,
+        "loss_objectness": objectness_loss,
+        "loss_rpn_boxes": rpn_box_loss,
     }
     if heads.has_mask():
         with autocast(device, recipe.precision):
-            found["loss_masks"] = mask_loss(
+            terms["loss_masks"] = mask_loss(
                 network, levels, images, sampled, labels, indices, targets
             )
-    for extra in extra_losses:
-        found |= extra(features, torch.cat(labels), logits)
-    return found
+    for extra_loss in extra_losses:
+        terms |= extra_loss(features, torch.cat(labels), logits)
+    return terms
 
 
 def add_box_masks(targets: list[Target], sizes: Sequence[tuple[int, int]]) -> None:
-    """Adds to the objects of each image its "masks", uint8 (N, H, W): their boxes, filled.
+    """Adds "masks" to the targets of each image, uint8 (N, H, W): the objects' boxes, filled.
 
     Args:
         targets: With "boxes" in pixels.
@@ -306,9 +329,9 @@ def mask_loss(
     indices: list[Tensor],
     targets: list[Target],
 ) -> Tensor:
-    """Binary cross-entropy of the masks of the objects' proposals (He et al.
+    """Binary cross-entropy of the masks of the objects' proposals.
 
-    2017, arXiv:1703.06870, Section 3).
+    See He et al. 2017, arXiv:1703.06870, Section 3.
 
     Args:
         network: With a mask branch.
@@ -320,16 +343,17 @@ def mask_loss(
         targets: Labels and masks of the objects.
     """
     heads = network.roi_heads
-    proposals = []
-    rows = []
-    for boxes, columns, objects in zip(sampled, labels, indices, strict=True):
-        of_objects = torch.where(columns > 0)[0]
-        proposals.append(boxes[of_objects])
-        rows.append(objects[of_objects])
-    pooled = heads.mask_roi_pool(levels, proposals, images.image_sizes)
+    matched_proposals = []
+    matched_objects = []
+    for proposals, columns, objects in zip(sampled, labels, indices, strict=True):
+        matched = torch.where(columns > 0)[0]
+        matched_proposals.append(proposals[matched])
+        matched_objects.append(objects[matched])
+    pooled = heads.mask_roi_pool(levels, matched_proposals, images.image_sizes)
     logits = heads.mask_predictor(heads.mask_head(pooled)).float()
     masks = [target["masks"] for target in targets]
-    return maskrcnn_loss(logits, proposals, masks, [target["labels"] for target in targets], rows)
+    object_labels = [target["labels"] for target in targets]
+    return maskrcnn_loss(logits, matched_proposals, masks, object_labels, matched_objects)
 
 
 def initial_weights(

@@ -30,7 +30,7 @@ SAMPLES = 2
 @register("mask_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class MaskRCNNJob(FasterRCNNJob):
-    """Trains a Mask R-CNN of torchvision: a Faster R-CNN with a branch that predicts the mask of each object.
+    """Trains a Mask R-CNN of torchvision: a Faster R-CNN that also predicts a mask per object.
 
     The dataset's tables have boxes and no masks. The checkpoint holds the whole network; the
     adapter `mask_rcnn` reads what detects boxes.
@@ -50,9 +50,10 @@ class MaskRCNNJob(FasterRCNNJob):
 
     def __post_init__(self) -> None:
         if self.masks is None:
-            problem = "a Mask R-CNN learns masks, and the dataset's tables hold boxes only. Write `masks: boxes`"
             raise ValueError(
-                f"{problem} to take each box, filled, as the mask of its object; or train a faster_rcnn"
+                "a Mask R-CNN learns masks, and the dataset's tables hold boxes only. "
+                "Write `masks: boxes` to take each box, filled, as the mask of its object; "
+                "or train a faster_rcnn"
             )
 
     def build(self, blueprint: FasterRCNNBlueprint) -> FasterRCNN:

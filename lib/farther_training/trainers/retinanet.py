@@ -31,10 +31,17 @@ from farther_training.ranges import Count
 from farther_training.recipe import Recipe, RetinaNetRecipe
 from farther_training.run import evaluate_on
 from farther_training.samples import Sample, Samples
-from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.trainers import (
+    Job,
+    Task,
+    Trained,
+    count_parameters,
+    digest_of_weights,
+    register,
+)
 
-#: Detections of an image that are evaluated.
-MOST_DETECTIONS = 100
+#: Largest number of detections per image that are evaluated.
+MAX_DETECTIONS = 100
 
 
 @register("retinanet")
@@ -63,19 +70,21 @@ class RetinaNetJob(Job):
         )
         is_frozen = blueprint.architecture in FROZEN
         untrained = build_retinanet(blueprint)
-        start = fitting_weights(
+        initial = fitting_weights(
             self.initial_weights, untrained, blueprint.architecture, is_frozen=is_frozen
         )
-        network = train(blueprint, task, self.recipe, start)
+        network = train(blueprint, task, self.recipe, initial)
         save_retinanet(self.weights, network.state_dict(), blueprint, task.notes)
-        written = load_retinanet(self.weights, blueprint).to(task.device)
-        most = f"at most {self.max_size} on the longer one"
+        saved_network = load_retinanet(self.weights, blueprint).to(task.device)
         return Trained(
-            evaluate=lambda samples: evaluate(written, samples, self.recipe),
+            evaluate=lambda samples: evaluate(saved_network, samples, self.recipe),
             parameters=count_parameters(network),
-            origin=None if self.initial_weights is None else digest(self.initial_weights),
+            origin=digest_of_weights(self.initial_weights),
             kind=f"RetinaNet, architecture `{self.architecture}`",
-            scaling=f"Images are scaled to {self.min_size} pixels on the shorter side, {most}.",
+            scaling=(
+                f"Images are scaled to {self.min_size} pixels on the shorter side, "
+                f"at most {self.max_size} on the longer one."
+            ),
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
@@ -86,8 +95,8 @@ class RetinaNetRun(DetectorRun[RetinaNet, RetinaNetRecipe]):
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
         """See `losses`."""
-        parts = losses(self.network, batch, self.recipe)
-        return {"loss": torch.stack(list(parts.values())).sum(), **parts}
+        terms = losses(self.network, batch, self.recipe)
+        return {"loss": torch.stack(list(terms.values())).sum(), **terms}
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -106,8 +115,9 @@ def train(
         TrainingError: the loss is not finite.
         DataError: an image cannot be read.
     """
-    described = json.dumps([asdict(recipe), asdict(blueprint)])
-    identity = digest(described, task.training.digest(), *bytes_of(initial))
+    config = json.dumps([asdict(recipe), asdict(blueprint)])
+    identity = digest(config, task.training.digest(), *bytes_of(initial))
+
     torch.manual_seed(recipe.seed)
     network = build_retinanet(blueprint).to(task.device, memory_format=torch.channels_last)
     if initial is not None:
@@ -128,8 +138,8 @@ def losses(network: RetinaNet, batch: list[Sample], recipe: Recipe) -> dict[str,
         levels = list(network.backbone(images.tensors).values())
         outputs = {name: output.float() for name, output in network.head(levels).items()}
     anchors = network.anchor_generator(images, levels)
-    parts = network.compute_loss(targets, outputs, anchors)
-    return {"loss_classifier": parts["classification"], "loss_boxes": parts["bbox_regression"]}
+    terms = network.compute_loss(targets, outputs, anchors)
+    return {"loss_classifier": terms["classification"], "loss_boxes": terms["bbox_regression"]}
 
 
 def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, Any]:
@@ -139,16 +149,16 @@ def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, 
 
     @torch.inference_mode()
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
-        with autocast(
-            device, "float32"
-        ):  # torchvision decodes boxes in the precision of the layers
+        # torchvision decodes boxes in the precision of the layers.
+        with autocast(device, "float32"):
             detections_by_image = network([as_floats(image, device) for image in images])
         boxes = []
         scores = []
         labels = []
         image_ids = []
         for image_id, detections in zip(names, detections_by_image, strict=True):
-            count = min(MOST_DETECTIONS, len(detections["scores"]))  # the best come first
+            # The highest scores come first.
+            count = min(MAX_DETECTIONS, len(detections["scores"]))
             boxes.append(detections["boxes"][:count])
             scores.append(detections["scores"][:count])
             labels.append(detections["labels"][:count])

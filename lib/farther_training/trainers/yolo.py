@@ -38,7 +38,14 @@ from farther_training.ranges import Count
 from farther_training.recipe import YoloRecipe
 from farther_training.run import TrainingError, evaluate_on, read_state, write_log, write_state
 from farther_training.samples import Samples
-from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.trainers import (
+    Job,
+    Task,
+    Trained,
+    count_parameters,
+    digest_of_weights,
+    register,
+)
 
 from ultralytics.data.dataset import YOLODataset  # isort: skip: farther's import of it has no side effects
 from ultralytics.models.yolo.detect import DetectionTrainer  # isort: skip
@@ -72,30 +79,32 @@ class YoloJob(Job):
         blueprint = YoloBlueprint.shipped(
             self.architecture, task.training.classes, self.image_size, self.changes
         )
-        start = (
-            None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
-        )
-        network = train(Plan(blueprint, task, self.recipe, start))
+        initial = None
+        if self.initial_weights is not None:
+            initial = read_checkpoint(self.initial_weights).weights
+        network = train(Plan(blueprint, task, self.recipe, initial))
         save_checkpoint(self.weights, network, blueprint, task.notes)
-        written = load_network(self.weights, read_checkpoint(self.weights)).to(task.device)
+        checkpoint = read_checkpoint(self.weights)
+        saved_network = load_network(self.weights, checkpoint).to(task.device)
+
+        facts: dict[str, Any] = {"architecture": self.architecture}
+        if self.changes:
+            facts["changes"] = self.changes
+        facts["classes"] = list(task.training.classes)
+        facts["image_size"] = self.image_size
         return Trained(
-            evaluate=lambda samples: evaluate(written, blueprint, samples),
+            evaluate=lambda samples: evaluate(saved_network, blueprint, samples),
             parameters=count_parameters(network),
-            origin=None if self.initial_weights is None else digest(self.initial_weights),
+            origin=digest_of_weights(self.initial_weights),
             kind=f"YOLO, architecture `{self.architecture}` of Ultralytics",
             scaling=f"Images are scaled to {self.image_size} pixels on the longer side.",
-            facts={
-                "architecture": self.architecture,
-                **({"changes": self.changes} if self.changes else {}),
-                "classes": list(task.training.classes),
-                "image_size": self.image_size,
-            },
+            facts=facts,
             packages=("ultralytics",),
         )
 
 
 class TableDataset(YOLODataset):
-    """Images and boxes of `Samples` instead of Ultralytics' image folders, label files and caches."""
+    """Images and boxes of `Samples` in the place of Ultralytics' image folders and label files."""
 
     def __init__(self, samples: Samples, **params: Any):
         self.samples = samples
@@ -112,7 +121,10 @@ class TableDataset(YOLODataset):
         return False
 
     def get_labels(self) -> list[dict[str, Any]]:
-        """Boxes of each image in Ultralytics' format: centre and size, as fractions of the image's size."""
+        """Boxes of each image in Ultralytics' format.
+
+        A box is its centre and size, as fractions of the image's size.
+        """
         labels = []
         images = self.samples.images
         for row, file in enumerate(self.im_files):
@@ -144,16 +156,18 @@ class TableDataset(YOLODataset):
         Returns:
             ndarray of shape (h, w, 3), uint8, blue green red; original height and width; (h, w).
         """
-        known = self.buffer.get(i) if self.augment else None
-        if known is None:
-            pixels = self.samples.pixels(i)
-            known = np.ascontiguousarray(_scaled(pixels, self.imgsz)[..., ::-1]), pixels.shape[:2]
-            if self.augment and self.cache != "ram":
-                self.buffer[i] = known
-                if len(self.buffer) > self.max_buffer_length:
-                    del self.buffer[next(iter(self.buffer))]
-        image, original = known
-        return image, original, image.shape[:2]
+        if self.augment and i in self.buffer:
+            image, original_shape = self.buffer[i]
+            return image, original_shape, image.shape[:2]
+        pixels = self.samples.pixels(i)
+        original_shape = pixels.shape[:2]
+        image = np.ascontiguousarray(_scaled(pixels, self.imgsz)[..., ::-1])
+        if self.augment and self.cache != "ram":
+            self.buffer[i] = (image, original_shape)
+            if len(self.buffer) > self.max_buffer_length:
+                oldest = next(iter(self.buffer))
+                del self.buffer[oldest]
+        return image, original_shape, image.shape[:2]
 
 
 def _scaled(pixels: np.ndarray, longer_side: int) -> np.ndarray:
@@ -162,8 +176,9 @@ def _scaled(pixels: np.ndarray, longer_side: int) -> np.ndarray:
     ratio = longer_side / max(height, width)
     if ratio == 1:
         return pixels
-    size = min(math.ceil(width * ratio), longer_side), min(math.ceil(height * ratio), longer_side)
-    return cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR)
+    new_width = min(math.ceil(width * ratio), longer_side)
+    new_height = min(math.ceil(height * ratio), longer_side)
+    return cv2.resize(pixels, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
 
 
 class MixedPrecisionModel(DetectionModel):
@@ -184,9 +199,12 @@ class MixedPrecisionModel(DetectionModel):
 
 
 def _to_float(value: Any) -> Any:
+    """Tensors, or lists and dicts of tensors, as float32."""
     if isinstance(value, dict):
-        return {name: _to_float(part) for name, part in value.items()}
-    return [part.float() for part in value] if isinstance(value, list) else value.float()
+        return {name: _to_float(tensor) for name, tensor in value.items()}
+    if isinstance(value, list):
+        return [tensor.float() for tensor in value]
+    return value.float()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,24 +226,24 @@ class Plan:
 
         A state with another identity is not resumed.
         """
-        described = [dataclasses.asdict(self.recipe), dataclasses.asdict(self.blueprint)]
-        start = [
-            part
-            for name, t in (self.initial_weights or {}).items()
-            for part in (name, t.float().numpy().tobytes())
-        ]
-        return digest(json.dumps(described), self.task.training.digest(), *start)
+        config = [dataclasses.asdict(self.recipe), dataclasses.asdict(self.blueprint)]
+        weights: list[str | bytes] = []
+        for name, tensor in (self.initial_weights or {}).items():
+            weights.append(name)
+            weights.append(tensor.float().numpy().tobytes())
+        return digest(json.dumps(config), self.task.training.digest(), *weights)
 
     def network(self) -> MixedPrecisionModel:
         """The network to train."""
         torch.manual_seed(self.recipe.seed)
         network = build_network(self.blueprint, MixedPrecisionModel)
         network.precision = self.recipe.precision
-        own = network.state_dict()
-        given = self.initial_weights or {}
-        network.load_state_dict(
-            {n: t for n, t in given.items() if n in own and t.shape == own[n].shape}, strict=False
-        )
+        expected = network.state_dict()
+        fitting_weights = {}
+        for name, tensor in (self.initial_weights or {}).items():
+            if name in expected and tensor.shape == expected[name].shape:
+                fitting_weights[name] = tensor
+        network.load_state_dict(fitting_weights, strict=False)
         return network.to(memory_format=torch.channels_last)
 
 
@@ -242,10 +260,14 @@ class Run(DetectionTrainer):
         self.state = state
         self.log: list[dict[str, float]] = []
         device = plan.task.device
+        device_name = device.type
+        if device.type not in ("cpu", "mps"):
+            device_name = str(device.index or 0)
         fixed = {
-            "model": "yolov8n.yaml",  # a name that Ultralytics accepts; `setup_model` builds the network
+            # A name that Ultralytics accepts; `setup_model` builds the network.
+            "model": "yolov8n.yaml",
             "imgsz": plan.blueprint.image_size,
-            "device": device.type if device.type in ("cpu", "mps") else str(device.index or 0),
+            "device": device_name,
             "save_dir": str(plan.task.work / "ultralytics"),
             "amp": False,  # see `MixedPrecisionModel`
             "plots": False,
@@ -293,12 +315,12 @@ class Run(DetectionTrainer):
         self.optimizer.load_state_dict(self.state["optimizer"])
         self.log = self.state["log"]
         self.start_epoch = self.state["epoch"]
-        self.model.criterion = self.model.init_criterion()
-        if hasattr(
-            self.model.criterion, "updates"
-        ):  # heads with two branches weight them by the number of epochs
-            self.model.criterion.updates = self.start_epoch - 1
-            self.model.criterion.update()
+        criterion = self.model.init_criterion()
+        self.model.criterion = criterion
+        # Heads with two branches weight them by the number of epochs.
+        if hasattr(criterion, "updates"):
+            criterion.updates = self.start_epoch - 1
+            criterion.update()
 
     def show_progress(self) -> None:
         """Starts the progress bar."""
@@ -325,9 +347,8 @@ class Run(DetectionTrainer):
                 f"epoch {self.epoch + 1}: the loss is not finite: {losses}. Lower learning_rate"
             )
         # The last batch of an epoch may be smaller.
-        self.bar.update(
-            min(self.batch_size, (self.epoch + 1) * len(self.plan.task.training) - self.bar.n)
-        )
+        remaining = (self.epoch + 1) * len(self.plan.task.training) - self.bar.n
+        self.bar.update(min(self.batch_size, remaining))
         self.bar.set_postfix({"epoch": self.epoch + 1, **losses}, refresh=False)
 
     def end_progress(self) -> None:
@@ -352,11 +373,16 @@ class Run(DetectionTrainer):
         A step is one batch, whether or not the optimizer steps after it.
         """
         losses = {name: value.item() for name, value in self.tloss.items()}
-        row = {"epoch": self.epoch + 1, "step": (self.epoch + 1) * len(self.train_loader)}
-        row |= {"learning_rate": metrics["lr/pg0"], "loss": sum(losses.values()), **losses}
-        self.log.append(
-            row | {name: value for name, value in metrics.items() if name == "val_map50"}
-        )
+        row = {
+            "epoch": self.epoch + 1,
+            "step": (self.epoch + 1) * len(self.train_loader),
+            "learning_rate": metrics["lr/pg0"],
+            "loss": sum(losses.values()),
+            **losses,
+        }
+        if "val_map50" in metrics:
+            row["val_map50"] = metrics["val_map50"]
+        self.log.append(row)
         write_log(self.plan.task.log_file, self.log)
 
     def save_model(self) -> bool:
