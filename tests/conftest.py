@@ -1,4 +1,4 @@
-"""Fixtures: `browser` (a headless Chromium, driven over its debugging pipe), `commands`, `ray_cluster` and others."""
+"""Fixtures: `browser` (a headless Chromium, driven over a pipe), `commands`, `ray_cluster`, others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first, and skips tests that need a browser where there is none (unless CI is set)."""
+    """Puts the longest files first, and skips tests that need a browser where there is none.
+
+    With CI set, none is skipped.
+    """
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0], len(ranks)))
     if CHROMIUM is None and not os.environ.get("CI"):
@@ -138,7 +141,10 @@ class Chromium:
             self.call("Target.disposeBrowserContext", browserContextId=context)
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Sends a command of the DevTools protocol, to a page where a session is given; returns its result."""
+        """Sends a command of the DevTools protocol; returns its result.
+
+        With a session, the command is sent to its page.
+        """
         self._number += 1
         to = {"sessionId": session} if session else {}
         message = {"id": self._number, "method": method, "params": params, **to}
@@ -205,7 +211,8 @@ class Browser:
         """Waits until an expression is true in the page, a minute at most."""
         wait = (
             "new Promise((done, failed) => { const end = performance.now() + 60000;"
-            f"const look = () => ({expression}) ? done(true) : performance.now() > end ? failed('never: ' + "
+            f"const look = () => ({expression}) ? done(true) : "
+            "performance.now() > end ? failed('never: ' + "
             f"{json.dumps(expression)}) : setTimeout(look, 10); look(); }})"
         )
         self.read(wait)
@@ -285,7 +292,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """Ray on this machine, with room for two workers; they find the tests' modules as the tests do."""
+    """Ray on this machine, with room for two workers.
+
+    They find the tests' modules as the tests do.
+    """
     root = Path(__file__).parents[1]
     variables = {
         "PYTHONPATH": f"{root / 'lib'}{os.pathsep}{root}",

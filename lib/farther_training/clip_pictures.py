@@ -238,7 +238,7 @@ def _held_out(seed: int, index: int) -> Picture:
     return _arranged(rng, [_any(rng, concepts, ALONE)], _held_out_drawing)
 
 
-def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None) -> Picture:
+def _arranged(rng: Rng, wanted: Sequence[PlannedObject], choose: Chooser | None = None) -> Picture:
     """Picture of some objects on a random background.
 
     Args:
@@ -248,7 +248,7 @@ def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None)
     placer = Placer(rng, SCENE, canvas, choose or _drawing)
     for item in wanted:
         placer.place(
-            Wanted(
+            PlannedObject(
                 item.category, item.concept, item.scale, copies=item.copies, support=item.support
             )
         )
@@ -257,14 +257,14 @@ def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None)
     place = ""
     if dishes() & concepts and rng.random() < SAID_TO_BE_ON_TABLE:
         place = ON_TABLE
-    return finished(canvas.image, rng), objects, place
+    return with_camera_effects(canvas.image, rng), objects, place
 
 
 def _laid_table(rng: Rng) -> list[PlannedObject]:
     """A dining table with one to three dishes."""
     count = int(rng.integers(1, 4))
     laid_dishes = [_any(rng, sorted(dishes()), DISH, support=0) for _ in range(count)]
-    return [Wanted("diningtable", "diningtable", TABLE), *laid_dishes]
+    return [PlannedObject("diningtable", "diningtable", TABLE), *laid_dishes]
 
 
 @lru_cache(maxsize=1)
@@ -279,7 +279,7 @@ def dishes() -> frozenset[str]:
 
 def _any(
     rng: Rng, concepts: Sequence[str], scale: tuple[float, float], support: int | None = None
-) -> Wanted:
+) -> PlannedObject:
     """A random concept."""
     concept = concepts[int(rng.integers(len(concepts)))]
     return PlannedObject(concept, concept, scale, support=support)

@@ -35,7 +35,7 @@ class PictureFolder:
         """
         pictures = []
         for path in listed(self.folder, "**/*"):
-            if path.suffix.lower() in ENDINGS:
+            if path.suffix.lower() in IMAGE_SUFFIXES:
                 pictures.append(path)
         if not pictures:
             raise DataError(

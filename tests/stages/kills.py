@@ -1,4 +1,6 @@
-"""Kills stages with `kill -9` at random changes, and compares reruns with an undisturbed run.
+"""Kills stages with `kill -9` at random changes of files and compares what reruns write.
+
+The reruns must end in the files of an undisturbed run.
 
 Usage: kills.py FOLDER KILLS SEED; prints a line of JSON for each stage.
 
@@ -56,11 +58,10 @@ STAGES = tuple(command for stage in TABLE[1:] for command in commands(stage))
 SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
-    "dvc.cli", "dvc.commands.repro", "dvc.repo",
-    "farther.detectors", "farther.detectors.faster_rcnn", "farther.evaluation.detector",
-    "farther.report", "farther.similarity", "farther.evaluation.cost",
-    "farther_demo.world", "farther.derived", "jinja2", "open_clip", "scipy.stats",
-    "sklearn.covariance", "torch", "torchvision", "tqdm",
+    "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors",
+    "farther.detectors.faster_rcnn", "farther.evaluation.detector", "farther.report",
+    "farther.similarity", "farther.evaluation.cost", "farther_demo.world", "farther.derived",
+    "jinja2", "open_clip", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.
 CHANGES = {
@@ -177,8 +178,12 @@ def forked(act: Callable[[], None]) -> int:
 
 
 def count_changes(folder: Path, changed: Callable[[], None]) -> None:
-    """Calls `changed` before each change of a file in a folder by this process, from now on."""
-    me, place = os.getpid(), str(folder.resolve())
+    """Calls `changed` before each change that this process makes of a file in a folder.
+
+    An audit hook of Python cannot be removed: the calls go on until the process ends.
+    """
+    counting_process = os.getpid()
+    prefix = str(folder.resolve())
 
     def hook(event: str, arguments: tuple) -> None:
         if os.getpid() != counting_process:
@@ -204,7 +209,7 @@ def _is_change(event: str, arguments: tuple) -> bool:
 
 
 def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -> tuple[int, int]:
-    """Exit status of a forked process, and the number of its changes in a folder.
+    """Runs a function in a forked process; returns its exit status and the changes it made.
 
     Args:
         folder: The folder that the function runs in, whose changes are counted.
@@ -272,17 +277,17 @@ def content(artifacts: Path) -> dict[str, str]:
 
 
 def identities(artifacts: Path) -> dict[str, tuple[int, int]]:
-    """Inode and modification time of each file except the one with measured times.
+    """Inode and modification time of each file but the one with measured times.
 
-    A file that is written anew has others.
+    A file that is written anew has others, even where its content is the same.
     """
-    files = (
-        file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json"
-    )
-    return {
-        str(file.relative_to(artifacts)): (file.stat().st_ino, file.stat().st_mtime_ns)
-        for file in files
-    }
+    identity_by_name = {}
+    for file in artifacts.rglob("*"):
+        if file.is_file() and file != artifacts / "times.json":
+            status = file.stat()
+            name = str(file.relative_to(artifacts))
+            identity_by_name[name] = (status.st_ino, status.st_mtime_ns)
+    return identity_by_name
 
 
 def differences(first: dict, second: dict) -> list[str]:
@@ -296,33 +301,47 @@ def rewritten(folder: Path, rerun: Callable[[], object]) -> list[str]:
     before = identities(folder / "artifacts")
     rerun()
     after = identities(folder / "artifacts")
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-
-
-def killed(
-    attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random
-) -> int:
-    """Kills an attempt at a random change; returns the number of the change.
-
-    An attempt that resumes makes fewer changes. One that ends before is begun anew.
-    """
-    while True:
-        place = drawn.randint(1, changes)
-        status = attempt(place)
-        if status == -signal.SIGKILL:
-            return place
-        assert status == 0, status
-        reset()
+    return differences(before, after)
 
 
 def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
-    """Files of two projects that differ, and unexpected hidden files of the disturbed project."""
-    expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
-    differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    hidden = sorted(
-        name for name in found if "/." in f"/{name}" and Path(name).name != NETWORK_RECORD
-    )
-    return {"differ": differ, "hidden": hidden}
+    """Files that differ between the projects, and hidden files of the disturbed one.
+
+    The record of a network is not counted among the hidden files.
+    """
+    calm_content = content(calm / "artifacts")
+    disturbed_content = content(disturbed / "artifacts")
+    differ = differences(calm_content, disturbed_content)
+    for name in differences(content(calm / CANDIDATES), content(disturbed / CANDIDATES)):
+        differ.append(f"{CANDIDATES}/{name}")
+
+    hidden = []
+    for name in disturbed_content:
+        path = Path(name)
+        is_hidden = any(part.startswith(".") for part in path.parts)
+        if is_hidden and path.name != NETWORK_RECORD:
+            hidden.append(name)
+    return {"differ": differ, "hidden": sorted(hidden)}
+
+
+# --------------------------------------------------------------------------------------------------
+# kills of stages
+
+
+def killed(
+    attempt: Callable[[int], int], reset: Callable[[], None], changes: int, rng: random.Random
+) -> int:
+    """Kills an attempt at a random change, and returns the number of the change.
+
+    An attempt that resumes makes fewer changes and may end before: then all begins anew.
+    """
+    while True:
+        kill_at = rng.randint(1, changes)
+        status = attempt(kill_at)
+        if status == -signal.SIGKILL:
+            return kill_at
+        assert status == 0, status
+        reset()
 
 
 def refusal(folder: Path, stage: str) -> dict:
@@ -400,7 +419,12 @@ def prepare_repro(folder: Path, stages: Path) -> Path:
 
 
 def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
-    """A project under DVC with some stages of the pipeline; its processes count changes."""
+    """Puts stages of the pipeline under DVC, in a project whose processes count their changes.
+
+    Args:
+        folder: The project.
+        stages: The names or the entries that each stage is repeated over.
+    """
     from dvc.repo import Repo
 
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -421,8 +445,9 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
 
 
 def count_together() -> None:
-    """Counts the changes of this process and its parents, and kills all of them at a given one."""
-    folder, kill_at = Path(os.environ["KILLS_FOLDER"]), int(os.environ["KILLS_AT"])
+    """Counts this process's changes with those of its parents, and kills all at the given one."""
+    folder = Path(os.environ["KILLS_FOLDER"])
+    kill_at = int(os.environ["KILLS_AT"])
     counter = os.open(folder.with_suffix(".count"), os.O_WRONLY | os.O_APPEND)
 
     def changed() -> None:
@@ -434,7 +459,11 @@ def count_together() -> None:
 
 
 def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tuple[int, int]:
-    """Exit status of `dvc repro`, or of a command of farther, and the number of changes made."""
+    """Runs `dvc repro`, or a command of farther.
+
+    Returns:
+        Its exit status, and the number of changes that it and its stages made.
+    """
     counter = folder.with_suffix(".count")
     counter.write_bytes(b"")
 
@@ -470,7 +499,7 @@ def kill_repro(
     command: tuple[str, ...] = (),
     outputs: tuple[str, ...] = ("artifacts/tables",),
 ) -> dict:
-    """Runs `dvc repro`, or a command of farther, in one project and with kills in another one.
+    """Runs `dvc repro`, or a command of farther, undisturbed in one project, with kills in another.
 
     Args:
         calm, disturbed: The projects.

@@ -128,7 +128,7 @@ def _uncertainties(
     from farther.evaluation.files import RunSplit, aligned_scores
     from farther.evaluation.image_uncertainties import detection_uncertainties
 
-    yield from of_detections(splits, lambda: RunSplit(files, held_out))
+    yield from detection_uncertainties(splits, lambda: RunSplit(files, held_out))
     for method in methods:
         paths = [files.scores(method, split.name) for split in splits]
         if not all(path.is_file() for path in paths):

@@ -92,7 +92,7 @@ class SearchResult:
     Args:
         candidates: Frame of `farther.curation.candidates.CANDIDATES`: the candidates in the order
             of choice, then, sorted, other images that reviewers decided on.
-        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `benchmark_images`: qualified
+        counts: Numbers of images. `pool`: all; `qualified`: by their labels; `present`: qualified
             images that the search left out because the benchmark has them; `copies`: those left out
             as duplicates or near-duplicates of an image there or of an earlier candidate;
             `decided`: on by reviewers; `accepted`: by reviewers; `candidates`: open or accepted.

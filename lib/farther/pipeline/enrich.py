@@ -34,7 +34,7 @@ def main(name: str) -> None:
     settings = enrichment(name, section("enrich", name))
     tables = TablesFolder(ARTIFACTS / "tables")
     embeddings = ARTIFACTS / "embeddings"
-    splits = present(enriched, tables)
+    splits = benchmark_images(enriched, tables)
     images = images_by_subset(enriched, splits)
     id_subsets = list(enriched.id_sources.values())
     pools = [(pool.dataset, pool.subset) for pool in settings.pools]
@@ -49,7 +49,7 @@ def main(name: str) -> None:
     else:
         duplicates = Lookalikes(embeddings, id_subsets, images, settings.duplicate)
 
-    result = find(settings, enriched, tables, splits, duplicates)
+    result = find_candidates(settings, enriched, tables, splits, duplicates)
     write_candidates(OUTPUT.format(name), result.candidates)
     say(describe(result))
 

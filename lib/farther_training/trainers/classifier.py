@@ -228,7 +228,7 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
             images = torch.cat([images, outliers])
 
         head = self.network.fc
-        with kept_calls([head]) as inputs, autocast(device, recipe.precision):
+        with recorded_calls([head]) as inputs, autocast(device, recipe.precision):
             logits = self.network(images)
         features = inputs[head][0].float()
         logits = logits.float()
@@ -448,7 +448,7 @@ def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     DataError if there are none.
     """
     fitting_weights = {}
-    for name, tensor in floats(from_openood(read_weights(path))).items():
+    for name, tensor in as_float32(from_openood(read_weights(path))).items():
         if name in expected and tensor.shape == expected[name].shape:
             fitting_weights[name] = tensor
     if not fitting_weights:

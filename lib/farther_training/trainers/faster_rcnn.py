@@ -265,7 +265,7 @@ def losses(
     heads = network.roi_heads
     with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
-        first_stage = propose(network, images, levels)
+        first_stage = run_rpn(network, images, levels)
 
     anchors = first_stage.anchors
     anchor_labels, matched_boxes = network.rpn.assign_targets_to_anchors(anchors, targets)

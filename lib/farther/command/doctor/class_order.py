@@ -77,7 +77,7 @@ def check_order(
     has_names = entry["adapter"] == "open_vocabulary" or not getattr(detector, "classes", None)
     if has_names or not isinstance(detector, Detector) or detector.header().whole_images:
         return
-    names = renamed(detector.header(), entry.get("classes")).classes
+    names = with_class_names(detector.header(), entry.get("classes")).classes
     id_classes = _id_classes(rules, dataset, annotations)
     compared = _compare(detector, names, id_classes, annotations)
     yield _finding(f"{run}, classes", dataset, compared)
@@ -105,7 +105,7 @@ def _finding(name: str, dataset: str, compared: ClassPairs) -> Finding:
 def _id_classes(rules: Rules, dataset: str, annotations: Annotations) -> np.ndarray:
     """The ID class of each category, shape (categories,); "" for those that are not of one."""
     id_class_by_category = {}
-    for rule in rules.of(dataset):
+    for rule in rules.for_vocabulary(dataset):
         if rule.kind == "ID class":
             id_class_by_category[rule.category.casefold()] = rule.id_class
     names = [id_class_by_category.get(name.casefold(), "") for name in annotations.categories]

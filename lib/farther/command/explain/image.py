@@ -250,7 +250,7 @@ def _in_ood_splits(
         image_id: The image.
         subset: Its subset.
     """
-    from farther.curation.fates import Fates, why
+    from farther.curation.fates import Fates, reason_of
 
     splits = []
     for split in candidates:
@@ -268,7 +268,7 @@ def _in_ood_splits(
     return {
         "splits": splits,
         "fate": str(fates.fate[row]),
-        "why": why(fates, row),
+        "why": reason_of(fates, row),
         "object_id": object_id if object_id >= 0 else None,
         "by_rules": str(fates.by_rules[row]),
     }
