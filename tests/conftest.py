@@ -1,4 +1,4 @@
-"""Fixtures: `browser` (a headless Chromium, driven over a pipe), `commands`, `ray_cluster`, others."""
+"""Fixtures: `browser` (a headless Chromium, driven over a pipe), `commands` and `ray_cluster`."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def keep_to_share(number: int, parts: int) -> None:
     os.sched_setaffinity(0, cores[first : max(end, first + 1)])
 
 
-def give_back_memory() -> None:
+def release_memory() -> None:
     """Returns freed memory to the system.
 
     glibc otherwise keeps the memory of smaller arrays for later ones, and Arrow that of tables.

@@ -21,7 +21,7 @@ from farther.evaluation.proposals import (
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
-from farther.pipeline.proposals import check_others
+from farther.pipeline.proposals import check_second_detectors
 from farther.tables import Objects, Regions
 from farther.tables.called import CalledProposals
 
@@ -222,9 +222,11 @@ def test_suppression_of_stored_boxes_is_torchvisions():
 
 def test_a_second_detector_must_be_another_run_on_the_benchmark():
     entries = {"one": {"benchmark": "b"}, "two": {"benchmark": "b"}, "far": {"benchmark": "c"}}
-    check_others("one", read_sources("one", {"second_detector": {"run": "two"}}), entries)
+    check_second_detectors("one", read_sources("one", {"second_detector": {"run": "two"}}), entries)
     for name in ("one", "far", "absent"):
         with pytest.raises(
             ParameterError, match=rf"one\.proposals\.second_detector: .*{name}.*two"
         ):
-            check_others("one", read_sources("one", {"second_detector": {"run": name}}), entries)
+            check_second_detectors(
+                "one", read_sources("one", {"second_detector": {"run": name}}), entries
+            )

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from farther.cores import give_back_memory
+from farther.cores import release_memory
 from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
 from farther.evaluation.image_pairs import PairedSplit
@@ -179,7 +179,7 @@ class RunInputs:
         file = self.files.scores(method, split.name)
         scores = aligned_scores(split.regions(), file, len(split.folder))
         if len(scores) > LARGE:  # the table's other columns took more
-            give_back_memory()
+            release_memory()
         return scores
 
 
@@ -268,7 +268,7 @@ class TestSplit(RunSplit):
         """Computes `mixed` before anything else is in memory, as that takes the most of it."""
         if self._mixed is None:
             self._mixed = self._mix()
-            give_back_memory()
+            release_memory()
 
     @property
     def mixed(self) -> MixedImages:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
-from farther.cores import count_cores, give_back_memory
+from farther.cores import count_cores, release_memory
 from farther.evaluation.groups.user_defined import UserDefined, user_defined_case
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import EvaluatedMethod, FittedRun, evaluate_method
@@ -88,7 +88,7 @@ class KeptResults:
         evaluated: dict[str, EvaluatedMethod] = {}
         if self._is_large:  # the detector first, before the inputs of methods are in memory
             detector = self._detector(is_outdated=DETECTOR in outdated)
-            give_back_memory()
+            release_memory()
             for name in outdated_methods:
                 evaluated[name] = self._evaluate_method(name)
         else:
@@ -139,7 +139,7 @@ class KeptResults:
         with self._results.make(method_item(name), key) as folder:
             evaluated.write(folder)
 
-        give_back_memory()
+        release_memory()
         return replace(evaluated, outcomes={})
 
     def _read_method(self, name: str) -> EvaluatedMethod:

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from farther.cores import give_back_memory
+from farther.cores import release_memory
 from farther.terminal import say
 
 
@@ -53,7 +53,7 @@ def serve(parent: socket.socket) -> None:
 def _free_memory() -> None:
     """Returns the memory of a stage that has ended to the system, and that of its GPU."""
     gc.collect()
-    give_back_memory()
+    release_memory()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

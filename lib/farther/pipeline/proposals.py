@@ -30,7 +30,7 @@ def main(run: str) -> None:
     settings = read_settings(section("evaluate"))
     entries = section("detectors")
     sources = read_sources(run, run_entry(run)["proposals"])
-    check_others(run, sources, entries)
+    check_second_detectors(run, sources, entries)
 
     def files_of(name: str) -> RunFiles:
         return RunFiles(name, entries[name]["benchmark"], ARTIFACTS)
@@ -53,7 +53,9 @@ def main(run: str) -> None:
     say(f"{run}: {summary}")
 
 
-def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, Any]) -> None:
+def check_second_detectors(
+    run: str, sources: Mapping[str, Source], entries: Mapping[str, Any]
+) -> None:
     """Refuses a second detector that is no run, the run itself, or a run on another benchmark.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from farther.command.doctor.inspection import Inspection
 from farther.detectors.proposals import read_sources
 from farther.errors import Finding, refused
-from farther.pipeline.proposals import check_others
+from farther.pipeline.proposals import check_second_detectors
 
 
 def check(project: Inspection) -> Iterator[Finding]:
@@ -21,4 +21,4 @@ def check(project: Inspection) -> Iterator[Finding]:
 
 def _check_run(run: str, entries: Mapping[str, Any]) -> None:
     sources = read_sources(run, (entries[run] or {}).get("proposals"))
-    check_others(run, sources, entries)
+    check_second_detectors(run, sources, entries)
