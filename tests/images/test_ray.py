@@ -16,7 +16,7 @@ from PIL import Image
 from farther.detectors.inference import InferenceParams, infer
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images import ray as engine
-from farther.images.ray import Queue, WorkerNeeds, pool_for
+from farther.images.ray import Queue, WorkerNeeds, needs_of_workers
 from farther.tables import Header, Images, Regions
 
 DEADLY = 7
@@ -247,25 +247,25 @@ def test_only_what_was_finished_since_is_told():
 
 def test_there_is_one_worker_for_each_gpu_and_it_gets_its_share_of_the_cores():
     machines = [{"CPU": 32, "GPU": 4}, {"CPU": 16, "GPU": 2}, {"CPU": 64}]
-    assert pool_for(machines, "auto", None) == WorkerNeeds(cpus=8, gpus=1, processes=7)
-    assert pool_for(machines, "auto", None).room(machines) == 6
-    assert pool_for(machines, "cuda", 3) == WorkerNeeds(cpus=4, gpus=1, processes=3)
+    assert needs_of_workers(machines, "auto", None) == WorkerNeeds(cpus=8, gpus=1, processes=7)
+    assert needs_of_workers(machines, "auto", None).room(machines) == 6
+    assert needs_of_workers(machines, "cuda", 3) == WorkerNeeds(cpus=4, gpus=1, processes=3)
 
 
 def test_no_gpu_has_more_than_eight_processes_beside_it():
-    assert pool_for([{"CPU": 96, "GPU": 1}], "auto", None).processes == 8
+    assert needs_of_workers([{"CPU": 96, "GPU": 1}], "auto", None).processes == 8
 
 
 def test_gpus_without_enough_cores_stay_idle():
     machines = [{"CPU": 8, "GPU": 4}, {"CPU": 4, "GPU": 4}]
-    assert pool_for(machines, "auto", 3).room(machines) == 3
+    assert needs_of_workers(machines, "auto", 3).room(machines) == 3
 
 
 def test_a_network_on_the_cpu_gets_one_core_or_one_for_each_process():
     machines = [{"CPU": 8, "GPU": 1}, {"CPU": 10}]
-    assert pool_for(machines, "cpu", None) == WorkerNeeds(cpus=1, gpus=0, processes=0)
+    assert needs_of_workers(machines, "cpu", None) == WorkerNeeds(cpus=1, gpus=0, processes=0)
     assert WorkerNeeds(cpus=1, gpus=0, processes=0).room(machines) == 18
-    assert pool_for(machines, "cpu", 4) == WorkerNeeds(cpus=4, gpus=0, processes=4)
+    assert needs_of_workers(machines, "cpu", 4) == WorkerNeeds(cpus=4, gpus=0, processes=4)
     assert WorkerNeeds(cpus=4, gpus=0, processes=4).room(machines) == 4
 
 
@@ -298,7 +298,7 @@ def test_a_cluster_without_room_for_a_worker_is_an_error_that_says_what_to_chang
     machines, device, processes, problem
 ):
     with pytest.raises(ParameterError, match=problem):
-        pool_for(machines, device, processes)
+        needs_of_workers(machines, device, processes)
 
 
 # Without a cluster
@@ -311,7 +311,7 @@ def test_without_ray_the_error_names_the_extra(world, monkeypatch):
 
 
 def test_the_engine_is_not_among_what_shapes_the_rows():
-    assert ON_RAY.shaping() == LOCAL.shaping()
+    assert ON_RAY.params_of_output() == LOCAL.params_of_output()
 
 
 def test_a_machine_that_does_not_see_the_projects_folder_is_refused(tmp_path):

@@ -20,7 +20,7 @@ MOST_LAYERS = 256
 #: Longest side of an image in pixels.
 MOST_PIXELS = 4_096
 
-#: Largest other number.
+#: Largest number in all other fields.
 MOST = 2**22
 
 #: Longest list of a description; classes are a mapping.
@@ -29,7 +29,7 @@ MOST_VALUES = 10_000
 #: Names of fields that hold numbers of layers.
 LAYERS = re.compile(r"layers|levels|depth|stages|blocks|repeats")
 
-#: Values that a network may have beyond the bytes of its files: buffers that are computed.
+#: Number of values that a network may have in addition to those of its files: computed buffers.
 COMPUTED = 2**22
 
 
@@ -69,7 +69,10 @@ def check_description(
 def refuse_larger(
     path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]
 ) -> nn.Module:
-    """Refuses the description of a network that has more values than its files have bytes.
+    """Builds a network without memory, and refuses one that is larger than its files of weights.
+
+    A value in a file takes a byte or more: a network with more values than bytes (and `COMPUTED`)
+    does not belong to the files, and could fill the memory.
 
     Args:
         path: The file of the description, for messages.
@@ -77,7 +80,7 @@ def refuse_larger(
         build: Builds the network.
 
     Returns:
-        The network on PyTorch's meta device, where it is first built without memory for its values.
+        The network on PyTorch's meta device: its tensors have shapes, but no values.
 
     Raises:
         DataError: it is larger, or the library cannot build it; names the file `path`.

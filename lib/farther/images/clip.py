@@ -162,15 +162,16 @@ class Encoder:
     def pixels(
         self, pixels: np.ndarray, batch_size: int = 64, patch_by: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Embeddings of resized images, which are normalised on the device.
+        """Embeddings of images that are resized, but not normalised yet: as `images`, in uint8.
 
-        Until then they take one byte per value.
+        They are normalised on the device, and take one byte per value until then.
 
         Args:
             pixels: Output of `preprocessing.pixels` for N images, (N, height, width, 3), uint8.
             batch_size: Number of images that the network embeds at once.
-            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): the patch of
-                each image with the largest softmax of its cosines with them is embedded too.
+            patch_by: Embeddings of K texts, rows of length 1, ndarray of shape (K, D). If given,
+                one patch of each image is embedded too: that with the largest softmax probability
+                of a text, of its cosines with the texts.
 
         Returns:
             Embeddings of the images and of those patches (None without `patch_by`), ndarrays of
@@ -205,7 +206,10 @@ class Encoder:
         return images, _of_length_one(np.concatenate(patch_embeddings))
 
     def scale_and_bias(self) -> tuple[float, float]:
-        """Logits are scale · cosine + bias (SigLIP's `logit_bias`; 0 for others)."""
+        """Scale and bias of the logits: logit = scale · cosine + bias.
+
+        The bias is SigLIP's `logit_bias`; 0 for others.
+        """
         scale = float(self.network.logit_scale.detach().exp())
         bias = getattr(self.network, "logit_bias", None)
         if bias is None:
@@ -401,5 +405,5 @@ def _check_hub(name: str, cache: str | None) -> None:
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """Rows at unit length in float32, whatever precision the network divided in."""
+    """The rows, shape (N, D), divided by their length again: in float32, not the network's type."""
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -68,11 +68,26 @@ class Patches:
         self._input = args[0]
 
     def _of_resnet(self, maps: Tensor) -> Tensor:
-        """Embeddings of maps (B, C, H, W): without positions, which belong to the mixing."""
+        """Embeddings of the H · W cells of maps, without positions, which belong to the mixing.
+
+        Args:
+            maps: Shape (B, C, H, W).
+
+        Returns:
+            Shape (B, H · W, D).
+        """
         return self._last.c_proj(self._last.v_proj(maps.flatten(2).transpose(1, 2)))
 
     def _of_transformer(self, tokens: Tensor) -> Tensor:
-        """Embeddings of tokens, of which the class token is the first."""
+        """Embeddings of the tokens of patches.
+
+        Args:
+            tokens: Shape (B, 1 + P, C), or (1 + P, B, C) where the batch is not first; the first
+                token is the class token.
+
+        Returns:
+            Shape (B, P, D).
+        """
         from torch.nn.functional import linear
 
         block = self._last

@@ -66,7 +66,8 @@ SHORTEST = 32
 #: Share of values that become black or white under impulse_noise, by severity.
 _IMPULSES = (0.03, 0.06, 0.09, 0.17, 0.27)
 
-_generator = threading.Lock()
+#: Held while NumPy's global random state is another one.
+_random_state_lock = threading.Lock()
 
 
 def draw(name: str, seed: int, kinds: tuple[str, ...] = SAOD) -> tuple[str, int]:
@@ -135,7 +136,7 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
 
     # The package draws from NumPy's global generator, and glass_blur from one of its own.
     options = {"seed": seed} if kind == "glass_blur" else {}
-    with _generator, redirect_stdout(io.StringIO()):
+    with _random_state_lock, redirect_stdout(io.StringIO()):
         before = np.random.get_state()  # noqa: NPY002
         np.random.seed(seed)  # noqa: NPY002
         try:

@@ -51,15 +51,15 @@ class StreamParams:
     max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
     engine: Literal["local", "ray"] = "local"
 
-    def shaping(self) -> dict[str, Any]:
-        """The parameters that the output depends on: not workers, failures or engine."""
+    def params_of_output(self) -> dict[str, Any]:
+        """The parameters that the rows depend on: all but workers, max_failures and engine."""
         params = asdict(self)
         for name in ("workers", "max_failures", "engine"):
             del params[name]
         return params
 
     def processes(self, cores_left: int = 1) -> int:
-        """Number of worker processes, with `cores_left` cores left to this process."""
+        """Number of worker processes: `workers`, or all cores but `cores_left`, at most 8."""
         if self.workers is not None:
             return self.workers
         return min(8, count_cores() - cores_left)
@@ -88,8 +88,15 @@ class Batch:
 class Plan:
     """The division of images into shards and batches.
 
+    A shard is a range of rows of the images table; a batch is some of the rows of one shard.
+
+    Args:
+        images: The images.
+        roots: Folder of each dataset that the table names.
+        params: Sizes of shards and batches, and the order of images within a shard.
+
     Attributes:
-        shards: Number of shards.
+        shard_count: Number of shards.
 
     Raises:
         ParameterError: a dataset of the images has no root folder.
@@ -105,15 +112,15 @@ class Plan:
         self.images = images
         self.roots = roots
         self.params = params
-        self.shards = -(-len(images) // params.shard_images)
+        self.shard_count = -(-len(images) // params.shard_images)
 
     def rows(self, shard: int) -> range:
         """Rows of the images table that make a shard."""
         start = shard * self.params.shard_images
         return range(start, min(start + self.params.shard_images, len(self.images)))
 
-    def row_of(self, shard: int) -> dict[str, int]:
-        """Row in the images table of each image of a shard, by its name."""
+    def row_by_image_id(self, shard: int) -> dict[str, int]:
+        """Name of each image of a shard → its row in the images table."""
         return {self.images.image_id[row]: row for row in self.rows(shard)}
 
     def batch_count(self, shard: int) -> int:
@@ -137,7 +144,12 @@ class Plan:
         return rows[np.lexsort((rows, width, aspect_ratio))]
 
     def batch(self, shard: int, rows: Sequence[int] | np.ndarray) -> Batch:
-        """Some rows of a shard as a batch."""
+        """The images in some rows of a shard as a batch.
+
+        Args:
+            shard: Number of the shard.
+            rows: Rows of the images table, in the order of the batch.
+        """
         batch = Batch(shard, [], [], [])
         for row in rows:
             batch.image_ids.append(self.images.image_id[row])
@@ -147,8 +159,8 @@ class Plan:
 
     def files(self, image_ids: Sequence[str]) -> list[Path]:
         """Files of images, by their names."""
-        row_of = {image_id: row for row, image_id in enumerate(self.images.image_id)}
-        return [self._file(row_of[image_id]) for image_id in image_ids]
+        row_by_image_id = {image_id: row for row, image_id in enumerate(self.images.image_id)}
+        return [self._file(row_by_image_id[image_id]) for image_id in image_ids]
 
     def _file(self, row: int) -> Path:
         """The file of an image."""

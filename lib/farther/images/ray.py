@@ -51,7 +51,11 @@ class WorkerNeeds:
     processes: int
 
     def room(self, machines: Sequence[Mapping[str, float]]) -> int:
-        """Number of workers for which machines have room; see `pool_for`."""
+        """Number of workers for which machines have room.
+
+        Args:
+            machines: Resources of each machine: numbers under "CPU" and "GPU".
+        """
         return sum(self._room_on(machine) for machine in machines)
 
     def _room_on(self, machine: Mapping[str, float]) -> int:
@@ -63,7 +67,7 @@ class WorkerNeeds:
         return min(by_cpus, by_gpus)
 
 
-def pool_for(
+def needs_of_workers(
     machines: Sequence[Mapping[str, float]], device: str, processes: int | None
 ) -> WorkerNeeds:
     """Resources of each worker on a cluster.
@@ -158,7 +162,15 @@ class Worker:
     """Makes shards until there are no more, then waits for the next split."""
 
     def work(self, job: Job, queue: Any, name: str, processes: int, folder: Path) -> None:
-        """Takes shards from the queue and writes them."""
+        """Takes shards from the queue and writes them, until the queue has no more.
+
+        Args:
+            job: Makes a shard.
+            queue: Ray's handle of a `Queue`.
+            name: Name of this worker in the queue.
+            processes: Worker processes of this worker.
+            folder: The project's folder.
+        """
         import ray
 
         _enter(folder)
@@ -195,7 +207,7 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         count: Called with the number of images of each finished shard.
 
     Raises:
-        ParameterError: Ray is not installed, or see `pool_for`.
+        ParameterError: Ray is not installed, or see `needs_of_workers`.
         FartherError: workers were lost again and again over one shard, or a machine does not see
             the project's folder or has another version of it.
     """
@@ -262,7 +274,7 @@ class _Driver:
         self._job = job
         self._job_reference = ray.put(job)
         self._shards = shards
-        self._needs = pool_for(self._machines(), job.model.device, job.plan.params.workers)
+        self._needs = needs_of_workers(self._machines(), job.model.device, job.plan.params.workers)
         pool = _Pool(context.get_node_id(), context.get_job_id(), self._needs)
         self._idle = _idle_workers_of(ray, pool)
         queue_class = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here)
@@ -455,7 +467,7 @@ def _call(module: str, name: str, arguments: Sequence[Any], folder: Path, code: 
 
 
 def _enter(folder: Path) -> None:
-    """Makes the project's folder the current one."""
+    """Makes the project's folder the current working directory."""
     if not folder.is_dir():
         raise FartherError(
             f"the folder {folder}, where the run was started, does not exist on machine "

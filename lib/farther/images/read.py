@@ -25,7 +25,7 @@ MAX_PIXELS = 178_956_970
 #: Bytes at the end of complete files, by format.
 ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 
-#: Number of last bytes in which they are looked for.
+#: Number of last bytes of a file in which `ENDS` are looked for.
 TAIL = 16
 
 #: Serialises changes of Pillow's limit, which is one number for the whole process.
@@ -74,13 +74,14 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 
 def problem_of(path: str | Path) -> tuple[str, bool]:
-    """The problem of an image file, and whether it has the header of an image.
+    """The problem of an image file, and whether it is an image at all.
 
-    Reads the header and the last bytes. Only a file without the end of a JPEG or PNG file is
-    decoded.
+    A JPEG or PNG file whose last bytes are the end of its format is taken as complete, and is not
+    decoded. Every other image is.
 
     Returns:
-        The reason why the file cannot be used ("" if it can), and True if it has a header.
+        "" and True for an image that can be used; a reason and True for an image that cannot be
+        decoded; a reason and False for a file that is absent or lacks the header of an image.
     """
     path = Path(path)
     try:

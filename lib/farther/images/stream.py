@@ -125,7 +125,7 @@ def cache_key(model: Model, images: Images, params: StreamParams) -> str:
     """Cache key of the output: digest of model, parameters, code, and content of the images."""
     inputs = {
         "model": model.identity(),
-        "params": params.shaping(),
+        "params": params.params_of_output(),
         "code": digest_of(__name__, type(model).__module__, *model.modules),
         "images": columns_as_json(images),
     }
@@ -171,7 +171,7 @@ def stream(
     """
     plan = Plan(images, roots, params)
     job = Job(model, plan, writer, tuple(further_writers))
-    unfinished = [shard for shard in range(plan.shards) if not job.is_finished(shard)]
+    unfinished = [shard for shard in range(plan.shard_count) if not job.is_finished(shard)]
     unfinished_images = sum(len(plan.rows(shard)) for shard in unfinished)
     with tqdm(
         total=len(images),
@@ -190,12 +190,12 @@ def stream(
                 pass
 
     failures: list[Failure] = []
-    for shard in range(plan.shards):
+    for shard in range(plan.shard_count):
         failures += writer.failures(shard)
     _check_failures(failures, plan)
     # The first one, whose output says whether everything is current, is closed last.
     for shard_writer in reversed(job.writers):
-        shard_writer.close(plan.shards)
+        shard_writer.close(plan.shard_count)
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,9 @@ class BatchOutput:
     """Output of the model for one batch, or for the batches of a shard.
 
     Args:
-        tables: For each call of the model, the tables of `Model.forward_all`.
+        tables: One item per forward pass: its tables, as `Model.forward_all` returns them. A batch
+            has one pass, none where all its images failed, or one per image; see
+            `BatchInference`.
         failures: The images without rows.
     """
 
@@ -331,11 +333,15 @@ class Job:
                 yield writing.result()
 
     def is_finished(self, shard: int) -> bool:
-        """True if a shard is written, and the images that failed in it would fail again."""
+        """True if a shard is written, and the images that failed in it would fail again.
+
+        To tell this, the failed images are read and prepared again.
+        """
         if not all(writer.finished(shard) for writer in self.writers):
             return False
-        row_of = self.plan.row_of(shard)
-        failed_rows = sorted(row_of[f["image_id"]] for f in self.writer.failures(shard))
+        row_by_image_id = self.plan.row_by_image_id(shard)
+        failures = self.writer.failures(shard)
+        failed_rows = sorted(row_by_image_id[failure["image_id"]] for failure in failures)
         items = self._preparation()(self.plan.batch(shard, failed_rows))
         return all(isinstance(item, Unusable) for item in items)
 
@@ -376,22 +382,22 @@ class Job:
 
     def _write(self, shard: int, output: BatchOutput) -> int:
         """Writes the tables of a shard and returns its number."""
-        row_of = self.plan.row_of(shard)
-        failures = sorted(output.failures, key=lambda failure: row_of[failure["image_id"]])
-        tables = output.tables or [self.model.empties()]
+        row_by_image_id = self.plan.row_by_image_id(shard)
+        failures = sorted(output.failures, key=lambda failure: row_by_image_id[failure["image_id"]])
+        tables_by_pass = output.tables or [self.model.empties()]
         for number, writer in enumerate(self.writers):
-            parts = [tables_of_batch[number] for tables_of_batch in tables]
-            table = _in_order(parts, row_of, self.model)
-            writer.write_shard(shard, table, len(row_of), failures)
+            tables_of_writer = [tables[number] for tables in tables_by_pass]
+            table = _in_order(tables_of_writer, row_by_image_id, self.model)
+            writer.write_shard(shard, table, len(row_by_image_id), failures)
         return shard
 
 
-def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) -> Table:
+def _in_order(tables: Sequence[Table], row_by_image_id: Mapping[str, int], model: Model) -> Table:
     """The rows of a shard in the order of the images table, completed by the model.
 
     Args:
-        tables: One table per batch.
-        row_of: Row in the images table of each image of the shard.
+        tables: Tables of one kind, one per forward pass.
+        row_by_image_id: Row in the images table of each image of the shard.
         model: Yielded the tables.
     """
     with_rows = [table for table in tables if len(table)]
@@ -405,7 +411,7 @@ def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) 
 
     table = with_rows[0].concatenate(with_rows)
     image_ids = table.frame["image_id"]
-    image_rows = image_ids.replace_strict(row_of, default=None, return_dtype=pl.Int64)
+    image_rows = image_ids.replace_strict(row_by_image_id, default=None, return_dtype=pl.Int64)
     if image_rows.null_count():
         unknown_id = image_ids.filter(image_rows.is_null()).min()
         raise DataError(

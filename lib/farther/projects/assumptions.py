@@ -135,19 +135,19 @@ def of_categories(
             "assumed to show no ID class"
         )
         yield Assumption(text, far, rules)
-    same = source.of("same")
+    same = source.matches_of("same")
     if same:
         names = _first_names([_known_class(match) for match in same])
         text = f"{source.name}: known classes, whose images are left out: {names}"
         yield Assumption(text, ("id_classes", same[0].id_class), rules, sure=True)
 
-    yield from _doubtful(source, source.of("resembles"), "be", far, rules)
+    yield from _doubtful(source, source.matches_of("resembles"), "be", far, rules)
     overlap = (*lists, "overlap", source.name)
-    yield from _doubtful(source, source.of("overlap"), "contain or be", overlap, rules)
+    yield from _doubtful(source, source.matches_of("overlap"), "contain or be", overlap, rules)
     near = (*lists, "near", source.name)
-    yield from _doubtful(source, source.of("near"), "be near to", near, rules)
+    yield from _doubtful(source, source.matches_of("near"), "be near to", near, rules)
 
-    unknown = [match.category for match in source.of("unknown")]
+    unknown = [match.category for match in source.matches_of("unknown")]
     if unknown:
         text = f"{source.name}: unknown: {_first_names(unknown)}"
         yield Assumption(text, far, rules, sure=True)

@@ -32,7 +32,7 @@ class ProjectDataset:
     dataset: Dataset
     matches: list[ClassMatch] = field(default_factory=list)
 
-    def of(self, relation: str) -> list[ClassMatch]:
+    def matches_of(self, relation: str) -> list[ClassMatch]:
         """The matches of a relation, the most similar first."""
         matches = [match for match in self.matches if match.relation == relation]
         return sorted(matches, key=_dissimilarity)
@@ -40,7 +40,7 @@ class ProjectDataset:
     def by_class(self, relation: str) -> dict[str, list[str]]:
         """The categories of a relation by ID class, the most similar first."""
         categories_by_class: dict[str, list[str]] = {}
-        for match in self.of(relation):
+        for match in self.matches_of(relation):
             categories_by_class.setdefault(match.id_class, []).append(match.category)
         return categories_by_class
 
@@ -88,14 +88,14 @@ class ProjectDetector:
 
         Args:
             path: See `recognise_detector`.
-            existing: Names of other runs.
+            existing: Names of the other detectors of the project.
             dataset: The ID dataset.
             id_names: Names of the classes in the project.
             lookup: Sources of synonyms.
 
         Raises:
             DataError: it is not a detector that is known.
-            ParameterError: another run has its name.
+            ParameterError: another detector has its name.
         """
         lookup = replace(lookup, clip=None)
         recognised = recognise_detector(resolved(path), dataset, lookup)

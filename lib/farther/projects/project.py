@@ -359,7 +359,7 @@ class _IdSplits:
     """The ID splits of a project.
 
     Args:
-        subsets: The subset of each, or its part of one.
+        subsets: ID split (train, val, test) → its subset, or `{"of": subset, "part": fraction}`.
         note: A remark where there are not three subsets; else "".
     """
 
@@ -395,7 +395,7 @@ def _names_of(
     names_by_dataset: dict[str, list[str]] = {}
     reasons: dict[str, None] = {}
     for source in sources:
-        for match in source.of("same"):
+        for match in source.matches_of("same"):
             if match.id_class != id_class:
                 continue
             names_by_dataset.setdefault(source.name, []).append(match.category)

@@ -266,6 +266,7 @@ def _unlisted(root: Path, annotated: frozenset[str]) -> int:
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
+    """The entry of a folder with names of classes for YOLO's labels, in YAML or a text file."""
     for file in sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")]):
         content = read_yaml(file)
         if isinstance(content, dict) and "names" in content:
@@ -279,6 +280,13 @@ def _yolo(root: Path) -> dict[str, Any] | None:
 
 
 def _coco(root: Path) -> dict[str, Any] | None:
+    """The entry of a folder with COCO files: one subset per file.
+
+    Files with scores are detections, and are left out unless there are no others.
+
+    Raises:
+        DataError: a file of annotations by its name is damaged; or see `_is_coco`.
+    """
     json_files = sorted(file for file in files_below(root) if file.suffix.lower() == ".json")
     keys_by_file = {file: json_keys(file) for file in json_files}
     coco_files = [file for file, keys in keys_by_file.items() if _is_coco(file, keys)]
@@ -386,6 +394,7 @@ def _named_subset(name: str) -> str | None:
 
 
 def _voc(root: Path) -> dict[str, Any] | None:
+    """The entry of a folder with VOC's image sets, or else one subset per folder of XML files."""
     lists = listed(root, "**/ImageSets/Main/*.txt")
     if lists:
         return {"format": "voc", "image_sets": _image_sets(root, lists)}
@@ -424,7 +433,7 @@ def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
     Args:
         root: The dataset's folder.
         folder: The folder of the XML files.
-        stems: Their names without ending, in `comparable` form.
+        stems: Their names without ending, as `canonical_name` gives them.
     """
     best_folder = folder
     best_count = -1
@@ -447,6 +456,11 @@ def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
 
 
 def _images(root: Path) -> dict[str, Any] | None:
+    """The entry of a folder of images or videos without annotations.
+
+    Raises:
+        DataError: see `_refuse_unread`.
+    """
     known = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
     files = sorted(files_below(root))
     if not any(file.name.lower().endswith(known) for file in files):
@@ -498,6 +512,7 @@ def class_folders(root: Path) -> Dataset | None:
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
+    """The entry of a folder whose images are all in `<subset>/<class>/`."""
     paths = _image_paths(root)
     if not paths or min(map(len, paths)) < 3:
         return None

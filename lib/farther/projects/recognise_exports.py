@@ -112,7 +112,11 @@ KITTI = Export(
 
 
 def recognise_export(root: Path) -> dict[str, Any] | None:
-    """The entry of images with Hugging Face's metadata.jsonl; None for a folder without exports.
+    """Refuses a folder with an export of an annotation tool, unless it can be read.
+
+    Returns:
+        The dataset's entry for Hugging Face's metadata.jsonl, the only one that is read; None for a
+        folder without exports.
 
     Raises:
         DataError: the folder has an export that cannot be read; the message has the command that

@@ -35,9 +35,9 @@ from farther.tables.folders import listed
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
 FRACTION = 1.5
 #: Number of labelled images from which on a numbering of classes can be doubted.
-IMAGES = 10
-#: It is doubted where less than this part of their best detections is of a class that is labelled
-#: in the image.
+MIN_IMAGES = 10
+#: Fraction of these images whose best detection must be of a class that is labelled there, for a
+#: numbering to fit.
 AGREEING = 0.3
 #: Number of text files from which the order of columns is recognised.
 SAMPLE = 200
@@ -110,7 +110,7 @@ def recognise_results(
 
 
 def _rounded_down(score: float) -> float:
-    """The score, rounded down to four digits."""
+    """The score, rounded down to four decimal places."""
     return floor(round(score * 1e4, 6)) / 1e4
 
 
@@ -207,7 +207,7 @@ class _Summary:
         count: Number of the detections.
         lowest_score: Lowest score.
         largest_edge: Largest number of a box.
-        logit_count: Number of logits of a detection.
+        logit_count: Number of logits of the last detection; 0 without logits.
         classes: Names or numbers of classes.
         best_by_image: The best detection of each image.
         fields: Names of the fields of the records.
@@ -389,8 +389,8 @@ def _assumed_numbers(
             if summary.classes <= numbering.names.keys() and labelled.agree(count):
                 text = (
                     f"classes are numbers: assumed to be {numbering.words}, as in {count} of "
-                    f"{labelled.images} labelled images the best detection then has a labelled "
-                    f"class (else in {usual_count})"
+                    f"{labelled.image_count} labelled images the best detection then has a "
+                    f"labelled class (else in {usual_count})"
                 )
                 return numbering.names, text
     if not labelled.has_enough or labelled.agree(usual_count):
@@ -399,8 +399,8 @@ def _assumed_numbers(
     if results.first_class is None:
         advice = "write the right names into `categories`"
     doubt = (
-        f"in only {usual_count} of {labelled.images} labelled images does the best detection have "
-        "a labelled class"
+        f"in only {usual_count} of {labelled.image_count} labelled images does the best detection "
+        "have a labelled class"
     )
     return usual.names, f"{assumed}, but {doubt}: {advice}"
 
@@ -473,14 +473,14 @@ class _LabelledDetections:
         return cls(numbers, labelled)
 
     @property
-    def images(self) -> int:
+    def image_count(self) -> int:
         """Number of the images."""
         return len(self.numbers)
 
     @property
     def has_enough(self) -> bool:
         """Whether there are enough images to doubt a numbering."""
-        return self.images >= IMAGES
+        return self.image_count >= MIN_IMAGES
 
     def count(self, names: Mapping[int, str]) -> int:
         """Number of images whose best detection is of a class that is labelled there.
@@ -496,4 +496,4 @@ class _LabelledDetections:
 
     def agree(self, count: int) -> bool:
         """Whether a number of images is enough for a numbering to fit."""
-        return count >= AGREEING * self.images
+        return count >= AGREEING * self.image_count

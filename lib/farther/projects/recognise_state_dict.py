@@ -85,8 +85,8 @@ def _detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> Recog
     """Detectron2's Faster R-CNN, whose background comes last; None for its other networks."""
     if BOX_PREDICTOR not in state:
         return None
-    columns = len(state[BOX_PREDICTOR])
-    classes = _class_names(path, columns, dataset, optional_background=False)
+    output_count = len(state[BOX_PREDICTOR])
+    classes = _class_names(path, output_count, dataset, optional_background=False)
     return RecognisedState("faster_rcnn", {"classes": classes.names}, classes.assumed)
 
 
@@ -173,7 +173,7 @@ class _ClassNames:
 
 def _class_names(
     path: Path,
-    columns: int,
+    output_count: int,
     dataset: Dataset,
     *,
     optional_background: bool,
@@ -183,7 +183,7 @@ def _class_names(
 
     Args:
         path: The file. Names may be in a `classes.txt` beside it.
-        columns: Number of outputs of its network.
+        output_count: Number of outputs of its network.
         dataset: The ID dataset.
         optional_background: Whether there may be no output for the background.
         coco_names: Names of the classes of torchvision's weights; none where they are impossible.
@@ -191,10 +191,10 @@ def _class_names(
     Raises:
         DataError: no known list of names has this length; says the numbers.
     """
-    counts = [columns - 1]
+    counts = [output_count - 1]
     if optional_background:
-        counts.append(columns)
-    outputs = _outputs(columns, optional_background=optional_background)
+        counts.append(output_count)
+    outputs = _outputs(output_count, optional_background=optional_background)
     file_beside = path.parent / CLASSES
     if is_file(file_beside):
         names = _names_beside(file_beside)
@@ -208,11 +208,11 @@ def _class_names(
     id_classes = list(dataset.categories)
     if len(id_classes) in counts:
         assumed = COMPARED
-        if optional_background and len(id_classes) == columns:
+        if optional_background and len(id_classes) == output_count:
             assumed += "; no output for the background"
         return _ClassNames(id_classes, [assumed])
-    if coco_names and len(coco_names) + 1 == columns:
-        assumed = f"it names no classes: its {columns} outputs are assumed to be torchvision's"
+    if coco_names and len(coco_names) + 1 == output_count:
+        assumed = f"it names no classes: its {output_count} outputs are assumed to be torchvision's"
         return _ClassNames(list(coco_names), [assumed])
     problem = (
         f"a state dict names no classes: it has {outputs}, but the ID dataset has "
@@ -221,11 +221,11 @@ def _class_names(
     raise DataError(f"{problem}; {ADVICE_WITHOUT_BACKGROUND}", file=path)
 
 
-def _outputs(columns: int, *, optional_background: bool) -> str:
+def _outputs(output_count: int, *, optional_background: bool) -> str:
     """The outputs of a network in words."""
-    outputs = f"{columns} outputs, which are the background and {columns - 1} classes"
+    outputs = f"{output_count} outputs, which are the background and {output_count - 1} classes"
     if optional_background:
-        outputs += f" (or {columns} classes)"
+        outputs += f" (or {output_count} classes)"
     return outputs
 
 

@@ -230,8 +230,8 @@ class ImageAttributes(Table):
 
     Columns:
         image_id: The image.
-        attribute: `weather`, `scene`, `timeofday`.
-        value: `rainy`.
+        attribute: Name of the attribute, such as `weather`, `scene` or `timeofday`.
+        value: Value of the attribute for the image, such as `rainy`.
     """
 
     image_id = Column(pl.String)

@@ -96,7 +96,8 @@ class OptionalColumn:
             source: File in messages.
 
         Returns:
-            A Series of this type as it is, other values as an array.
+            A Series of this type as it is. Other values as an array; texts of more than
+            `SMALL_TABLE` rows as a Series.
 
         Raises:
             DataError: a value is null, of another type or width, not finite, or not a box; names
@@ -112,7 +113,7 @@ class OptionalColumn:
             raise DataError(error.problem, file=source, row=error.row, field=self.name) from None
         return values
 
-    def none(self) -> pl.Series:
+    def without_rows(self) -> pl.Series:
         """The column of a table without rows."""
         if self.dtype is VECTOR:
             return pl.Series(self.name, [], pl.Array(pl.Float32, 0))
@@ -194,9 +195,11 @@ class OptionalColumn:
 
 
 class Column(OptionalColumn):
-    """A column that every table of its class has.
+    """A column whose attribute is an array, where that of an `OptionalColumn` may be None.
 
-    It is given as an argument, or it has a default, or (`optional`) is checked before it is used.
+    Without further arguments each table must have it. With a `default` it may be left out, and all
+    rows have the default. With `optional=True` it may be absent, as `Regions.logits`: the attribute
+    is then None, although its type does not say so, and code asks `has` before it uses it.
     """
 
     def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, **options: Any):
@@ -248,7 +251,7 @@ def _dense(values: pl.Series) -> pl.Series:
 
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
-    """The first row whose value occurs before."""
+    """The first row with the value of an earlier row; None if all values differ."""
     # An array of texts has as many bytes for each as the longest one.
     if isinstance(values, pl.Series) and values.dtype != pl.String:
         values = values.to_numpy()

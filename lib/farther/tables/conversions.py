@@ -327,7 +327,10 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
 
     Args:
         image_ids: Names of the images.
-        counts: Rows of each image.
+        counts: Number of rows of each image.
+
+    Returns:
+        ndarray of shape (sum of `counts`,), objects: the rows of one image follow each other.
 
     Raises:
         DataError: there are not as many names as results, or two results have one name.
@@ -391,7 +394,14 @@ def indexed(
 
 
 def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
-    """The boxes of all images, shape (N, 4)."""
+    """The boxes of all images below each other.
+
+    Args:
+        boxes: Array, tensor or list of shape (n, 4) for each image; n may be 0.
+
+    Returns:
+        ndarray of shape (sum of n, 4); (0, 4) without images.
+    """
     no_boxes = np.zeros((0, 4), np.float32)
     boxes_by_image = [array_of(image_boxes).reshape(-1, 4) for image_boxes in boxes]
     return np.concatenate([no_boxes, *boxes_by_image])
@@ -428,7 +438,11 @@ def _require_results(results: Sequence[Any]) -> None:
 
 
 def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
-    """Names by number, see `numbered`; numbers without a name are called by themselves."""
+    """The name of each number from 0, unique; a number without a name is called by itself.
+
+    Args:
+        names: Number → name, where numbers may be absent; or a list of names.
+    """
     if not isinstance(names, Mapping):
         return unique_names(names)
     name_by_number = {int(number): name for number, name in names.items()}

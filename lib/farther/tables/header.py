@@ -18,7 +18,8 @@ from farther.tables.files import digest, is_present
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
-LAYER = "last_layer.safetensors"
+#: The file of the last layer in a regions folder.
+LAST_LAYER = "last_layer.safetensors"
 #: "exp" where the stored logits are logarithms of the scores.
 Activation = Literal["softmax", "sigmoid", "exp"]
 
@@ -28,7 +29,7 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
     ImageNet has two cranes, and ten of the 91 outputs of networks for COCO are called N/A.
 
-    >>> numbered(["N/A", "person", "N/A"])
+    >>> unique_names(["N/A", "person", "N/A"])
     ('N/A 0', 'person', 'N/A 2')
     """
     count = Counter(names)
@@ -176,7 +177,7 @@ class Header:
             "weight": np.ascontiguousarray(self.weight),
             "bias": np.ascontiguousarray(self.bias),
         }
-        with write_aside(folder / LAYER) as aside:
+        with write_aside(folder / LAST_LAYER) as aside:
             save_file(layer, aside)
 
     @classmethod
@@ -190,7 +191,7 @@ class Header:
                 layer.
         """
         info = check(HeaderInfo, values, source)
-        layer = _read_last_layer(folder / LAYER)
+        layer = _read_last_layer(folder / LAST_LAYER)
         try:
             fields_of_info = {name: getattr(info, name) for name in HeaderInfo.model_fields}
             return cls(**fields_of_info, weight=layer.get("weight"), bias=layer.get("bias"))

@@ -159,7 +159,11 @@ class Bounded:
             ijson.JSONError: they exceed `DEPTH`, `NUMBER_BYTES` or `ELEMENT_BYTES`.
         """
         data = self._file.read(size)
-        outside_texts, quote, open_text = _TEXT.sub(b"", self._open_text + data).partition(b'"')
+
+        # Without complete texts, a quote that is left begins a text that goes on in the next bytes.
+        without_texts = _TEXT.sub(b"", self._open_text + data)
+        outside_texts, quote, open_text = without_texts.partition(b'"')
+        # An odd number of backslashes at its end escapes the first of the next bytes.
         backslashes = len(open_text) - len(open_text.rstrip(b"\\"))
         self._open_text = quote + b"\\" * (backslashes % 2)
 
@@ -171,6 +175,7 @@ class Bounded:
             raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
 
         self._check_numbers(outside_texts, ends_in_text=bool(quote))
+        # At the depth of the list, outside of its elements: one has ended within these bytes.
         if depth.min(initial=DEPTH) <= self._level:
             self._element_bytes = 0
         self._element_bytes += len(data)

@@ -182,7 +182,11 @@ class Regions(Table, WithHeader, Conversions):
         return column in self.names
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The rows in batches, as those of a `RegionsFolder`: code that streams takes either."""
+        """The rows in batches, as those of a `RegionsFolder`: code that streams takes either.
+
+        Args:
+            columns: Not used: the batches have all columns, which are in memory.
+        """
         for start in range(0, len(self), ROW_GROUP):
             yield self[start : start + ROW_GROUP]
 
@@ -349,9 +353,12 @@ class RegionsFolder(WithHeader):
             raise DataError(error.problem, file=shard, row=row, field=error.field) from None
 
     def renamed(self, header: Header) -> RegionsFolder:
-        """The folder, stored with the names of classes of another header.
+        """Rewrites `regions.json` with the names of classes of another header.
 
         The rows have indices of classes and stay as they are.
+
+        Returns:
+            The folder, opened again.
         """
         if self.header.columns_of_classes() != header.columns_of_classes():
             write_json(self.path / "regions.json", {**self.info, **header.columns_of_classes()})
@@ -385,8 +392,14 @@ class RegionsFolder(WithHeader):
 class RegionsWriter(ShardWriter):
     """Writes a regions folder shard by shard; a killed run resumes. See `ShardWriter`.
 
-    A run with the same header and key, a digest of all that the rows are made from (images,
-    parameters, code), keeps the finished shards. Rows of all shards must have the same columns.
+    Rows of all shards must have the same columns.
+
+    Args:
+        path: The folder.
+        header: The header of all rows.
+        work: Folder for unfinished work; see `ShardWriter`.
+        key: Digest of all that the rows are made from (images, parameters, code). A run with the
+            same header and key keeps the finished shards.
     """
 
     DESCRIPTION = "regions.json"

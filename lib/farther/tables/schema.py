@@ -14,7 +14,10 @@ from farther.tables.documents import read_json
 
 
 class Schema(BaseModel):
-    """Base of schemas: strict types (no text for a number), finite numbers, further fields."""
+    """Base of schemas: types are strict (no text for a number), and numbers finite.
+
+    Fields that a schema does not declare are allowed.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -25,6 +28,11 @@ T = TypeVar("T")
 
 def check(schema: type[S], value: Any, file: str | Path) -> S:
     """The content of a JSON file, checked.
+
+    Args:
+        schema: The schema.
+        value: The content.
+        file: The file, for messages.
 
     Raises:
         DataError: a field is missing or of another type; names file and field.

@@ -32,6 +32,9 @@ class ShardWriter(ABC):
             default.
         facts: Further values that must be the same, as JSON.
 
+    Attributes:
+        rows: The folder `rows/` in the work folder.
+
     Raises:
         DataError: `work` and `path` are on different file systems, so that no rename could connect
             them.
@@ -64,7 +67,12 @@ class ShardWriter(ABC):
 
     @abstractmethod
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        """Content of the file that describes the folder, from the entries of all shards."""
+        """Content of the file that describes the folder.
+
+        Args:
+            parts: Content of each shard's `part-00000.json`, in order: `file`, `rows`, `images`,
+                `columns` and `failures`; see `write_shard`.
+        """
 
     def finished(self, shard: int) -> bool:
         """Whether a shard was written completely, by this run or an earlier one."""
@@ -104,6 +112,9 @@ class ShardWriter(ABC):
 
     def close(self, shards: int) -> None:
         """Completes the folder, which replaces an earlier one, and deletes the work folder.
+
+        Args:
+            shards: Number of shards.
 
         Raises:
             DataError: a shard from 0 to `shards` - 1 was not written.

@@ -57,7 +57,8 @@ class _CurateWarnings(TypedDict):
 class SplitSimilarity(TypedDict):
     """Similarity of a split's images to ID images.
 
-    Mean, median, 5% and 95% quantiles, and the number of images that resemble another split.
+    `similarity` is the mean, `low` and `high` are the 5% and 95% quantiles. `elsewhere` is the
+    number of images whose similarity suggests another distance than that of their split.
     """
 
     images: int

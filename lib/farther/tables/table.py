@@ -190,7 +190,11 @@ class Table:
         return self._with(selected)
 
     def with_frame(self, frame: pl.DataFrame) -> Self:
-        """The same table with other rows or fewer optional columns, which are not checked again."""
+        """A table of the same class and header with the rows of a frame.
+
+        The frame takes the place of all columns and is not checked: it must have the declared types
+        and may lack optional columns.
+        """
         return self._with({series.name: series for series in frame})
 
     def with_columns(self, **columns: Any) -> Self:
@@ -224,7 +228,7 @@ class Table:
     @classmethod
     def _required_columns(cls) -> dict[str, pl.Series]:
         """The columns that every table has, without rows."""
-        return {column.name: column.none() for column in cls.COLUMNS if not column.optional}
+        return {column.name: column.without_rows() for column in cls.COLUMNS if not column.optional}
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None) -> Self:
