@@ -238,7 +238,7 @@ def test_a_stage_counts_its_script_its_module_and_what_both_import(tmp_path):
 def test_the_stages_are_the_modules_that_have_a_main():
     starts = stage_starts()
     assert {"ingest", "curate", "infer", "report"} <= starts.keys()
-    assert not {"code_digests", "in_turn", "inspection", "named_files"} & starts.keys()
+    assert not {"code_digests", "stage_server", "inspection", "named_files"} & starts.keys()
 
 
 # Extensions count whole.

@@ -32,8 +32,8 @@ SCENE = 128
 
 #: Longest side of a single object, one of several, a table and a dish on it, as a fraction of the
 #: image's side.
-ALONE = (0.35, 0.95)
-TOGETHER = (0.22, 0.5)
+SIZES_OF_SINGLE = (0.35, 0.95)
+SIZES_OF_SEVERAL = (0.22, 0.5)
 TABLE = (0.6, 0.85)
 DISH = (0.15, 0.3)
 
@@ -226,16 +226,16 @@ def _picture(seed: int, index: int) -> Picture:
     if kind == "table":
         return _arranged(rng, _laid_table(rng))
     if kind == "object":
-        return _arranged(rng, [_any(rng, list(words()), ALONE)])
+        return _arranged(rng, [_any(rng, list(words()), SIZES_OF_SINGLE)])
     count = int(rng.integers(2, 4))
-    return _arranged(rng, [_any(rng, list(words()), TOGETHER) for _ in range(count)])
+    return _arranged(rng, [_any(rng, list(words()), SIZES_OF_SEVERAL) for _ in range(count)])
 
 
 def _held_out(seed: int, index: int) -> Picture:
     """Picture of one object with a held-out drawing."""
     rng = np.random.default_rng([seed, index, 1])
     concepts = [concept for concept in words() if catalogue()[concept].test]
-    return _arranged(rng, [_any(rng, concepts, ALONE)], _held_out_drawing)
+    return _arranged(rng, [_any(rng, concepts, SIZES_OF_SINGLE)], _held_out_drawing)
 
 
 def _arranged(rng: Rng, wanted: Sequence[PlannedObject], choose: Chooser | None = None) -> Picture:

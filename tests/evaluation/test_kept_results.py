@@ -18,8 +18,8 @@ from farther.keyed import EMPTY
 from farther.metrics.user_defined import METRICS, UserDefinedMetric
 from farther.scoring.inputs import TauSettings
 from farther.tables import Images, Objects, RegionOutcomes, Regions, Scores
-from farther.tables.called import CalledProposals
 from farther.tables.documents import read_json
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 #: `msp` has a threshold of its own here; that of `knn` is taken from its scores.
 METHODS = {"msp": {"fixed_threshold": 0.5}, "knn": {}}
@@ -365,7 +365,7 @@ def with_proposals(files):
     write(files.recovered, {})
     for split in ("test", "far"):
         objects = Objects.read(files.objects(split))
-        table = CalledProposals(
+        table = UnknownProposalTable(
             image_id=objects.image_id[:1],
             box=objects.box[:1],
             objectness=[0.9],
@@ -396,7 +396,7 @@ def test_methods_are_measured_with_proposals_once(with_proposals):
 def test_other_proposals_change_only_what_methods_and_proposals_give_together(with_proposals):
     measured(with_proposals)
     before = content(with_proposals.results)
-    table = CalledProposals.read(with_proposals.called("rpn", "far"))
+    table = UnknownProposalTable.read(with_proposals.called("rpn", "far"))
     table[:0].write(with_proposals.called("rpn", "far"))
     assert evaluated(with_proposals, **FEW) == []
     assert measured(with_proposals) == ["msp", "knn"]

@@ -23,7 +23,7 @@ from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
 from farther.pipeline.proposals import check_second_detectors
 from farther.tables import Objects, Regions
-from farther.tables.called import CalledProposals
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 FOX, YAK, HILL, ELSE = [0, 0, 50, 50], [100, 0, 160, 60], [0, 100, 40, 140], [200, 200, 260, 260]
 
@@ -160,7 +160,7 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
         "found by proposals": (1, pytest.approx(1 / 3)),
         "missed": (1, pytest.approx(1 / 3)),
     }
-    called = CalledProposals.read(files.called("rpn", "near"))
+    called = UnknownProposalTable.read(files.called("rpn", "near"))
     assert called.frame.select("image_id", "object_id").rows() == [("y", 0)]
 
 

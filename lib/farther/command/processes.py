@@ -15,7 +15,7 @@ from typing import Any
 from farther.pipeline.stages import stage_of
 
 #: The module that runs stages on request: not imported here, which takes a third of a second.
-SERVER = "farther.pipeline.in_turn"
+SERVER = "farther.pipeline.stage_server"
 #: Characters by which a shell does more than to start a program.
 SHELL_CHARACTERS = frozenset("$`\\|&;<>(){}*?[]~#!\n")
 #: A group, and the cores of the processes.

@@ -26,7 +26,7 @@ from farther.curation.parameters import (
 )
 from farther.curation.review_votes import apply_decisions, withhold_unreviewed
 from farther.curation.rules import CategoryRule, Kind, Rules, read_rules
-from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
+from farther.curation.seen_unknowns import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import LISTED, DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses

@@ -30,7 +30,7 @@ Below the artifacts folder:
     recovered/<run>/results.json
         unknown objects that they recover; see `farther.evaluation.proposals`
     recovered/<run>/called/<source>/<split>.parquet
-        those called unknown (`farther.tables.called.CalledProposals`)
+        those called unknown (`farther.tables.unknown_proposals.UnknownProposalTable`)
     with_proposals/<run>/<method>.json
         metrics of the method's detections and the proposals together
 """

@@ -211,7 +211,7 @@ def evaluate_proposals(
         settings: How runs are evaluated.
         others: Files of another run, by its name; needed for `second_detector`.
         tables: Folder for the proposals that are called unknown, `<source>/<split>.parquet`; see
-            `CalledProposals`.
+            `UnknownProposalTable`.
 
     Raises:
         DataError: an input is absent or wrong.

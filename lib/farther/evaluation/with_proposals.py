@@ -24,8 +24,8 @@ from farther.metrics.open_set.proposals import apart_from_detections, finders
 from farther.metrics.open_set.with_proposals import WithProposals, any_class, u_recall
 from farther.metrics.weighting import plain
 from farther.tables import Regions
-from farther.tables.called import CalledProposals
 from farther.tables.folders import listed
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 #: Metrics that proposals change.
 CHANGED = ("nose", "r_u", "p_u", "ap_u", "u_recall")
@@ -105,7 +105,7 @@ class UnknownProposals:
         Raises:
             DataError: the table is damaged.
         """
-        table = CalledProposals.read(file)
+        table = UnknownProposalTable.read(file)
         proposals = Regions(
             header=split.folder.header,
             image_id=table.image_id,
@@ -120,14 +120,14 @@ class UnknownProposals:
         rows = [row_by_object.get(object_id, -1) for object_id in table.object_id.tolist()]
         return cls(proposals, np.array(rows, dtype=np.int64))
 
-    def table(self, split: RunSplit) -> CalledProposals:
+    def table(self, split: RunSplit) -> UnknownProposalTable:
         """The proposals as a table to store.
 
         Args:
             split: Their split.
         """
         object_ids = np.append(split.objects.object_id, -1)  # the last one is of row −1
-        return CalledProposals(
+        return UnknownProposalTable(
             image_id=self.proposals.image_id,
             box=self.proposals.box,
             objectness=self.proposals.score,

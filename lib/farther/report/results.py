@@ -59,7 +59,7 @@ IMAGES = "Images, ID / OOD"
 
 #: Values from fewer detections or objects are printed grey and are never the best. `report.few`
 #: sets another number.
-FEW = 30
+FEW_OBJECTS = 30
 
 #: Columns of `Run.values`: values as fractions, `printed` and `text` in per cent; numbers of the
 #: OOD split, null where unknown.
@@ -126,7 +126,7 @@ class Run:
             `with_values`.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
-        few: See `FEW`.
+        few: See `FEW_OBJECTS`.
         kinds: Method → its kind, see `farther.report.kinds`.
         recovered: Results of its proposals; None where it has none, or they are not on this
             machine.
@@ -142,7 +142,7 @@ class Run:
     values: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=VALUES))
     title: str = ""
     known_title: str = ""
-    few: int = FEW
+    few: int = FEW_OBJECTS
     kinds: Mapping[str, str] = field(default_factory=dict)
     recovered: RecoveredRun | None = None
 
@@ -488,7 +488,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
-        few=(params.get("report") or {}).get("few", FEW),
+        few=(params.get("report") or {}).get("few", FEW_OBJECTS),
         detector=_read_metrics(files.metrics / "detector.json"),
         evaluation=evaluation,
         kinds=kinds,

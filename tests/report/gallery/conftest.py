@@ -17,7 +17,7 @@ from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
-from farther.tables.called import CalledProposals
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 SIZE = (64, 48)
 LEFT, RIGHT, TOP = (4, 8, 28, 40), (36, 8, 60, 40), (30, 2, 40, 8)
@@ -181,7 +181,7 @@ class Project:
             proposals: Those that are called unknown in `wild`: image, box, objectness, object.
         """
         images, boxes, objectness, finds = zip(*proposals, strict=True)
-        table = CalledProposals(
+        table = UnknownProposalTable(
             image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds)
         )
         table.write(self.artifacts / "recovered/net/called/boxes/wild.parquet")

@@ -17,8 +17,8 @@ from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
-from farther.tables.called import CalledProposals
 from farther.tables.documents import read_json
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
 FALSE_UNKNOWN = 2
@@ -299,7 +299,7 @@ def test_the_key_of_a_splits_data_changes_with_the_names_of_sources(project):
     found = SplitOutcomes.read(project.run, "wild", project.artifacts)
 
     def key(source: str) -> str:
-        proposals = {source: CalledProposals.empty().frame}
+        proposals = {source: UnknownProposalTable.empty().frame}
         return SplitData(
             replace(found, proposals=proposals), project.roots, project.artifacts / "report", 100
         ).key()

@@ -14,7 +14,7 @@ from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
-from farther.tables.called import CalledProposals
+from farther.tables.unknown_proposals import UnknownProposalTable
 
 #: Columns that identify an object, and a region.
 OBJECT = ["image_id", "object_id"]
@@ -35,7 +35,8 @@ class SplitOutcomes:
         images: The images that the detector could read, in the order of the split's table.
         objects: Their objects.
         detections: Their detections: image_id, region_id, box, label and confidence.
-        proposals: Source of proposals → their columns of `farther.tables.called.CalledProposals`.
+        proposals: Source of proposals → their columns; see
+            `farther.tables.unknown_proposals.UnknownProposalTable`.
     """
 
     split: str
@@ -159,7 +160,7 @@ def _read_proposals(run: Run, files: RunFiles, split: str) -> dict[str, pl.DataF
     for source in run.recovered.sources:
         file = files.called(source, split)
         if file.exists():
-            proposals[source] = CalledProposals.read(file).frame
+            proposals[source] = UnknownProposalTable.read(file).frame
     return proposals
 
 

@@ -35,7 +35,7 @@ RECALLS = {
 COSTS = "proposal-costs"
 
 #: Metrics of detections and proposals together → their names in the catalogue.
-TOGETHER = {key: f"open_world_{key}" if key == "u_recall" else key for key in CHANGED}
+OPEN_WORLD_METRICS = {key: f"open_world_{key}" if key == "u_recall" else key for key in CHANGED}
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -326,7 +326,7 @@ def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
             "Source": combined.source_name,
             "Split": title_of_split(combined.split),
         }
-        for key, metric in TOGETHER.items():
+        for key, metric in OPEN_WORLD_METRICS.items():
             results = combined.results
             without = percent(results.without[key])
             together = percent(results.values[key], results.intervals.get(key))
@@ -336,7 +336,9 @@ def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
         "Detections alone → detections and proposals above τ_o (%), "
         "with 95% intervals of the latter."
     )
-    return Listing.from_rows(caption, rows, [heading(metric) for metric in TOGETHER.values()])
+    return Listing.from_rows(
+        caption, rows, [heading(metric) for metric in OPEN_WORLD_METRICS.values()]
+    )
 
 
 def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:

@@ -17,7 +17,7 @@ from farther.curation.fates import (
     fate_counts,
     rule_kind,
 )
-from farther.curation.seen import SeenUnknown
+from farther.curation.seen_unknowns import SeenUnknown
 from farther.report import power, problems
 from farther.report.all_results import AllResults
 from farther.report.charts import splits as charts
@@ -175,7 +175,7 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
 def seen_unknowns(name: str, file: Path) -> Listing | None:
     """OOD categories that ID training images show; None where it is not known.
 
-    See `farther.curation.seen`.
+    See `farther.curation.seen_unknowns`.
     """
     if not file.exists():
         return None

@@ -8,7 +8,7 @@ from farther.tables.columns import BOX, Column
 from farther.tables.table import Table
 
 
-class CalledProposals(Table):
+class UnknownProposalTable(Table):
     """Proposals above τ_o that overlap no detection, one row per proposal.
 
     Stored as `recovered/<run>/called/<source>/<split>.parquet`; see

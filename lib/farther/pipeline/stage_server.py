@@ -2,8 +2,8 @@
 
 Imports take most of the time of a stage that finds little to do.
 
-`python -m farther.pipeline.in_turn FD` serves requests of its parent, which come through a socket
-with descriptors of the streams that a stage prints to, until the parent closes it.
+`python -m farther.pipeline.stage_server FD` serves requests of its parent, which come through a
+socket with descriptors of the streams that a stage prints to, until the parent closes it.
 """
 
 from __future__ import annotations
