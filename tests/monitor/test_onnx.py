@@ -329,7 +329,7 @@ def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou
         )
         for box in boxes
     ]  # fmt: skip
-    expected = open_set.proposals.beside(*tables, iou)
+    expected = open_set.proposals.apart_from_detections(*tables, iou)
     assert 200 < expected.sum() < 1800
     found = proposals.beside(*(torch.from_numpy(box.astype(float)) for box in boxes), iou)
     np.testing.assert_array_equal(found.numpy(), expected)
@@ -396,7 +396,7 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
         def forward(self):
             return dict(given)
 
-    beside = open_set.proposals.beside(others, detections)
+    beside = open_set.proposals.apart_from_detections(others, detections)
     limit = float(np.sort(others.score[beside])[5])
     params = {"kind": "rpn"}
     bundled = BundledProposals(source="s", params=params, threshold=limit, iou=0.5, alarms=1.0)

@@ -138,7 +138,7 @@ def test_the_monitor_calls_what_the_pipeline_called(deployed, measured):
         Regions.concatenate([getattr(one, name) for one in found["near"]])
         for name in ("regions", "proposals")
     )
-    shares = Recovery.of(objects, detections, proposals, rules).found(-np.inf)
+    shares = Recovery.of(objects, detections, proposals, rules).missed_shares(-np.inf)
     values = results.splits["near"].values
     assert shares["still_missed"][0] == pytest.approx(values["still_missed"])
     assert 0 < values["still_missed"] < values["missed"]

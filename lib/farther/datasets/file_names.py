@@ -25,7 +25,7 @@ RESPELLED = "image files that are spelt otherwise in the annotations"
 def canonical_name(name: str) -> str:
     """Canonical form of a file name, equal for names that differ in spelling only; see the module.
 
-    >>> comparable("images\\\\A%20cafe\\u0301.JPG") == comparable("images/a caf\\u00e9.jpg")
+    >>> canonical_name("images\\\\A%20cafe\\u0301.JPG") == canonical_name("images/a caf\\u00e9.jpg")
     True
     """
     name = unquote(name.replace("\\", "/"), errors="surrogateescape")

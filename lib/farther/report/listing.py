@@ -32,7 +32,7 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
 def interval_text(interval: Sequence[float] | None) -> str:
     """Both ends of an interval in per cent, "" where there is none.
 
-    >>> between([0.25, 0.5])
+    >>> interval_text([0.25, 0.5])
     '25.0 to 50.0'
     """
     if interval is None:

@@ -252,7 +252,9 @@ def legend_keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]
 def describe_rows(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str:
     """The rows in words, one after the other.
 
-    >>> said("{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}])
+    >>> describe_rows(
+    ...     "{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}]
+    ... )
     'near 25%; far 50%'
     """
     if isinstance(rows, pl.DataFrame):
