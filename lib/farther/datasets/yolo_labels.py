@@ -199,7 +199,7 @@ def _labels_with_image(root: Path, label_files: Iterable[str]) -> set[str]:
 
 
 def _label_stems(folder: Path) -> set[str]:
-    """Stems of the label files that the images of a folder may have, in `comparable` form."""
+    """Stems of the label files that the images of a folder may have, by their `canonical_name`."""
     stems: set[str] = set()
     for entry in entries(folder):
         name = Path(entry.name)

@@ -275,7 +275,7 @@ class YoloGroup:
         return dropout.on(self._network, class_features(self._network), [1] * images)
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """See `Proposing.proposals`."""
+        """See `ProposalSource.proposals`."""
         output = self._output
         batch_size = self._batch.shape[2:]
         features = self._anchor_features(output)
@@ -304,7 +304,7 @@ class YoloGroup:
         return proposals
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `Free.candidates`."""
+        """See `CandidateSource.candidates`."""
         dropout.check_within([f"model.{self._network.model[-1].i}"])
         with ordinary_tensors(), self._masks(dropout, len(self._batch)):
             output = run_head(self._network, self._output.levels, self._batch)
@@ -314,7 +314,7 @@ class YoloGroup:
         return candidates
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
-        """See `Free.select`."""
+        """See `CandidateSource.select`."""
         decoded = torch.cat([boxes, probabilities], dim=1).T[None]
         detections = _non_max_suppression(decoded, self._selection)[0]
         labels = detections.labels.long()
@@ -324,7 +324,7 @@ class YoloGroup:
         )
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `Free.placed`."""
+        """See `CandidateSource.placed`."""
         return scale_boxes(self._batch.shape[2:], xywh2xyxy(boxes[rows]), self._sizes[number])
 
     def _features(self, output: YoloOutput) -> dict[str, Tensor]:

@@ -160,7 +160,7 @@ class DetrGroup:
             return self._row_outputs(output, self._latents(output))
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """See `Proposing.proposals`."""
+        """See `ProposalSource.proposals`."""
         output = self.output
         proposals = []
         for number, boxes in enumerate(output.boxes):
@@ -175,7 +175,7 @@ class DetrGroup:
         return proposals
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `Free.candidates`."""
+        """See `CandidateSource.candidates`."""
         dropout.check_within(self._decoder_modules())
         output = self._run_decoder(dropout)
         candidates = []
@@ -184,7 +184,7 @@ class DetrGroup:
         return candidates
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
-        """See `Free.select`."""
+        """See `CandidateSource.select`."""
         if family_of(self.network.config.model_type).activation == "softmax":
             probabilities = probabilities[:, :-1]
         pairs = select(probabilities, boxes, self.selection)
@@ -194,7 +194,7 @@ class DetrGroup:
     def placed(
         self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None
     ) -> Tensor:
-        """See `Free.placed`."""
+        """See `CandidateSource.placed`."""
         height, width = self.sizes[number]
         if self.selection.clipped:
             boxes = boxes.clamp(0, 1)

@@ -362,7 +362,7 @@ class FasterRCNNReplay:
             return RowOutputs(outputs.logits, boxes, outputs.features)
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `Free.candidates`."""
+        """See `CandidateSource.candidates`."""
         dropout.check_within(BOX_HEAD)
         counts = self._proposal_counts
         with ordinary_tensors(), self._masked(dropout, counts):
@@ -373,7 +373,10 @@ class FasterRCNNReplay:
         return [Candidates(*candidates) for candidates in zip(logits, boxes, strict=True)]
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """See `Proposing.proposals`: boxes and objectness are the region proposal network's."""
+        """See `ProposalSource.proposals`.
+
+        Boxes and objectness are the region proposal network's.
+        """
         candidates = self.pooled.proposals
         objectness = self.pooled.objectness
         outputs = self.outputs
@@ -402,13 +405,13 @@ class FasterRCNNReplay:
         return proposals
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
-        """See `Free.select`."""
+        """See `CandidateSource.select`."""
         frame = self.pooled.frames[number]
         detections = select_detections(self.network, boxes, probabilities, frame.resized)
         return replace(detections, boxes=frame.to_original(detections.boxes))
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `Free.placed`."""
+        """See `CandidateSource.placed`."""
         frame = self.pooled.frames[number]
         clipped = box_ops.clip_boxes_to_image(boxes[rows, labels], frame.resized)
         return frame.to_original(clipped)

@@ -355,11 +355,11 @@ class GroupedReplay:
         )
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """See `Proposing.proposals`."""
+        """See `ProposalSource.proposals`."""
         return self._in_order([part.group.proposals(selection) for part in self._parts])
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `Free.candidates`."""
+        """See `CandidateSource.candidates`."""
         candidates_by_part = []
         for part in self._parts:
             masks = dropout.for_images(part.numbers)
@@ -367,12 +367,12 @@ class GroupedReplay:
         return self._in_order(candidates_by_part)
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
-        """See `Free.select`."""
+        """See `CandidateSource.select`."""
         part = self._part_of(number)
         return part.group.select(part.numbers.index(number), probabilities, boxes)
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `Free.placed`."""
+        """See `CandidateSource.placed`."""
         part = self._part_of(number)
         return part.group.placed(part.numbers.index(number), boxes, rows, labels)
 
