@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from farther.command.program import FORMER
 
 NAMES = (
@@ -49,6 +51,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_public_names_work_after_a_plain_import():
     used = [f"methods.create('knn', k=5).{name}" for name in ("fit", "score", "save")]
     command = [sys.executable, "-c", TRY_EACH, *NAMES, *used, "no_such_name"]

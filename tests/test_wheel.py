@@ -16,6 +16,8 @@ import farther
 from farther.curation import Rules
 from farther_demo import DemoWorld, Subsets, generate
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -16,6 +16,7 @@ from farther_demo import NAMES, DemoWorld, Subsets, generate, generate_all
 from farther_demo.scene import scene
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("farther_demo.world.count_cores", lambda: 2)
     generate_all(tmp_path, WORLD)

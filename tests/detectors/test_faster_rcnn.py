@@ -182,6 +182,7 @@ def test_batches_of_one_size_change_nothing_but_rounding(small_weights):
     np.testing.assert_allclose(in_one_batch.features, separately.features, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_large_image_takes_little_more_than_its_floats(small_weights):
     """Of 12 million pixels: floats take 12 bytes per pixel, of which there is one copy."""
     code = (

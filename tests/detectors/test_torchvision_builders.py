@@ -35,6 +35,17 @@ from farther.errors import DataError, ParameterError
 MOBILE = ("mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn")
 
 
+def by_size(cases):
+    """Cases of a parameter; those of large networks are slow."""
+    return [
+        case if "mobilenet" in case or "of a classifier" in case else large(case) for case in cases
+    ]
+
+
+def large(case):
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(3)
@@ -86,7 +97,7 @@ def without_memory(case, columns=4):
 # numbers
 
 
-@pytest.mark.parametrize("case", BUILT)
+@pytest.mark.parametrize("case", by_size(BUILT))
 def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
     case, images, tmp_path
 ):
@@ -136,7 +147,7 @@ def latent_width(case):
 SSD = [case for case in BUILT if "ssd" in case]
 
 
-@pytest.mark.parametrize("case", SSD)
+@pytest.mark.parametrize("case", by_size(SSD))
 def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, images, tmp_path):
     network = model(case)
     detector = create(case, saved(network.state_dict(), tmp_path))
@@ -161,7 +172,7 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
     assert_allclose(proposals.box, boxes[order], atol=0.01)
 
 
-@pytest.mark.parametrize("case", SSD)
+@pytest.mark.parametrize("case", by_size(SSD))
 def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box(
     case, images, tmp_path
 ):

@@ -17,6 +17,8 @@ from tests.stages.kills import content, rewritten
 
 from farther.curation import DecisionsFile
 
+pytestmark = pytest.mark.slow
+
 YEARS = 365 * 24 * 3600
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 #: Number of limits for each command and kind, and the seed of their sizes.
 LIMITS, SEED = (
     int(os.environ.get(f"FARTHER_TEST_{name}", usual))

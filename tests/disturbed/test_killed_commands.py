@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 #: Number of kills, and the seed of their places.
 KILLS, SEED = (
     int(os.environ.get(f"FARTHER_TEST_{name}", usual))

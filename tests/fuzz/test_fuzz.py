@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_a_damaged_file_is_read_or_refused_by_its_name_and_nothing_runs_hangs_or_dies():
     given = [

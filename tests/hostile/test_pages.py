@@ -32,6 +32,8 @@ from farther.review.serve import make_server
 from farther.tables import Objects
 from farther.tables.documents import write_json
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple(TEXTS.values())
 SHOWN = tuple(map(printable, NAMES))
 #: All in one, without the long one.

@@ -40,6 +40,8 @@ from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_
 from farther.tables.documents import write_json
 from farther.terminal import say
 
+pytestmark = pytest.mark.slow
+
 LINES = {printable_line(text) for text in TEXTS.values()}
 
 #: What a spreadsheet computes or sends.

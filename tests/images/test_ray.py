@@ -19,6 +19,8 @@ from farther.images import ray as engine
 from farther.images.ray import Queue, WorkerNeeds, needs_of_workers
 from farther.tables import Header, Images, Regions
 
+pytestmark = pytest.mark.slow
+
 DEADLY = 7
 #: Number of workers that are killed, and the seed of when.
 KILLS, SEED = (

@@ -160,6 +160,7 @@ def test_a_clip_of_open_clip_classifies_the_id_classes(pets):
     )
 
 
+@pytest.mark.slow
 def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_path):
     torch.save(mobilenet_v3_small(num_classes=2).state_dict(), tmp_path / "mobile.pth")
     found = recognise_detector(tmp_path / "mobile.pth", recognise(pets))

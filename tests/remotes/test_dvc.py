@@ -19,6 +19,8 @@ import yaml
 from dvc.cli.parser import get_main_parser
 from tests.stages.in_process import OF_RUN
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"
 STAGES = ("demo", "ingest", "curate", "infer", "code", *OF_RUN)

@@ -152,6 +152,7 @@ def test_worker_processes_change_nothing(encoder, dataset, tmp_path):
     np.testing.assert_allclose(alone.astype(np.float32), helped.astype(np.float32), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_gives_the_same_bytes(encoder, dataset, tmp_path, ray_cluster):
     local, _ = run(encoder, dataset, tmp_path / "local", shard_images=4, batch_size=2)
     on_ray, _ = run(encoder, dataset, tmp_path / "ray", shard_images=4, batch_size=2, engine="ray")

@@ -1,7 +1,7 @@
 """Every part of the library that a stage reaches changes the stage's digest when it is edited.
 
 What a stage reaches is found by tracing it, by code that knows nothing of how digests are computed
-(`traced.py`, `units.py`). In `make test` edits are sampled; with FARTHER_TEST_ALL=1 all are made.
+(`traced.py`, `units.py`). Edits are sampled; with FARTHER_TEST_ALL=1 all are made.
 """
 
 import json

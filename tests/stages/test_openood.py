@@ -23,6 +23,8 @@ from farther.params import parse
 from farther.tables import Images, Objects, Regions
 from farther.tables.documents import read_json
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 #: Images of each ID subset and of each other list.
 COUNTS = {"train": 52, "val": 8, "test": 8}

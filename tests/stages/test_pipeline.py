@@ -193,6 +193,7 @@ def test_nothing_runs_when_nothing_changed(project: Project):
     assert project.repro() == []
 
 
+@pytest.mark.slow
 def test_times_are_in_no_file_that_git_or_dvc_tracks(project: Project):
     times = project.read("artifacts/times.json")
     for run in RUNS:
@@ -247,6 +248,7 @@ def delete_energy(params) -> None:
     del params["methods"]["energy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "runs"),
     [
@@ -273,6 +275,7 @@ def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_oth
     assert bool(energy) is (change is not delete_energy)
 
 
+@pytest.mark.slow
 def test_the_code_of_a_metric_evaluates_again_and_fits_and_scores_nothing(project: Project):
     change_code(project, {"metrics/errors/error_budget.py": ("", "\nUNUSED = 1\n")})
     ran = project.repro()
@@ -295,6 +298,7 @@ def change_code(project: Project, changes: dict[str, tuple[str, str]]) -> None:
         file.write_text(file.read_text().replace('"""', f'"""{words}', 1) + addition)
 
 
+@pytest.mark.slow
 def test_a_change_of_code_reruns_what_uses_it_and_a_docstring_or_a_comment_in_a_rules_file_nothing(
     project: Project,
 ):
@@ -306,6 +310,7 @@ def test_a_change_of_code_reruns_what_uses_it_and_a_docstring_or_a_comment_in_a_
     assert scores_of_others(project) == before
 
 
+@pytest.mark.slow
 def test_a_change_of_what_one_method_imports_scores_that_method_again(project: Project):
     before = scores_of_others(project, "knn")
     change_code(project, IMPORTED_BY_ONE_METHOD)
@@ -324,6 +329,7 @@ def test_a_change_of_what_one_method_imports_scores_that_method_again(project: P
     assert scores_of_others(project, "knn") == before
 
 
+@pytest.mark.slow
 def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_show_it(
     project: Project,
 ):
@@ -342,6 +348,7 @@ def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_sho
     assert {stage for stage in ran if stage.startswith("ingest")} == {"ingest@coco"}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_reruns_its_run_alone(project: Project):
     file = project.folder / "data/demo/bdd-faster_rcnn.safetensors"
     with safe_open(file, "numpy") as checkpoint:
@@ -365,6 +372,7 @@ def test_a_checkpoint_reruns_its_run_alone(project: Project):
     assert families(ran) == later
 
 
+@pytest.mark.slow
 def test_a_new_split_leaves_the_others_unchanged_and_a_split_no_longer_tested_has_no_metrics(
     project: Project,
 ):
@@ -415,6 +423,7 @@ def review_page(project: Project) -> Iterator[str]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_on_it_runs(
     project: Project, review_page: str, browser
 ):
@@ -435,6 +444,7 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     assert not families(ran) & {"demo", "ingest", "paste", "embed"}
 
 
+@pytest.mark.slow
 def test_a_new_detector_runs_alone(project: Project):
     line = {
         "adapter": "faster_rcnn",

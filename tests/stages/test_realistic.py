@@ -13,6 +13,8 @@ from farther.datasets.wordnet import WordNet
 from farther.errors import DataError
 from farther.tables import Images, Objects, SortedClasses
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 _SPEC = importlib.util.spec_from_file_location(

@@ -80,6 +80,7 @@ def run(folder, blueprint, samples, params):
 # learning
 
 
+@pytest.mark.slow
 def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
     how = recipe(
         epochs=45, batch_size=8, average=0.8, evaluate_epochs=45, one_to_many=1.0, warmup_steps=5

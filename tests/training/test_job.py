@@ -118,6 +118,7 @@ def kill_at_call(patch, cls, method, number):
     patch.setattr(cls, method, until_killed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(
     kind, ingested, tmp_path, monkeypatch

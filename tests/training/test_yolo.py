@@ -151,6 +151,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(plan):
 # resuming
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epoch", "changes"),
     [(3, {"cache_images": True}), (3, {"architecture": "yolo26n"})],
@@ -179,6 +180,7 @@ def test_a_finished_run_is_not_trained_further(plan, monkeypatch, tmp_path):
     assert (tmp_path / "run" / "log.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_state_of_another_recipe_is_not_continued(plan):
     train(plan(epochs=1))
     restarted = train(plan(epochs=1, seed=1))

@@ -8,6 +8,8 @@ from importlib.resources import files
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 #: The violations that bar some people from a page.
