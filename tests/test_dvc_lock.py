@@ -1,5 +1,6 @@
 """dvc.lock with new states of some stages is the text that DVC would write."""
 
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -14,13 +15,16 @@ STATE = {
     "params": {"params.yaml": {"methods": {"knn": {"k": 10, "note": "x: y # z"}}, "rate": 0.1}},
 }
 OTHER = {
-    "cmd": "echo one\necho two\n\n  # three",
+    "cmd": "echo one\necho two\n\n  three",
     "outs": [{"path": "out", "hash": "md5", "md5": "4", "size": 1}],
 }
 
 
 def lock(**states) -> str:
-    return dumps_yaml({"schema": "2.0", "stages": states})
+    # Copies: DVC writes a value that two stages share as an alias.
+    return dumps_yaml(
+        {"schema": "2.0", "stages": {name: deepcopy(state) for name, state in states.items()}}
+    )
 
 
 class File:
@@ -71,13 +75,24 @@ def test_a_text_that_does_not_change_is_not_written(file):
     "text",
     [
         lock(b=STATE).replace("  b:\n", "# mine\n  b:\n"),
+        lock(b=STATE).replace("nfiles", "# nfiles"),
+        dumps_yaml({"schema": "2.0", "stages": {"b": STATE, "c": STATE}}),
         lock(b=STATE).replace("schema: '2.0'", 'schema: "2.0"'),
         lock(b=STATE) + "datasets: []\n",
         lock(b=STATE).removesuffix("\n"),
         lock(b=STATE) * 2,
         "",
     ],
-    ids=["comment", "quotes", "another section", "cut off", "twice", "empty"],
+    ids=[
+        "comment",
+        "comment in a stage",
+        "alias",
+        "quotes",
+        "another section",
+        "cut off",
+        "twice",
+        "empty",
+    ],
 )
 def test_a_file_of_another_form_is_left_to_dvc(file, text):
     assert write(file, text, {"a": STATE}) == text

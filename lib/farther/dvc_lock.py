@@ -6,12 +6,15 @@ stages. Here, only the stages that changed are made into text, and put in the pl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 #: The lines before the first stage.
 BEGINNING = ["schema: '2.0'\n", "stages:\n"]
+#: An anchor or alias of YAML: the text of one stage would depend on that of another.
+ANCHOR = re.compile(r"[&*]id\d{3}")
 
 
 def write_lock(file: Any, stages: Sequence[Any]) -> None:
@@ -79,7 +82,7 @@ def _with_stages(text: str, states: Mapping[str, Any]) -> str | None:
 def _blocks(text: str) -> dict[str, str] | None:
     """The text of each stage by its first line, "  NAME:"; None where it has another form."""
     lines = text.splitlines(keepends=True)
-    if lines[:2] != BEGINNING or not text.endswith("\n"):
+    if lines[:2] != BEGINNING or not text.endswith("\n") or ANCHOR.search(text):
         return None
     lines_by_stage: dict[str, list[str]] = {}
     stage_lines: list[str] = []

@@ -453,12 +453,10 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     deviation = np.zeros((len(table), len(table)))
     largest = np.zeros(table.shape[1])
     for row, method in enumerate(centred):
-        others = slice(row + 1, None)  # the differences from earlier methods are known
-        differences = np.abs(centred[others] - method)
-        deviation[row, others] = np.sqrt(np.mean(differences**2, axis=1))
-        deviation[others, row] = deviation[row, others]
-        varies = deviation[row, others] > TOLERANCE
+        differences = np.abs(centred - method)
+        deviation[row] = np.sqrt(np.mean(differences**2, axis=1))
+        varies = deviation[row] > TOLERANCE
         if varies.any():
-            standardised = differences[varies] / deviation[row, others][varies, None]
+            standardised = differences[varies] / deviation[row][varies, None]
             largest = np.maximum(largest, standardised.max(axis=0))
     return deviation, largest
