@@ -27,13 +27,15 @@ from farther.dvc_internals import (
     planned_stages,
     process_options,
 )
+from farther.dvc_lock import write_lock
+from farther.dvc_reads import Reads
 from farther.pipeline.stages import stage_of
 
 #: Outcomes of a stage.
 MADE = "made"
 UNCHANGED = "unchanged"
 FAILED = "failed"
-#: Seconds between two versions of dvc.lock: DVC takes half a second for each.
+#: Seconds between two versions of dvc.lock.
 PAUSE = 5.0
 #: Seconds that stages have to end after an interruption, before the next one.
 PATIENCE = 5.0
@@ -136,6 +138,7 @@ class Pipeline:
             self._waiting[stage] = set(planned[stage])
         self._lock = ThreadSafeRepoLock(self._repo.lock)
         self._repo.lock = self._lock
+        self._reads = Reads()
         #: Stages that run, each with the number of its share of the cores.
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
@@ -158,7 +161,8 @@ class Pipeline:
         from dvc.repo import lock_repo
 
         replaced = commands(partial(self._execute, watcher))
-        with lock_repo(self._repo), self._repo.scm_context(quiet=True), replaced:
+        kept_reads = self._reads.keep(self._repo)
+        with lock_repo(self._repo), self._repo.scm_context(quiet=True), replaced, kept_reads:
             _remove_copies_of_dvc(self._waiting)
             self._lock.unlock()
             failure = None
@@ -263,6 +267,7 @@ class Pipeline:
     def _reproduce(self, stage: Any) -> str:
         """Reproduces a stage; returns its outcome."""
         with self._lock:
+            self._reads.forget_hashes()
             if stage.reproduce(force=stage in self._forced) is None:
                 return UNCHANGED
             self._unwritten.append(stage)
@@ -277,7 +282,7 @@ class Pipeline:
             stages_by_file[stage.dvcfile].append(stage)
         self._unwritten = []
         for file, stages in stages_by_file.items():
-            file.dump_stages(stages, update_pipeline=False)
+            write_lock(file, stages)
         self._written = time.monotonic()
 
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
@@ -306,6 +311,7 @@ class Pipeline:
                     raise StageCmdFailedError(command, status)
         finally:
             self._lock.lock()
+            self._reads.forget_hashes()
 
         changed = []
         for name, state in _dependencies(stage).items():

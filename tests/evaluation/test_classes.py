@@ -32,7 +32,7 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     )
     monkeypatch.setattr(classes, "_levels_by_split", lambda _: parts)
     monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
-    for name in ("_outcomes", "_similarity"):
+    for name in ("_outcomes_by_method", "_similarity"):
         monkeypatch.setattr(classes, name, lambda *_: {})
     found = classes.evaluate_classes(inputs, ["msp"])
     of_ood = np.concatenate([scores[part.split.name][part.rows] for part in parts])
@@ -77,7 +77,7 @@ def test_known_objects_are_left_out_and_splits_have_different_levels(
         table.write(files.images(split).parent / "classes.parquet")
     write_json(files.threshold, {"threshold": 0.5})
     monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
-    for name in ("_outcomes", "_similarity"):
+    for name in ("_outcomes_by_method", "_similarity"):
         monkeypatch.setattr(classes, name, lambda *_: {})
     inputs = RunInputs(files, Roles(["near", "far"]), EvaluationSettings(replicates=0))
     found = classes.evaluate_classes(inputs, ["msp"]).by_oodness["msp"]

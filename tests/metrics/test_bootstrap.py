@@ -297,6 +297,18 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
     assert 0.90 <= held / 200 <= 0.98
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 40, 200, 1000])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
+def test_an_interval_is_that_of_numpy_to_the_last_bit(count, level):
+    random = np.random.default_rng(count)
+    plain = random.random(count)
+    for values in (plain, np.round(plain, 1), random.normal(size=count) * 1e9):
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        assert bootstrap.interval(values, level) == (low, high)
+        with_undefined = np.append(values, np.nan)
+        assert bootstrap.interval(with_undefined, level) == (low, high)
+
+
 def test_a_method_does_not_differ_from_itself_and_clearly_from_a_worse_one():
     random = np.random.default_rng(0)
     values = random.normal(0.7, 0.05, 500)

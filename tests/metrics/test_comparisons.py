@@ -132,3 +132,26 @@ def test_wrong_inputs_are_refused():
             bootstrap.compare_with("a", {"a": 0.0}, {"a": np.zeros(3)}, level=level)
         with pytest.raises(ParameterError, match=f"between 0 and 1, found {level}"):
             bootstrap.compare(np.zeros(3), np.zeros(3), level)
+
+
+@pytest.mark.parametrize("kind", ["all_pairs", "single"])
+def test_comparisons_with_each_method_are_those_with_one_after_the_other(kind):
+    values, replicates = simulated(3, better=0.2)
+    replicates["c"] = np.where(np.arange(200) == 7, np.nan, replicates["c"])
+    values["f"] = values["e"]
+    replicates["f"] = replicates["e"]
+    each = bootstrap.compare_with_each(values, replicates, kind)
+    assert list(each) == list(values)
+    for name, differences in each.items():
+        assert differences == bootstrap.compare_with(name, values, replicates, kind)
+
+
+def test_comparisons_with_each_method_need_the_same_draws_and_may_be_of_none():
+    values, replicates = simulated(1)
+    replicates["b"] = replicates["b"][:-1]
+    with pytest.raises(ParameterError, match="the same draws"):
+        bootstrap.compare_with_each(values, replicates)
+    assert bootstrap.compare_with_each({}, {}) == {}
+    absent = {name: np.full(5, np.nan) for name in values}
+    for differences in bootstrap.compare_with_each(values, absent).values():
+        assert set(map(str, differences.values())) == {"{'interval': None, 'p': None}"}

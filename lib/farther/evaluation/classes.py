@@ -97,7 +97,7 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
     return ClassesResults(
         by_oodness=by_oodness,
         id_up_to=id_up_to,
-        outcomes={method: _outcomes(inputs, method) for method in methods},
+        outcomes=_outcomes_by_method(inputs, methods),
         edges=[ClassEdge(**row) for row in edges.head(EDGES).to_dicts()],
         similarity=_similarity(inputs, edges),
     )
@@ -195,14 +195,35 @@ def _separation(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, floa
     return {name: metrics[name] for name in SHOWN}
 
 
-def _outcomes(inputs: RunInputs, method: str) -> dict[str, dict[str, int]]:
-    """Objects of OOD splits by the OODness of their class and their outcome."""
+def _outcomes_by_method(
+    inputs: RunInputs, methods: Sequence[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Objects of OOD splits by the OODness of their class and their outcome under each method."""
     classes = SortedClasses.read(_benchmark_file(inputs, "classes.parquet")).frame
+    images_by_split = {
+        split.name: Images.read(inputs.files.images(split.name)).frame for split in inputs.tested
+    }
+    return {method: _outcomes(inputs, method, classes, images_by_split) for method in methods}
+
+
+def _outcomes(
+    inputs: RunInputs,
+    method: str,
+    classes: pl.DataFrame,
+    images_by_split: Mapping[str, pl.DataFrame],
+) -> dict[str, dict[str, int]]:
+    """Objects of OOD splits by the OODness of their class and their outcome.
+
+    Args:
+        inputs: The run's splits.
+        method: Name of the method.
+        classes: OODness of each class.
+        images_by_split: The images of each split.
+    """
     outcomes_by_split = []
     for split in inputs.tested:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
-        images = Images.read(inputs.files.images(split.name)).frame
-        with_oodness = outcomes.join(images, on="image_id").join(
+        with_oodness = outcomes.join(images_by_split[split.name], on="image_id").join(
             classes, on=["dataset", "category"]
         )
         outcomes_by_split.append(with_oodness)

@@ -39,6 +39,8 @@ T = TypeVar("T", Objects, Regions)
 
 #: Number of regions from which on reading their scores takes much memory.
 LARGE = 1_000_000
+#: Most regions of a split whose scores stay in memory: they are read several times.
+SMALL = 20_000
 
 #: Number of categories or classes that an error message names.
 LISTED = 5
@@ -73,6 +75,8 @@ class RunInputs:
         self.settings = settings
         self.user_defined = create_all(settings.user_defined, taken=COMPARED)
         self.threshold = read_threshold(files.threshold)
+        #: Scores that were read, by method and split.
+        self._scores: dict[tuple[str, str], np.ndarray] = {}
         self.id_split = RunSplit(files, settings.id_split, logits=self.needs_logits)
         self.tested = [TestSplit(self, name) for name in roles.test]
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
@@ -176,10 +180,16 @@ class RunInputs:
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""
+        kept = self._scores.get((method, split.name))
+        if kept is not None:
+            return kept
         file = self.files.scores(method, split.name)
         scores = aligned_scores(split.regions(), file, len(split.folder))
         if len(scores) > LARGE:  # the table's other columns took more
             release_memory()
+        if len(scores) <= SMALL:
+            scores.setflags(write=False)
+            self._scores[method, split.name] = scores
         return scores
 
 

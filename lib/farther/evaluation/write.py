@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -11,7 +12,7 @@ from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import Evaluation, MethodResults, Number, write_results
 from farther.metrics.catalogue import COMPARED, METRICS
-from farther.tables.documents import write_json
+from farther.tables.documents import json_text
 from farther.tables.files import inside
 from farther.tables.writing import write_aside
 
@@ -47,23 +48,29 @@ def write_run(
 
 
 def _write_metrics(folder: Path, evaluation: Evaluation) -> None:
-    write_json(folder / "detector.json", _detector_metrics(evaluation))
+    _write(folder / "detector.json", _detector_metrics(evaluation))
 
     metrics_by_method = {}
     for method, results in evaluation.methods.items():
         metrics_by_method[method] = _method_metrics(results)
-    write_json(folder / "methods.json", metrics_by_method)
+    _write(folder / "methods.json", metrics_by_method)
 
     for split, counts in evaluation.splits.items():
         file = inside(folder, f"{split}/detector.json")
-        write_json(file, {"no_detection": counts.no_detection})
+        _write(file, {"no_detection": counts.no_detection})
 
     for method, results in evaluation.methods.items():
         for split, split_results in results.splits.items():
             compared = {name: split_results.value(METRICS[name]) for name in COMPARED}
             user_defined = split_results.of_group("user_defined")
             file = inside(folder, f"{split}/{method}.json")
-            write_json(file, {**compared, **user_defined})
+            _write(file, {**compared, **user_defined})
+
+
+def _write(file: Path, metrics: Mapping[str, Any]) -> None:
+    """Writes a file below a folder that is itself written aside."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json_text(metrics), encoding="utf-8")
 
 
 def _detector_metrics(evaluation: Evaluation) -> dict[str, Number]:

@@ -99,8 +99,9 @@ def significant_pairs(
     """
     names = list(values)
     pairs = []
+    compared = bootstrap.compare_with_each(values, replicates_by_method, comparisons)
     for number, reference in enumerate(names):
-        differences = bootstrap.compare_with(reference, values, replicates_by_method, comparisons)
+        differences = compared[reference]
         for method in names[number + 1 :]:
             low, high = differences[method]["interval"] or (0, 0)
             if low > 0 or high < 0:

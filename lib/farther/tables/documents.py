@@ -77,9 +77,18 @@ def write_json(path: str | Path, value: Any) -> None:
     Raises:
         ValueError: `value` holds a NaN or an infinity, which JSON cannot.
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json_text(value)
     with write_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def json_text(value: Any) -> str:
+    """The text of a file of `write_json`.
+
+    Raises:
+        ValueError: `value` holds a NaN or an infinity, which JSON cannot.
+    """
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_sealed(path: str | Path, value: Mapping[str, Any]) -> None:

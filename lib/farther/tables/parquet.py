@@ -60,17 +60,19 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pl.D
         DataError: the file is absent, is not Parquet, is damaged, or lacks a column.
     """
     with _opened(path) as file, parquet_errors(path):
-        stored = file.schema_arrow.names  # the attribute converts the schema at each access
+        stored = file.schema_arrow.names
         names = stored if columns is None else list(columns)
         for name in names:
             if name not in stored:
                 raise DataError("the column is missing", file=path, field=name)
-        table = file.read(_leaf_paths(file, names))
-        if names:
-            _check_count(path, table.num_rows, file.metadata.num_rows)
-        else:
-            _check_count(path, table.num_rows, 0)
-        return _frame(table).select(names)
+        rows = file.metadata.num_rows
+        # Threads take longer to start than a small file takes to read.
+        table = file.read(_leaf_paths(file, names), use_threads=rows > ROW_GROUP)
+        _check_count(path, table.num_rows, rows if names else 0)
+        frame = _frame(table)
+        if frame.columns == names:
+            return frame
+        return frame.select(names)
 
 
 def read_batches(
@@ -115,7 +117,8 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
     Raises:
         DataError: the first file cannot be read; `collect` raises it for the others.
     """
-    schema = next(read_batches(paths[0])).schema
+    with _opened(paths[0]) as file, parquet_errors(paths[0]):
+        schema = _frame(file.schema_arrow.empty_table()).schema
 
     def frames(
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, _: int | None
@@ -229,7 +232,7 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
     with _source(path) as source:
         with parquet_errors(path):
             file = pq.ParquetFile(source, page_checksum_verification=True)
-            names = file.schema_arrow.names
+            names = file.schema_arrow.names  # the attribute converts the schema at each access
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise DataError("the column occurs twice", file=path, field=repeated)
