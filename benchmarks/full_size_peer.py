@@ -117,10 +117,10 @@ def main() -> None:
 def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Each method, fitted when it is called: it then gives the score of regions."""
     known = len(train.header.known_classes)
-    weight, bias = (
-        train.header.weight[:known].astype(np.float64),
-        train.header.bias[:known].astype(np.float64),
-    )
+    assert train.header.weight is not None
+    assert train.header.bias is not None
+    weight = train.header.weight[:known].astype(np.float64)
+    bias = train.header.bias[:known].astype(np.float64)
     labels = train.label
 
     def z(regions: Regions) -> np.ndarray:

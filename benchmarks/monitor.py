@@ -131,7 +131,7 @@ def large_knn(run: str, path: Path, device: str) -> Monitor:
     bundle = Bundle.load(path)
     train = training_regions(run, bundle.info.operating)
     method: Any = bundle.method
-    method.stored_ = stored_features(train.features, STORED)
+    method.stored_ = stored_features(train.array("features"), STORED)
     monitor = Monitor(bundle, device)
     monitor._selection = None
     return monitor
@@ -394,7 +394,7 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
         return EnergyBased.score
 
     train = training_regions(run, monitor.bundle.info.operating)
-    features = torch.from_numpy(train.features.copy())
+    features = torch.from_numpy(train.array("features").copy())
     labels = torch.from_numpy(train.label.astype(np.int64))
     if name.startswith("knn"):
         method: Any = monitor.bundle.method
