@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def make(count: int, dimensions: int, classes: int, seed: int) -> Regions:
     )
 
 
+def column(regions: Regions, name: str) -> np.ndarray:
+    """A column that the regions have."""
+    values = regions.array(name)
+    assert values is not None, name
+    return values
+
+
 def vim_dimension(width: int) -> int:
     """Number of principal dimensions that `vim` takes for features of a width."""
     vim: Any = methods.create("vim")
@@ -113,14 +121,14 @@ def vim_dimension(width: int) -> int:
 
 def products(train: Regions, test: Regions) -> dict[str, Peer]:
     """For each method, the matrix products that it cannot avoid."""
-    stored = train.array("features")
-    queries = test.array("features")
+    stored = column(train, "features")
+    queries = column(test, "features")
     stored64 = stored.astype(np.float64)
     queries64 = queries.astype(np.float64)
     width = stored.shape[1]
     square = stored64[:width]
     residual = np.ascontiguousarray(square[:, : max(1, width - vim_dimension(width))])
-    latent = train.array("latent")
+    latent = column(train, "latent")
 
     def covariance() -> None:
         _ = stored64.T @ stored64
@@ -160,11 +168,11 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
     from pytorch_ood import detector as ood
 
     torch.set_num_threads(1)
-    h = torch.from_numpy(np.asarray(train.array("features")))
-    z = torch.from_numpy(np.asarray(train.logits))
+    h = torch.from_numpy(np.array(column(train, "features")))
+    z = torch.from_numpy(np.array(train.logits))
     y = torch.from_numpy(train.label.astype(np.int64))
-    test_h = torch.from_numpy(np.asarray(test.array("features")))
-    test_z = torch.from_numpy(np.asarray(test.logits))
+    test_h = torch.from_numpy(np.array(column(test, "features")))
+    test_z = torch.from_numpy(np.array(test.logits))
     layer = last_layer(train)
     maps = test_h[:, :, None, None]
     train_maps = h[:, :, None, None]
@@ -183,11 +191,11 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
         return fitted.predict_feature_maps(maps)
 
     def fit_ensemble() -> Any:
-        latent = torch.from_numpy(np.asarray(train.array("latent")))
+        latent = torch.from_numpy(np.array(column(train, "latent")))
         return ood.MultiMahalanobis([None, None]).to("cpu").fit_structured([latent, h], y)
 
     def score_ensemble(fitted: Any) -> None:
-        latent = torch.from_numpy(np.asarray(test.array("latent")))
+        latent = torch.from_numpy(np.array(column(test, "latent")))
         # It computes a matrix of rows by rows: 500 at a time.
         for rows in zip(latent.split(500), test_h.split(500), strict=True):
             fitted.predict_structured([values[:, :, None, None] for values in rows])
@@ -243,23 +251,25 @@ def faiss_alone(train: Regions, test: Regions) -> dict[str, Peer]:
         return index
 
     def fit() -> Any:
-        vectors = train.array("features").astype(np.float32)
+        vectors = column(train, "features").astype(np.float32)
         faiss.normalize_L2(vectors)
         return index_of(vectors)
 
     def score(index: Any) -> object:
-        vectors = test.array("features").astype(np.float32)
+        vectors = column(test, "features").astype(np.float32)
         faiss.normalize_L2(vectors)
         return index.search(vectors, 10)
 
     def fit_latent() -> Any:
-        components = PCA(COMPONENTS).fit(train.array("latent"))
-        vectors = components.transform(train.array("latent")).astype(np.float32)
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64)).astype(
+            np.float32
+        )
         return components, index_of(vectors)
 
     def score_latent(fitted: Any) -> object:
         components, index = fitted
-        vectors = components.transform(test.array("latent")).astype(np.float32)
+        vectors = components.transform(column(test, "latent").astype(np.float64)).astype(np.float32)
         return index.search(vectors, 10)
 
     name = "FAISS"
@@ -292,18 +302,18 @@ def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
         return euclidean_distances(vectors @ white, means @ white, squared=True).min(axis=1)
 
     def fit_lard_mahalanobis() -> Any:
-        components = PCA(COMPONENTS).fit(train.array("latent").astype(np.float64))
-        vectors = components.transform(train.array("latent").astype(np.float64))
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
         return components, fit_mahalanobis(vectors)
 
     def score_lard_mahalanobis(fitted: Any) -> object:
         components, gaussians = fitted
-        vectors = components.transform(test.array("latent").astype(np.float64))
+        vectors = components.transform(column(test, "latent").astype(np.float64))
         return distances(vectors, gaussians)
 
     def fit_lard_gmm() -> Any:
-        components = PCA(COMPONENTS).fit(train.array("latent").astype(np.float64))
-        vectors = components.transform(train.array("latent").astype(np.float64))
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
         densities = []
         for label in classes:
             members = vectors[labels == label]
@@ -313,37 +323,37 @@ def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
 
     def score_lard_gmm(fitted: Any) -> object:
         components, densities = fitted
-        vectors = components.transform(test.array("latent").astype(np.float64))
+        vectors = components.transform(column(test, "latent").astype(np.float64))
         terms = [prior + density.logpdf(vectors) for prior, density in densities]
         return logsumexp(terms, axis=0)
 
     def fit_lard_kde() -> Any:
-        components = PCA(COMPONENTS).fit(train.array("latent").astype(np.float64))
-        vectors = components.transform(train.array("latent").astype(np.float64))
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
         return components, KernelDensity().fit(vectors)
 
     def score_lard_kde(fitted: Any) -> object:
         components, density = fitted
-        vectors = components.transform(test.array("latent").astype(np.float64))
+        vectors = components.transform(column(test, "latent").astype(np.float64))
         return density.score_samples(vectors)
 
     def fit_kernel_machine() -> Any:
         machine = make_pipeline(PCA(64), OneClassSVM(nu=0.1))
-        return machine.fit(train.array("features")[: oodl.sample])
+        return machine.fit(column(train, "features")[: oodl.sample])
 
     name = "scikit-learn"
     return {
         "mahalanobis": Peer(
             name,
-            lambda fitted: distances(test.array("features").astype(np.float64), fitted),
-            lambda: fit_mahalanobis(train.array("features").astype(np.float64)),
+            lambda fitted: distances(column(test, "features").astype(np.float64), fitted),
+            lambda: fit_mahalanobis(column(train, "features").astype(np.float64)),
         ),
         "lard_mahalanobis": Peer(name, score_lard_mahalanobis, fit_lard_mahalanobis),
         "lard_gmm": Peer(name, score_lard_gmm, fit_lard_gmm),
         "lard_kde": Peer(name, score_lard_kde, fit_lard_kde),
         "oodl": Peer(
             name,
-            lambda fitted: fitted.decision_function(test.array("features")),
+            lambda fitted: fitted.decision_function(column(test, "features")),
             fit_kernel_machine,
         ),
     }
@@ -392,7 +402,7 @@ def measure_time(args: argparse.Namespace) -> None:
         method = methods.create(name, **GIVEN.get(name, {}))
         if method.wants_pass or method.missing(train):
             continue
-        own = Peer("farther", lambda fitted: fitted.score(test), lambda m=method: m.fit(train))
+        own = Peer("farther", lambda fitted: fitted.score(test), partial(method.fit, train))
         peers = [library[name] for library in libraries if name in library]
         total = compare(name, own, peers, args.repeat)
         if name in PAPER:
@@ -426,10 +436,10 @@ def compare(name: str, own: Peer, peers: list[Peer], rounds: int) -> float:
 
 
 def ratio(seconds: float, peer_seconds: float) -> str:
-    """A ratio, or a dash where both are too short to be compared."""
-    if max(seconds, peer_seconds) < SHORTEST:
+    """A ratio, or a dash where both are too short, or the peer has nothing to do."""
+    if max(seconds, peer_seconds) < SHORTEST or peer_seconds < SHORTEST / 100:
         return "–"
-    return f"{seconds / max(peer_seconds, 1e-9):.2f}"
+    return f"{seconds / peer_seconds:.2f}"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -446,9 +456,9 @@ def modules(
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(array)).to(device, dtype)
 
-    h = tensor(train.array("features"))
+    h = tensor(column(train, "features"))
     y = torch.from_numpy(train.label.astype(np.int64)).to(device)
-    columns = {"features": tensor(test.array("features")), "logits": tensor(test.logits)}
+    columns = {"features": tensor(column(test, "features")), "logits": tensor(test.logits)}
     columns["label"] = torch.from_numpy(test.label.astype(np.int64)).to(device)
     test_h, test_z = columns["features"], columns["logits"]
     layer = last_layer(train).to(device, dtype)
