@@ -15,7 +15,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
-SMALL_REGIONS = ["--train", "300", "--test", "60", "--dimensions", "8", "--classes", "3"]
+SMALL_REGIONS = ["--train", "300", "--test", "60", "--dimensions", "64", "--classes", "3"]
 SMALL_NETWORK = [
     *("--count", "2", "--rounds", "1", "--score-threshold", "0", "--max-detections", "5"),
     *("--width", "64", "--height", "48", "--workers", "0"),
@@ -42,7 +42,6 @@ CASES = {
     ),
     "metrics unknowns": (["--only", "unknowns", "--scale", "0.01"], "faster-coco-eval"),
     "metrics one-scale": (["--only", "one-scale", "--regions", "700"], "detections"),
-    "growth": (["FOLDER", "--rows", "400", "--replicates", "5"], "gallery"),
     "knn": (
         ["FOLDER", "--stored", "500", "--width", "8", "--rounds", "1", "--indexes", "exact"],
         "| exact | ratio | ",
@@ -96,6 +95,14 @@ def test_each_benchmark_runs_at_its_smallest_size(case, images, tmp_path, monkey
     assert printed in capfd.readouterr().out
 
 
+def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capfd):
+    for step in ("write", "fit", "score", "evaluate", "gallery"):
+        arguments = [str(tmp_path), "--rows", "400", "--replicates", "5", "--step", step]
+        run("growth", arguments, monkeypatch)
+    assert "evaluated the detector, msp" in capfd.readouterr().out
+    assert (tmp_path / "400/report/gallery.html").exists()
+
+
 @pytest.mark.parametrize("name", ONLY_HELP)
 def test_benchmarks_that_need_more_than_a_test_has_start(name, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
@@ -105,5 +112,5 @@ def test_benchmarks_that_need_more_than_a_test_has_start(name, monkeypatch, caps
 
 
 def test_no_benchmark_is_left_out():
-    tried = {case.split()[0] for case in CASES} | set(ONLY_HELP)
+    tried = {"growth", *ONLY_HELP} | {case.split()[0] for case in CASES}
     assert tried == {file.stem for file in BENCHMARKS.glob("*.py")}
