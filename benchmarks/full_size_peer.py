@@ -117,17 +117,17 @@ def main() -> None:
 def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Each method, fitted when it is called: it then gives the score of regions."""
     known = len(train.header.known_classes)
-    weight, bias = (
-        train.header.weight[:known].astype(np.float64),
-        train.header.bias[:known].astype(np.float64),
-    )
+    assert train.header.weight is not None
+    assert train.header.bias is not None
+    weight = train.header.weight[:known].astype(np.float64)
+    bias = train.header.bias[:known].astype(np.float64)
     labels = train.label
 
     def z(regions: Regions) -> np.ndarray:
-        return regions.array("logits")[:, :known].astype(np.float64)
+        return column(regions, "logits")[:, :known].astype(np.float64)
 
     def h(regions: Regions) -> np.ndarray:
-        return regions.array("features").astype(np.float32)
+        return column(regions, "features").astype(np.float32)
 
     def clipped(level: float, of: np.ndarray = weight) -> Score:
         return lambda regions: logsumexp(np.minimum(h(regions), level) @ of.T + bias, axis=1)
@@ -186,8 +186,8 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
         return lambda regions: -np.sqrt(index.search(of(regions).astype(np.float32), 10)[0][:, 9])
 
     def components() -> Score:
-        fitted = PCA(32).fit(train.array("latent").astype(np.float64))
-        return lambda regions: fitted.transform(regions.array("latent").astype(np.float64))
+        fitted = PCA(32).fit(column(train, "latent").astype(np.float64))
+        return lambda regions: fitted.transform(column(regions, "latent").astype(np.float64))
 
     def mixture() -> Score:
         of = components()
@@ -212,7 +212,7 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     yield "knn", lambda: neighbours(lambda regions: normalize(h(regions)))
     yield (
         "mahalanobis",
-        lambda: mahalanobis(lambda regions: regions.array("features").astype(np.float64), train),
+        lambda: mahalanobis(lambda regions: column(regions, "features").astype(np.float64), train),
     )
     yield "vim", vim
     yield "ash", ash
@@ -222,6 +222,13 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     yield "lard_mahalanobis", lambda: mahalanobis(components(), train)
     yield "lard_knn", lambda: neighbours(components())
     yield "lard_gmm", mixture
+
+
+def column(regions: Regions, name: str) -> np.ndarray:
+    """A column that the regions have."""
+    values = regions.array(name)
+    assert values is not None, name
+    return values
 
 
 def by_rows(score: Score, regions: Regions) -> np.ndarray:

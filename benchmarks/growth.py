@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -76,9 +77,13 @@ def write(folder: Path, rows: int) -> None:
     rng = np.random.default_rng(0)
     weight = rng.normal(0, 0.35, (CLASSES + 1, WIDTH)).astype(np.float32)
     names = [f"class {k}" for k in range(CLASSES)]
-    layer = {"weight": weight, "bias": np.zeros(CLASSES + 1, np.float32)}
     header = Header(
-        (*names, "background"), CLASSES, score_threshold=0.05, detector={"name": "drawn"}, **layer
+        (*names, "background"),
+        CLASSES,
+        score_threshold=0.05,
+        detector={"name": "drawn"},
+        weight=weight,
+        bias=np.zeros(CLASSES + 1, np.float32),
     )
     for split, count in counts.items():
         images = max(20, count // PER_IMAGE)
@@ -191,10 +196,10 @@ def score(folder: Path) -> None:
     )
 
 
-def evaluate(folder: Path) -> None:
+def evaluate(folder: Path, replicates: int) -> None:
     """All metrics with intervals."""
     files = RunFiles(RUN, BENCHMARK, folder)
-    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=REPLICATES))
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=replicates))
     _, computed = evaluate_run(inputs, TauSettings(), EvaluationCode(""))
     print(f"evaluated {', '.join(computed)}")
 
@@ -211,14 +216,13 @@ def gallery(folder: Path) -> None:
     page.write()
 
 
-def measured(folder: Path, rows: int, steps: tuple[str, ...]) -> pl.DataFrame:
+def measured(folder: Path, rows: int, steps: tuple[str, ...], replicates: int) -> pl.DataFrame:
     """Wall and processor seconds and the peak memory (GiB) of each step, a process of its own."""
     found = []
     for step in steps:
         start = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, __file__, str(folder), "--step", step, "--rows", str(rows)]
-        )
+        command = [sys.executable, __file__, str(folder), "--step", step, "--rows", str(rows)]
+        process = subprocess.Popen([*command, "--replicates", str(replicates)])
         _, status, used = os.wait4(process.pid, 0)
         if status:
             sys.exit(f"{step} failed at {rows:,} regions")
@@ -276,7 +280,7 @@ def chart(found: pl.DataFrame) -> str:
         for (step,), of in found.sort("rows").group_by("step", maintain_order=True):
             slope = exponent(of["rows"].to_numpy(), of[name].to_numpy())
             ends += [{**row, "of": f"{step}: N^{slope:.2f}"} for row in of.iter_rows(named=True)]
-        encoding = {
+        encoding: dict[str, dict[str, Any]] = {
             "x": {
                 "field": "rows",
                 "type": "quantitative",
@@ -321,6 +325,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", nargs="+", default=STEPS, choices=STEPS, help="only these, on tables kept before"
     )
+    parser.add_argument("--replicates", type=int, default=REPLICATES, help="of each interval")
     parser.add_argument("--keep", action="store_true", help="keep the tables of each size")
     parser.add_argument("--draw", type=Path, help="write the chart of DIR/growth.csv to this file")
     asked = parser.parse_args()
@@ -333,7 +338,8 @@ def main() -> None:
     if asked.step is not None:
         folder = asked.folder / str(asked.rows[0])
         steps: dict[str, Callable[[Path], None]] = {
-            **{"fit": fit, "score": score, "evaluate": evaluate, "gallery": gallery},
+            **{"fit": fit, "score": score, "gallery": gallery},
+            "evaluate": lambda folder: evaluate(folder, asked.replicates),
             "write": lambda folder: write(folder, asked.rows[0]),
         }
         steps[asked.step](folder)
@@ -341,8 +347,8 @@ def main() -> None:
     for rows in asked.rows:
         folder = asked.folder / str(rows)
         if not folder.exists():
-            measured(asked.folder, rows, ("write",))
-        found = measured(asked.folder, rows, tuple(asked.steps))
+            measured(asked.folder, rows, ("write",), asked.replicates)
+        found = measured(asked.folder, rows, tuple(asked.steps), asked.replicates)
         if record.exists():
             found = pl.concat([pl.read_csv(record), found])
         found.write_csv(record)

@@ -46,7 +46,6 @@ from torchvision.io import ImageReadMode, decode_image
 from tqdm import tqdm
 
 from farther import detectors
-from farther.detectors import Detector
 from farther.detectors import classifier as classifiers
 from farther.detectors.inference import InferenceParams, infer
 from farther.detectors.networks.architectures import (
@@ -148,8 +147,8 @@ def batches(items: list, size: int) -> Iterator[list]:
 class Loops(ABC):
     """The two ways that know a framework, beside a detector with the same checkpoint."""
 
-    def __init__(self, detector: Detector, files: list[Path], batch_size: int, scratch: Path):
-        self.detector = detector
+    def __init__(self, detector: Any, files: list[Path], batch_size: int, scratch: Path):
+        self.detector: Any = detector
         self.device = detector.torch_device()
         self.files = files
         self.batch_size = batch_size
@@ -326,7 +325,7 @@ class ClassifierLoops(Loops):
         return self.over(list(batches(self.files, self.batch_size)), call)
 
 
-LOOPS = {
+LOOPS: dict[str, type[Loops]] = {
     "faster_rcnn": FasterRCNNLoops,
     "yolo": YoloLoops,
     "detr": DetrLoops,
@@ -344,7 +343,7 @@ class Contest:
             "score_threshold": options.score_threshold,
             "max_detections": options.max_detections,
         }
-        self.detector: Detector = detectors.create(
+        self.detector: Any = detectors.create(
             options.adapter,
             weights=weights,
             **({} if options.adapter == "classifier" else selection),
@@ -444,7 +443,7 @@ def checkpoint(options: argparse.Namespace, scratch: Path) -> Path:
     return path
 
 
-def report(result: dict[str, dict[Any, Any]]) -> None:
+def report(result: dict[str, Any]) -> None:
     speed = result["images_per_second"]
     print("| way | images/s | of the bare loop | of torch.save |\n| --- | --- | --- | --- |")
     for name, value in speed.items():

@@ -1,15 +1,17 @@
 """Time and memory of the methods, beside other libraries and the bare matrix products.
 
     python benchmarks/methods.py time
-        20,000 × 1,024 training features, 20 classes, 7,000 test regions
+        fit and score on 20,000 × 1,024 training features, 20 classes, 7,000 test regions
     python benchmarks/methods.py torch
         the score alone of `to_torch` beside pytorch-ood's, on the same tensors
     python benchmarks/methods.py memory
         1,000,000 × 256 regions on disk, each method in a process of its own
 
-"products" are the bare matrix products of the same shapes and type, by NumPy: the least that a
-method costs that reads all of these numbers. Run it on an idle machine: the load is printed with
-the results.
+`time` prints one row per method and peer: pytorch-ood, FAISS, scikit-learn with SciPy, and
+"products", the bare matrix products of the same shapes and type by NumPy, which a method that reads
+all of these numbers costs at least. Seconds are processor seconds on one thread. A method and its
+peers take turns in each round; the ratio is that of the sums of fit and score, its minimum over
+rounds and its median. On a CUDA device `torch` measures seconds by the clock.
 """
 
 from __future__ import annotations
@@ -17,211 +19,436 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from farther import methods
-from farther.tables import Regions, RegionsFolder, RegionsWriter
+from farther.tables import Header, Regions, RegionsFolder, RegionsWriter
 
 #: The methods of the benchmark's paper.
-PAPER = [
-    *(
-        "msp",
-        "energy",
-        "gen",
-        "knn",
-        "mahalanobis",
-        "ddu",
-        "vim",
-        "ash",
-        "dice",
-        "react",
-        "dice_react",
-    ),
-    *("lard_knn", "lard_mahalanobis", "lard_gmm", "vos"),
-]
+PAPER = (
+    *("msp", "energy", "gen", "knn", "mahalanobis", "ddu", "vim", "ash", "dice", "react"),
+    *("dice_react", "lard_knn", "lard_mahalanobis", "lard_gmm", "vos"),
+)
 LATENT = 256
 SHARD = 50_000
+#: Principal components of the latent activations in the peers of `lard_*`, farther's default.
+COMPONENTS = 32
+#: Parameters without a default, and what a method would otherwise take from detections whose true
+#: class is known.
+GIVEN: dict[str, dict[str, Any]] = {
+    "temperature_scaling": {"temperature": 2.0},
+    "gram": {"layer": ["layer1"]},
+}
+#: Methods that compute no score: they read a file, or the detector's label.
+NOT_COMPUTED = ("imported", "native")
+#: Shorter than this, the time of a call is that of Python: no ratio is reported.
+SHORTEST = 1e-3
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A method in another library.
+
+    Args:
+        library: Its name.
+        score: Scores the test regions; called with what `fit` returned.
+        fit: Fits to the training regions; None if there is nothing to fit.
+    """
+
+    library: str
+    score: Callable[[Any], object]
+    fit: Callable[[], Any] | None = None
 
 
 def make(count: int, dimensions: int, classes: int, seed: int) -> Regions:
-    """Rectified features around one centre a class, and the logits of one last layer."""
-    weight = (
-        np.random.default_rng(0).normal(scale=0.05, size=(classes, dimensions)).astype(np.float32)
-    )
+    """Rectified features around one centre per class, and the logits of one last layer."""
+    weight = np.random.default_rng(0).normal(scale=0.05, size=(classes, dimensions))
+    weight = weight.astype(np.float32)
     bias = np.zeros(classes, np.float32)
     rng = np.random.default_rng(seed)
-    features = (
-        rng.normal(size=(count, dimensions)).astype(np.float32)
-        + 5 * weight[rng.integers(classes, size=count)]
-    )
-    features = np.maximum(features, 0)
+    noise = rng.normal(size=(count, dimensions)).astype(np.float32)
+    features = np.maximum(noise + 5 * weight[rng.integers(classes, size=count)], 0)
     logits = features @ weight.T + bias
+
+    names = tuple(f"class {number}" for number in range(classes))
+    columns: dict[str, Any] = {
+        "logits": logits,
+        "features": features,
+        "latent": rng.normal(size=(count, LATENT)).astype(np.float32),
+        "gram.layer1": rng.normal(size=(count, 5 * LATENT)).astype(np.float32),
+    }
     return Regions(
-        image_id=[f"image{i // 5}" for i in range(count)],
+        header=Header(names, detector={"name": "drawn"}, weight=weight, bias=bias),
+        image_id=[f"image{number // 5}" for number in range(count)],
         region_id=np.arange(count),
         box=np.zeros((count, 4)),
         score=np.ones(count),
         label=logits.argmax(axis=1),
-        logits=logits,
-        features=features,
-        latent=rng.normal(size=(count, LATENT)).astype(np.float32),
-        **{"gram.layer1": rng.normal(size=(count, 5 * LATENT)).astype(np.float32)},
-        weight=weight,
-        bias=bias,
+        **columns,
     )
 
 
-def seconds(work: Callable[[], object], repeat: int) -> float:
-    """The shortest of several runs."""
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def column(regions: Regions, name: str) -> np.ndarray:
+    """A column that the regions have."""
+    values = regions.array(name)
+    assert values is not None, name
+    return values
 
 
-def products(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
-    """For each method, the matrix products that it cannot avoid, fit and score together."""
-    wide, asked = train.features.astype(np.float64), test.features.astype(np.float64)
-    square = wide[: wide.shape[1]]
-    rest = np.ascontiguousarray(
-        square[:, : max(1, wide.shape[1] - methods.create("vim")._dimension(wide.shape[1]))]
-    )
-    classes = len(train.classes)
+def vim_dimension(width: int) -> int:
+    """Number of principal dimensions that `vim` takes for features of a width."""
+    vim: Any = methods.create("vim")
+    return vim._dimension(width)
 
-    def once_a_class() -> None:
-        _ = wide.T @ wide
-        for _ in range(classes):
-            _ = asked @ square
 
+# --------------------------------------------------------------------------------------------------
+# fit and score
+
+
+def products(train: Regions, test: Regions) -> dict[str, Peer]:
+    """For each method, the matrix products that it cannot avoid."""
+    stored = column(train, "features")
+    queries = column(test, "features")
+    stored64 = stored.astype(np.float64)
+    queries64 = queries.astype(np.float64)
+    width = stored.shape[1]
+    square = stored64[:width]
+    residual = np.ascontiguousarray(square[:, : max(1, width - vim_dimension(width))])
+    latent = column(train, "latent")
+
+    def covariance() -> None:
+        _ = stored64.T @ stored64
+
+    def one_precision(_fitted: object) -> None:
+        _ = queries64 @ square
+
+    def precision_per_class(_fitted: object) -> None:
+        for _ in train.classes:
+            _ = queries64 @ square
+
+    def vim_fit() -> None:
+        _ = stored64.T @ stored64
+        _ = stored64 @ residual
+
+    def ensemble_fit() -> None:
+        _ = stored64.T @ stored64
+        _ = latent.T @ latent
+
+    def relations(_fitted: object) -> None:
+        _ = (queries @ stored.T) * (test.logits @ train.logits.T)
+
+    name = "products"
     return {
-        "knn": lambda: test.features @ train.features.T,
-        "mahalanobis": lambda: (wide.T @ wide, asked @ square),
-        "ddu": once_a_class,
-        "vim": lambda: (wide.T @ wide, wide @ rest, asked @ rest),
-        "mds_ensemble": lambda: (wide.T @ wide, asked @ square, train.latent.T @ train.latent),
-        "relation": lambda: (test.features @ train.features.T) * (test.logits @ train.logits.T),
+        "knn": Peer(name, lambda _fitted: queries @ stored.T),
+        "mahalanobis": Peer(name, one_precision, covariance),
+        "ddu": Peer(name, precision_per_class, covariance),
+        "vim": Peer(name, lambda _fitted: queries64 @ residual, vim_fit),
+        "mds_ensemble": Peer(name, one_precision, ensemble_fit),
+        "relation": Peer(name, relations),
     }
 
 
-def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
-    """For each method that pytorch-ood or scikit-learn has: fit and score."""
+def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
+    """The methods of pytorch-ood."""
     import torch
     from pytorch_ood import detector as ood
 
-    z, y, c = (
-        torch.from_numpy(np.asarray(a))
-        for a in (train.features, train.label.astype(np.int64), train.logits)
-    )
-    tz, tc = torch.from_numpy(test.features), torch.from_numpy(test.logits)
-    layer = torch.nn.Linear(*reversed(train.weight.shape)).requires_grad_(False)
-    layer.weight.copy_(torch.from_numpy(train.weight))
-    layer.bias.copy_(torch.from_numpy(train.bias))
-    dim = methods.create("vim")._dimension(train.features.shape[1])
-    maps, train_maps = tz[:, :, None, None], z[:, :, None, None]
+    torch.set_num_threads(1)
+    h = torch.from_numpy(np.array(column(train, "features")))
+    z = torch.from_numpy(np.array(train.logits))
+    y = torch.from_numpy(train.label.astype(np.int64))
+    test_h = torch.from_numpy(np.array(column(test, "features")))
+    test_z = torch.from_numpy(np.array(test.logits))
+    layer = last_layer(train)
+    maps = test_h[:, :, None, None]
+    train_maps = h[:, :, None, None]
+    dimension = vim_dimension(h.shape[1])
 
-    def through(x: torch.Tensor) -> torch.Tensor:
-        return layer(x.flatten(1))
+    def through(values: torch.Tensor) -> torch.Tensor:
+        return layer(values.flatten(1))
 
-    def kernel_machine() -> None:
-        from sklearn.decomposition import PCA
-        from sklearn.pipeline import make_pipeline
-        from sklearn.svm import OneClassSVM
+    def of_features(fitted: Any) -> object:
+        return fitted.predict_features(test_h)
 
-        sample = train.features[: methods.create("oodl").sample]
-        make_pipeline(PCA(64), OneClassSVM(nu=0.1)).fit(sample).decision_function(test.features)
+    def of_logits(fitted: Any) -> object:
+        return fitted.predict_logits(test_z)
 
-    def several_layers() -> None:
-        latents = [torch.from_numpy(regions.latent) for regions in (train, test)]
-        fitted = ood.MultiMahalanobis([None, None]).to("cpu").fit_structured([latents[0], z], y)
-        for some in zip(
-            latents[1].split(500), tz.split(500), strict=True
-        ):  # it computes a matrix of rows by rows
-            fitted.predict_structured([values[:, :, None, None] for values in some])
+    def of_maps(fitted: Any) -> object:
+        return fitted.predict_feature_maps(maps)
 
+    def fit_ensemble() -> Any:
+        latent = torch.from_numpy(np.array(column(train, "latent")))
+        return ood.MultiMahalanobis([None, None]).to("cpu").fit_structured([latent, h], y)
+
+    def score_ensemble(fitted: Any) -> None:
+        latent = torch.from_numpy(np.array(column(test, "latent")))
+        # It computes a matrix of rows by rows: 500 at a time.
+        for rows in zip(latent.split(500), test_h.split(500), strict=True):
+            fitted.predict_structured([values[:, :, None, None] for values in rows])
+
+    def gradnorm(_fitted: object) -> object:
+        return ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(test_h)
+
+    name = "pytorch-ood"
+    weight, bias = layer.weight, layer.bias
     return {
-        "msp": lambda: ood.MaxSoftmax(None).predict_logits(tc),
-        "energy": lambda: ood.EnergyBased.score(tc),
-        "gen": lambda: ood.GEN.score(tc),
-        "mls": lambda: ood.MaxLogit.score(tc),
-        "entropy": lambda: ood.Entropy.score(tc),
-        "knn": lambda: ood.KNN(None, k=10).fit_features(z, y).predict_features(tz),
-        "mahalanobis": lambda: ood.Mahalanobis(None).fit_features(z, y).predict_features(tz),
-        "relative_mahalanobis": lambda: ood.RMD(None).fit_features(z, y).predict_features(tz),
-        "ddu": lambda: ood.GMM(None).fit_features(z, y).predict_features(tz),
-        "vim": lambda: (
-            ood.ViM(None, dim, layer.weight, layer.bias).fit_features(z, y).predict_features(tz)
+        "msp": Peer(name, lambda _fitted: ood.MaxSoftmax(None).predict_logits(test_z)),
+        "energy": Peer(name, lambda _fitted: ood.EnergyBased.score(test_z)),
+        "gen": Peer(name, lambda _fitted: ood.GEN.score(test_z)),
+        "mls": Peer(name, lambda _fitted: ood.MaxLogit.score(test_z)),
+        "entropy": Peer(name, lambda _fitted: ood.Entropy.score(test_z)),
+        "gradnorm": Peer(name, gradnorm),
+        "ash": Peer(name, lambda _fitted: of_maps(ood.ASH(None, through, percentile=0.9))),
+        "scale": Peer(name, lambda _fitted: of_maps(ood.SCALE(None, through, percentile=0.85))),
+        "knn": Peer(name, of_features, lambda: ood.KNN(None, k=10).fit_features(h, y)),
+        "mahalanobis": Peer(name, of_features, lambda: ood.Mahalanobis(None).fit_features(h, y)),
+        "relative_mahalanobis": Peer(name, of_features, lambda: ood.RMD(None).fit_features(h, y)),
+        "ddu": Peer(name, of_features, lambda: ood.GMM(None).fit_features(h, y)),
+        "vim": Peer(
+            name, of_features, lambda: ood.ViM(None, dimension, weight, bias).fit_features(h, y)
         ),
-        "ash": lambda: ood.ASH(None, through, percentile=0.9).predict_feature_maps(maps),
-        "scale": lambda: ood.SCALE(None, through, percentile=0.85).predict_feature_maps(maps),
-        "react": lambda: (
-            ood.ReAct(None, through).fit_feature_maps(train_maps, y).predict_feature_maps(maps)
+        "react": Peer(
+            name, of_maps, lambda: ood.ReAct(None, through).fit_feature_maps(train_maps, y)
         ),
-        "dice": lambda: (
-            ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(z, y).predict_features(tz)
+        "dice": Peer(
+            name, of_features, lambda: ood.DICE(None, weight, bias, p=0.9).fit_features(h, y)
         ),
-        "kl_matching": lambda: ood.KLMatching(None).fit_logits(c).predict_logits(tc),
-        "openmax": lambda: ood.OpenMax(None, tailsize=20).fit_logits(c, y).predict_logits(tc),
-        "she": lambda: ood.SHE(None, layer).fit_features(z, y).predict_features(tz),
-        "gradnorm": lambda: ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(
-            tz
+        "kl_matching": Peer(name, of_logits, lambda: ood.KLMatching(None).fit_logits(z)),
+        "openmax": Peer(name, of_logits, lambda: ood.OpenMax(None, tailsize=20).fit_logits(z, y)),
+        "she": Peer(name, of_features, lambda: ood.SHE(None, layer).fit_features(h, y)),
+        "fdbd": Peer(name, of_features, lambda: ood.fDBD(None, layer).fit_features(h)),
+        "nnguide": Peer(
+            name, of_features, lambda: ood.NNGuide(None, layer, k=10).fit_features(h, y)
         ),
-        "fdbd": lambda: ood.fDBD(None, layer).fit_features(z).predict_features(tz),
-        "nnguide": lambda: ood.NNGuide(None, layer, k=10).fit_features(z, y).predict_features(tz),
-        "mds_ensemble": several_layers,
-        "oodl": kernel_machine,
+        "mds_ensemble": Peer(name, score_ensemble, fit_ensemble),
     }
 
 
-#: Parameters without a default, and what a method would otherwise take from detections whose true
-#: class is known.
-GIVEN = {"temperature_scaling": {"temperature": 2.0}, "gram": {"layer": ["layer1"]}}
+def faiss_alone(train: Regions, test: Regions) -> dict[str, Peer]:
+    """Nearest neighbours by FAISS: `knn`, and `lard_knn` on scikit-learn's components."""
+    import faiss
+    from sklearn.decomposition import PCA
+
+    faiss.omp_set_num_threads(1)
+
+    def index_of(vectors: np.ndarray) -> Any:
+        index = faiss.IndexFlatL2(vectors.shape[1])
+        index.add(vectors)
+        return index
+
+    def fit() -> Any:
+        vectors = column(train, "features").astype(np.float32)
+        faiss.normalize_L2(vectors)
+        return index_of(vectors)
+
+    def score(index: Any) -> object:
+        vectors = column(test, "features").astype(np.float32)
+        faiss.normalize_L2(vectors)
+        return index.search(vectors, 10)
+
+    def fit_latent() -> Any:
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64)).astype(
+            np.float32
+        )
+        return components, index_of(vectors)
+
+    def score_latent(fitted: Any) -> object:
+        components, index = fitted
+        vectors = components.transform(column(test, "latent").astype(np.float64)).astype(np.float32)
+        return index.search(vectors, 10)
+
+    name = "FAISS"
+    return {"knn": Peer(name, score, fit), "lard_knn": Peer(name, score_latent, fit_latent)}
+
+
+def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
+    """Methods in scikit-learn and SciPy."""
+    from scipy.special import logsumexp
+    from scipy.stats import multivariate_normal
+    from sklearn.covariance import EmpiricalCovariance
+    from sklearn.decomposition import PCA
+    from sklearn.metrics.pairwise import euclidean_distances
+    from sklearn.neighbors import KernelDensity
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import OneClassSVM
+
+    labels = train.label
+    classes = np.unique(labels)
+    oodl: Any = methods.create("oodl")
+
+    def fit_mahalanobis(vectors: np.ndarray) -> Any:
+        means = np.stack([vectors[labels == label].mean(axis=0) for label in classes])
+        centred = vectors - means[np.searchsorted(classes, labels)]
+        precision = EmpiricalCovariance(assume_centered=True).fit(centred).precision_
+        return means, np.linalg.cholesky(precision)
+
+    def distances(vectors: np.ndarray, fitted: Any) -> object:
+        means, white = fitted
+        return euclidean_distances(vectors @ white, means @ white, squared=True).min(axis=1)
+
+    def fit_lard_mahalanobis() -> Any:
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
+        return components, fit_mahalanobis(vectors)
+
+    def score_lard_mahalanobis(fitted: Any) -> object:
+        components, gaussians = fitted
+        vectors = components.transform(column(test, "latent").astype(np.float64))
+        return distances(vectors, gaussians)
+
+    def fit_lard_gmm() -> Any:
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
+        densities = []
+        for label in classes:
+            members = vectors[labels == label]
+            density = multivariate_normal(members.mean(axis=0), np.cov(members.T, bias=True))
+            densities.append((np.log(len(members) / len(vectors)), density))
+        return components, densities
+
+    def score_lard_gmm(fitted: Any) -> object:
+        components, densities = fitted
+        vectors = components.transform(column(test, "latent").astype(np.float64))
+        terms = [prior + density.logpdf(vectors) for prior, density in densities]
+        return logsumexp(terms, axis=0)
+
+    def fit_lard_kde() -> Any:
+        components = PCA(COMPONENTS).fit(column(train, "latent").astype(np.float64))
+        vectors = components.transform(column(train, "latent").astype(np.float64))
+        return components, KernelDensity().fit(vectors)
+
+    def score_lard_kde(fitted: Any) -> object:
+        components, density = fitted
+        vectors = components.transform(column(test, "latent").astype(np.float64))
+        return density.score_samples(vectors)
+
+    def fit_kernel_machine() -> Any:
+        machine = make_pipeline(PCA(64), OneClassSVM(nu=0.1))
+        return machine.fit(column(train, "features")[: oodl.sample])
+
+    name = "scikit-learn"
+    return {
+        "mahalanobis": Peer(
+            name,
+            lambda fitted: distances(column(test, "features").astype(np.float64), fitted),
+            lambda: fit_mahalanobis(column(train, "features").astype(np.float64)),
+        ),
+        "lard_mahalanobis": Peer(name, score_lard_mahalanobis, fit_lard_mahalanobis),
+        "lard_gmm": Peer(name, score_lard_gmm, fit_lard_gmm),
+        "lard_kde": Peer(name, score_lard_kde, fit_lard_kde),
+        "oodl": Peer(
+            name,
+            lambda fitted: fitted.decision_function(column(test, "features")),
+            fit_kernel_machine,
+        ),
+    }
+
+
+def last_layer(train: Regions) -> Any:
+    """The last linear layer of the regions' network as a PyTorch module."""
+    import torch
+
+    weight, bias = train.header.weight, train.header.bias
+    assert weight is not None
+    assert bias is not None
+    layer = torch.nn.Linear(weight.shape[1], weight.shape[0]).requires_grad_(False)
+    layer.weight.copy_(torch.from_numpy(np.array(weight)))
+    layer.bias.copy_(torch.from_numpy(np.array(bias)))
+    return layer
+
+
+def once(peer: Peer) -> tuple[float, float]:
+    """Processor seconds of fit and of score."""
+    start = time.process_time()
+    fitted = None
+    if peer.fit is not None:
+        fitted = peer.fit()
+    middle = time.process_time()
+    peer.score(fitted)
+    return middle - start, time.process_time() - middle
 
 
 def measure_time(args: argparse.Namespace) -> None:
     train = make(args.train, args.dimensions, args.classes, seed=1)
     test = make(args.test, args.dimensions, args.classes, seed=2)
-    others, bare = peers(train, test), products(train, test)
+    libraries = []
+    for library in (pytorch_ood, faiss_alone, scikit_learn, products):
+        libraries.append(library(train, test))
     print(
         f"{args.train} × {args.dimensions} training features, {args.classes} classes, "
-        f"{args.test} test regions"
+        f"{args.test} test regions; processor seconds\n"
     )
-    print(
-        f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}"
-        f"{'÷ products':>12}"
-    )
-    total = 0.0
+    print("| method | fit | score | beside | its fit | its score | fit ratio | ratio | median |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    paper_total = 0.0
     for name in args.names or methods.names():
+        if name in NOT_COMPUTED:
+            continue
         method = methods.create(name, **GIVEN.get(name, {}))
         if method.wants_pass or method.missing(train):
             continue
-        fit = seconds(lambda method=method: method.fit(train), args.repeat)
-        score = seconds(lambda method=method: method.score(test), args.repeat)
-        total += fit + score if name in PAPER else 0.0
-        row = f"{name:22}{fit:9.3f}{score:9.3f}"
-        for width, found in ((9, others.get(name)), (12, bare.get(name))):
-            other = seconds(found, args.repeat) if found else None
-            row += (
-                f"{other:{width}.3f}{(fit + score) / other:{width}.2f}"
-                if other
-                else " " * 2 * width
-            )
-        print(row, flush=True)
-    print(f"{'the paper’s together':22}{total:18.3f}")
+        own = Peer("farther", lambda fitted: fitted.score(test), partial(method.fit, train))
+        peers = [library[name] for library in libraries if name in library]
+        total = compare(name, own, peers, args.repeat)
+        if name in PAPER:
+            paper_total += total
+    print(f"\nThe methods of the paper together: {paper_total:.3f}")
+
+
+def compare(name: str, own: Peer, peers: list[Peer], rounds: int) -> float:
+    """Prints one row per peer; returns the method's least seconds of fit and score."""
+    own_seconds = []
+    seconds_by_peer: list[list[tuple[float, float]]] = [[] for _ in peers]
+    for _ in range(rounds):
+        own_seconds.append(once(own))
+        for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+            seconds.append(once(peer))
+
+    fit = min(seconds[0] for seconds in own_seconds)
+    score = min(seconds[1] for seconds in own_seconds)
+    for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+        peer_fit = min(pair[0] for pair in seconds)
+        peer_score = min(pair[1] for pair in seconds)
+        row = f"| {name} | {fit:.3f} | {score:.3f} | {peer.library} "
+        row += f"| {peer_fit:.3f} | {peer_score:.3f} "
+        row += f"| {ratio(fit, peer_fit)} | {ratio(fit + score, peer_fit + peer_score)} "
+        totals = zip(own_seconds, seconds, strict=True)
+        ratios = [sum(mine) / max(sum(theirs), 1e-9) for mine, theirs in totals]
+        print(row + f"| {statistics.median(ratios):.2f} |", flush=True)
+    if not peers:
+        print(f"| {name} | {fit:.3f} | {score:.3f} | | | | | | |", flush=True)
+    return fit + score
+
+
+def ratio(seconds: float, peer_seconds: float) -> str:
+    """A ratio, or a dash where both are too short, or the peer has nothing to do."""
+    if max(seconds, peer_seconds) < SHORTEST or peer_seconds < SHORTEST / 100:
+        return "–"
+    return f"{seconds / peer_seconds:.2f}"
+
+
+# --------------------------------------------------------------------------------------------------
+# the score alone, as a PyTorch module
 
 
 def modules(
     train: Regions, test: Regions, device: str, dtype: Any
-) -> dict[str, tuple[Callable, Callable]]:
+) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
     """Scores of farther's module and of the peer's, both fitted, for each method of pytorch-ood."""
     import torch
     from pytorch_ood import detector as ood
@@ -229,26 +456,23 @@ def modules(
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(array)).to(device, dtype)
 
-    h, y = tensor(train.features), torch.from_numpy(train.label.astype(np.int64)).to(device)
-    columns = {"features": tensor(test.features), "logits": tensor(test.logits)}
+    h = tensor(column(train, "features"))
+    y = torch.from_numpy(train.label.astype(np.int64)).to(device)
+    columns = {"features": tensor(column(test, "features")), "logits": tensor(test.logits)}
     columns["label"] = torch.from_numpy(test.label.astype(np.int64)).to(device)
-    asked, asked_logits = columns["features"], columns["logits"]
-    layer = torch.nn.Linear(
-        *reversed(train.weight.shape), device=device, dtype=dtype
-    ).requires_grad_(False)
-    layer.weight.copy_(tensor(train.weight))
-    layer.bias.copy_(tensor(train.bias))
-    maps = asked[:, :, None, None]
+    test_h, test_z = columns["features"], columns["logits"]
+    layer = last_layer(train).to(device, dtype)
+    maps = test_h[:, :, None, None]
+    dimension = vim_dimension(h.shape[1])
 
-    def through(x: torch.Tensor) -> torch.Tensor:
-        return layer(x.flatten(1))
+    def through(values: torch.Tensor) -> torch.Tensor:
+        return layer(values.flatten(1))
 
     knn = ood.KNN(None, k=10).fit_features(h, y)
     mahalanobis = ood.Mahalanobis(None).fit_features(h, y)
-    vim = ood.ViM(
-        None, methods.create("vim")._dimension(h.shape[1]), layer.weight, layer.bias
-    ).fit_features(h, y)
-    ash, scale = ood.ASH(None, through, percentile=0.9), ood.SCALE(None, through, percentile=0.85)
+    vim = ood.ViM(None, dimension, layer.weight, layer.bias).fit_features(h, y)
+    ash = ood.ASH(None, through, percentile=0.9)
+    scale = ood.SCALE(None, through, percentile=0.85)
     react = ood.ReAct(None, through).fit_feature_maps(h[:, :, None, None], y)
     nnguide = ood.NNGuide(None, layer, k=10).fit_features(h, y)
     she = ood.SHE(None, layer).fit_features(h, y)
@@ -257,104 +481,109 @@ def modules(
     dice = ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(h, y)
     fdbd = ood.fDBD(None, layer).fit_features(h)
     mcm = ood.MCM(None, layer.weight)
-    train_logits = tensor(train.logits)
-    kl_matching = ood.KLMatching(None).fit_logits(train_logits, y)
-    openmax = ood.OpenMax(None, tailsize=20).fit_logits(train_logits, y)
-    theirs = {
-        "msp": lambda: ood.MaxSoftmax(None).predict_logits(asked_logits),
-        "energy": lambda: ood.EnergyBased.score(asked_logits),
-        "gen": lambda: ood.GEN.score(asked_logits),
-        "mls": lambda: ood.MaxLogit.score(asked_logits),
-        "entropy": lambda: ood.Entropy.score(asked_logits),
-        "knn": lambda: knn.predict_features(asked),
-        "mahalanobis": lambda: mahalanobis.predict_features(asked),
-        "vim": lambda: vim.predict_features(asked),
+    z = tensor(train.logits)
+    kl_matching = ood.KLMatching(None).fit_logits(z, y)
+    openmax = ood.OpenMax(None, tailsize=20).fit_logits(z, y)
+    theirs: dict[str, Callable[[], object]] = {
+        "msp": lambda: ood.MaxSoftmax(None).predict_logits(test_z),
+        "energy": lambda: ood.EnergyBased.score(test_z),
+        "gen": lambda: ood.GEN.score(test_z),
+        "mls": lambda: ood.MaxLogit.score(test_z),
+        "entropy": lambda: ood.Entropy.score(test_z),
+        "knn": lambda: knn.predict_features(test_h),
+        "mahalanobis": lambda: mahalanobis.predict_features(test_h),
+        "vim": lambda: vim.predict_features(test_h),
         "ash": lambda: ash.predict_feature_maps(maps),
         "scale": lambda: scale.predict_feature_maps(maps),
         "react": lambda: react.predict_feature_maps(maps),
-        "she": lambda: she.predict_features(asked),
-        "nnguide": lambda: nnguide.predict_features(asked),
-        "relative_mahalanobis": lambda: relative.predict_features(asked),
-        "ddu": lambda: ddu.predict_features(asked),
-        "dice": lambda: dice.predict_features(asked),
-        "fdbd": lambda: fdbd.predict_features(asked),
-        "mcm": lambda: mcm.predict_features(asked),
-        "kl_matching": lambda: kl_matching.predict_logits(asked_logits),
-        "openmax": lambda: openmax.predict_logits(asked_logits),
+        "she": lambda: she.predict_features(test_h),
+        "nnguide": lambda: nnguide.predict_features(test_h),
+        "relative_mahalanobis": lambda: relative.predict_features(test_h),
+        "ddu": lambda: ddu.predict_features(test_h),
+        "dice": lambda: dice.predict_features(test_h),
+        "fdbd": lambda: fdbd.predict_features(test_h),
+        "mcm": lambda: mcm.predict_features(test_h),
+        "kl_matching": lambda: kl_matching.predict_logits(test_z),
+        "openmax": lambda: openmax.predict_logits(test_z),
     }
-    both = {}
+    pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
     for name, peer in theirs.items():
         method = methods.create(name).fit(train)
         module = method.to_torch(device, torch.float64 if method.only_float64 else dtype)
-        own = {column: columns[column] for column in columns if column in {*method.inputs, "label"}}
-        both[name] = (lambda module=module, own=own: module(**own), peer)
-    return both
+        inputs = {name: columns[name] for name in columns if name in {*method.inputs, "label"}}
+
+        def score(module: Any = module, inputs: dict[str, torch.Tensor] = inputs) -> object:
+            return module(**inputs)
+
+        pairs[name] = (score, peer)
+    return pairs
 
 
 def measure_torch(args: argparse.Namespace) -> None:
     import torch
 
+    torch.set_num_threads(1)
     train = make(args.train, args.dimensions, args.classes, seed=1)
     test = make(args.test, args.dimensions, args.classes, seed=2)
     print(
         f"{args.train} × {args.dimensions} training features, {args.test} test regions, "
-        f"{args.device}, {args.dtype}"
+        f"{args.device}, {args.dtype}\n"
     )
-    print(f"{'method':22}{'farther ms':>12}{'peer ms':>12}{'÷ peer':>9}")
+    print("| method | farther ms | pytorch-ood ms | ratio | median |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    clock = time.process_time if args.device == "cpu" else time.perf_counter
 
     def milliseconds(work: Callable[[], object]) -> float:
-        start = time.perf_counter()
+        start = clock()
         work()
         if args.device == "cuda":
             torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - start)
+        return 1e3 * (clock() - start)
 
     with torch.no_grad():
-        for name, pair in modules(train, test, args.device, getattr(torch, args.dtype)).items():
+        pairs = modules(train, test, args.device, getattr(torch, args.dtype))
+        for name, (score, peer) in pairs.items():
             if args.names and name not in args.names:
                 continue
-            times: list[list[float]] = [[], []]
-            for _ in range(max(5, args.repeat)):  # interleaved: a load of the machine slows both
-                for of_module, work in zip(times, pair, strict=True):
-                    of_module.append(milliseconds(work))
-            own, peer = (float(np.median(of_module)) for of_module in times)
-            print(f"{name:22}{own:12.2f}{peer:12.2f}{own / peer:9.2f}", flush=True)
+            own_times = []
+            peer_times = []
+            for _ in range(args.repeat + 1):
+                own_times.append(milliseconds(score))
+                peer_times.append(milliseconds(peer))
+            # The first round warms up.
+            own_times, peer_times = own_times[1:], peer_times[1:]
+            own, other = min(own_times), min(peer_times)
+            ratios = [a / max(b, 1e-6) for a, b in zip(own_times, peer_times, strict=True)]
+            print(
+                f"| {name} | {own:.2f} | {other:.2f} | {ratio(own / 1e3, other / 1e3)} "
+                f"| {statistics.median(ratios):.2f} |",
+                flush=True,
+            )
+
+
+# --------------------------------------------------------------------------------------------------
+# memory
 
 
 def measure_memory(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "regions"
         write_large(path, args.large, 256, args.classes)
-        names = args.names or PAPER
-        print(
-            f"{args.large} × 256 regions\n{'method':22}{'fit s':>9}{'score s':>9}{'peak GiB':>10}"
-        )
-        for name in names:
-            command = [
-                sys.executable,
-                __file__,
-                "one",
-                "--names",
-                name,
-                "--folder",
-                str(path),
-                "--test",
-                str(args.test),
-            ]
-            print(
-                subprocess.run(command, check=True, capture_output=True, text=True).stdout,
-                end="",
-                flush=True,
-            )
+        print(f"{args.large} × 256 regions\n")
+        print("| method | fit s | score s | peak GiB |\n| --- | ---: | ---: | ---: |", flush=True)
+        for name in args.names or PAPER:
+            command = [sys.executable, __file__, "one", "--names", name]
+            command += ["--folder", str(path), "--test", str(args.test)]
+            subprocess.run(command, check=True)
 
 
 def write_large(path: Path, count: int, dimensions: int, classes: int) -> None:
     first = make(1, dimensions, classes, seed=0)
     writer = RegionsWriter(path, first.header)
-    shards = [min(SHARD, count - start) for start in range(0, count, SHARD)]
-    for shard, size in enumerate(shards):
+    sizes = [min(SHARD, count - start) for start in range(0, count, SHARD)]
+    for shard, size in enumerate(sizes):
         writer.write_shard(shard, make(size, dimensions, classes, seed=shard))
-    writer.close(len(shards))
+    writer.close(len(sizes))
 
 
 def measure_one(args: argparse.Namespace) -> None:
@@ -362,11 +591,10 @@ def measure_one(args: argparse.Namespace) -> None:
     (name,) = args.names
     folder = RegionsFolder(args.folder)
     method = methods.create(name, **GIVEN.get(name, {}))
-    fit = seconds(lambda: method.fit(folder), 1)
     test = next(folder.batches())[: args.test]
-    score = seconds(lambda: method.score(test), 1)
+    fit, score = once(Peer("farther", lambda m: m.score(test), lambda: method.fit(folder)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{name:22}{fit:9.2f}{score:9.2f}{peak:10.2f}")
+    print(f"| {name} | {fit:.2f} | {score:.2f} | {peak:.2f} |", flush=True)
 
 
 def main() -> None:
@@ -384,15 +612,13 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=1024)
     parser.add_argument("--classes", type=int, default=20)
     parser.add_argument("--large", type=int, default=1_000_000)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=3, help="rounds")
     parser.add_argument("--device", default="cpu", help="for 'torch'")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'"
     )
     parser.add_argument("--folder", help="for 'one'")
     args = parser.parse_args()
-    if args.what != "one":
-        print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} processors")
     measures = {
         "time": measure_time,
         "torch": measure_torch,
@@ -400,8 +626,6 @@ def main() -> None:
         "one": measure_one,
     }
     measures[args.what](args)
-    if args.what != "one":
-        print(f"load after: {os.getloadavg()[0]:.2f}")
 
 
 if __name__ == "__main__":

@@ -38,14 +38,22 @@ from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics import bootstrap
 from farther.tables import Objects, Regions
 
-#: The task of a benchmark run: methods, splits, detections and objects per split.
-METHODS, SPLITS, DETECTIONS, OBJECTS, IMAGES = 12, 4, 7000, 3000, 1000
+#: The task of a benchmark run: methods, splits, images per split, and detections and objects per
+#: image.
+METHODS = 12
+SPLITS = 4
+IMAGES = 1000
+DETECTIONS = 7
+OBJECTS = 3
+REPLICATES = 1000
 
 #: Rows of the runs that show how cost grows.
 SCALES = (100_000, 1_000_000, 10_000_000)
 
-STATS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
-STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
+STATS = (
+    *("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large"),
+    *("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large"),
+)
 
 
 def main() -> None:
@@ -62,6 +70,9 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--only", choices=("tables", "unknowns", "scale", "one-scale"))
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the sizes and replicates but those of 'tables'"
+    )
     asked = parser.parse_args()
     if asked.only == "one-scale":
         at_scale(asked.regions)
@@ -69,10 +80,11 @@ def main() -> None:
     if asked.only in (None, "tables"):
         tables(asked)
     if asked.only in (None, "unknowns"):
-        unknowns(asked.repeat)
+        unknowns(asked.repeat, asked.scale)
     if asked.only in (None, "scale"):
         for rows in SCALES:
-            here = [sys.executable, __file__, "--only", "one-scale", "--regions", str(rows)]
+            count = round(rows * asked.scale)
+            here = [sys.executable, __file__, "--only", "one-scale", "--regions", str(count)]
             subprocess.run(here, check=True)
 
 
@@ -89,17 +101,18 @@ def tables(asked: argparse.Namespace) -> None:
     others(objects, regions, asked.repeat)
 
 
-def unknowns(repeat: int) -> None:
+def unknowns(repeat: int, scale: float) -> None:
     """Measures the detection of unknown objects by all methods and splits, and one bootstrap."""
+    images = max(10, round(IMAGES * scale))
+    replicates = max(10, round(REPLICATES * scale))
+    detections = images * DETECTIONS
     print(
-        f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, "
-        f"{IMAGES} images\n"
+        f"\n{METHODS} methods × {SPLITS} splits × {detections} detections, "
+        f"{images * OBJECTS} objects, {images} images\n"
     )
-    splits = [
-        world(IMAGES, OBJECTS // IMAGES, DETECTIONS // IMAGES, 1, seed) for seed in range(SPLITS)
-    ]
+    splits = [world(images, OBJECTS, DETECTIONS, 1, seed) for seed in range(SPLITS)]
     # As stored: what a table holds in double precision is rounded for the others too.
-    scores = np.random.default_rng(0).random((SPLITS, METHODS, DETECTIONS)).astype(np.float32)
+    scores = np.random.default_rng(0).random((SPLITS, METHODS, detections)).astype(np.float32)
     ours, found = timed(
         lambda: [by_farther(*tables, scores[k]) for k, tables in enumerate(splits)], repeat
     )
@@ -122,7 +135,7 @@ def unknowns(repeat: int) -> None:
                     open_set.metrics(split.match(score > share), score)
 
     row(f"all metrics at {len(shares)} thresholds each", timed(sweep, repeat)[0])
-    resampled(splits[0], splits[1], scores[:2])
+    resampled(splits[0], splits[1], scores[:2], replicates)
 
 
 def by_farther(objects: Objects, regions: Regions, scores: np.ndarray) -> list[tuple[float, float]]:
@@ -166,11 +179,14 @@ def by_peer(
 
 
 def resampled(
-    inside: tuple[Objects, Regions], outside: tuple[Objects, Regions], scores: np.ndarray
+    inside: tuple[Objects, Regions],
+    outside: tuple[Objects, Regions],
+    scores: np.ndarray,
+    replicates: int,
 ) -> None:
-    """1,000 replicates of all metrics of one OOD split, for one method and for all."""
+    """Replicates of all metrics of one OOD split, for one method and for all."""
     draws = [
-        bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed)
+        bootstrap.ImageDraws({*o.image_id, *r.image_id}, replicates, seed)
         for seed, (o, r) in enumerate((inside, outside))
     ]
     split, known = OpenSetSplit.of(*outside), closed_set.ClosedSet.of(*inside)
@@ -184,8 +200,9 @@ def resampled(
             ood.per_image(image, score)
             for image, score in zip(images, (first, second), strict=True)
         ]
-        rows = (one.rows(image) for one, (image, _) in zip(draws, sides, strict=True))
-        ood.evaluate(sides[0][1], sides[1][1], *rows)
+        id_rows = draws[0].rows(sides[0][0])
+        ood_rows = draws[1].rows(sides[1][0])
+        ood.evaluate(sides[0][1], sides[1][1], id_rows, ood_rows)
         outcome = split.match(second < 0.5)
         open_set.metrics(outcome, -second, weights)
         open_set.metrics_over(split, closed_set.COCO_IOUS, second < 0.5, -second, weights)
@@ -207,14 +224,14 @@ def resampled(
     ):
         start = time.perf_counter()
         cpu = timed(run, 1)[0]
-        row(f"1,000 replicates: {what}", cpu)
+        row(f"{replicates:,} replicates: {what}", cpu)
         print(f"{'':34}{time.perf_counter() - start:9.2f}s wall")
 
 
 def of_known(
     draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray
 ) -> None:
-    """1,000 replicates of the metrics of known classes, where all objects are known."""
+    """Replicates of the metrics of known classes, where all objects are known."""
     objects, regions = tables
     split = OpenSetSplit.of(
         objects, regions, MatchingRules(known_classes=regions.header.known_classes)

@@ -126,12 +126,19 @@ def monitors(run: str, folder: Path, options: Options) -> dict[str, Monitor]:
     return monitor_by_name
 
 
+def column(regions: Regions, name: str) -> np.ndarray:
+    """A column that the regions have."""
+    values = regions.array(name)
+    assert values is not None, name
+    return values
+
+
 def large_knn(run: str, path: Path, device: str) -> Monitor:
     """A monitor with the kNN of a bundle and `STORED` random regions."""
     bundle = Bundle.load(path)
     train = training_regions(run, bundle.info.operating)
     method: Any = bundle.method
-    method.stored_ = stored_features(train.features, STORED)
+    method.stored_ = stored_features(column(train, "features"), STORED)
     monitor = Monitor(bundle, device)
     monitor._selection = None
     return monitor
@@ -394,7 +401,7 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
         return EnergyBased.score
 
     train = training_regions(run, monitor.bundle.info.operating)
-    features = torch.from_numpy(train.features.copy())
+    features = torch.from_numpy(column(train, "features").copy())
     labels = torch.from_numpy(train.label.astype(np.int64))
     if name.startswith("knn"):
         method: Any = monitor.bundle.method

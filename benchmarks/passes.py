@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ def crops_per_second(images: list, options: argparse.Namespace) -> None:
     from PIL import Image
 
     encoder = {"model": f"local-dir:{options.clip}", "device": options.device}
-    crops = read_passes("run", {"crops": {"encoder": encoder}})["crops"]
+    crops: Any = read_passes("run", {"crops": {"encoder": encoder}})["crops"]
     clip = crops.clip
     transform = clip.preprocessing.prepare
     rng = np.random.default_rng(0)
@@ -109,7 +110,7 @@ def milliseconds_of_passes(images: list, options: argparse.Namespace) -> None:
     starts = range(0, len(images) - options.batch_size + 1, options.batch_size)
     batches = [images[start : start + options.batch_size] for start in starts]
     for adapter, name in DETECTORS.items():
-        detector = detectors.create(
+        detector: Any = detectors.create(
             adapter, weights=options.weights / f"{name}.safetensors", device="cpu"
         )
         prepared = [[detector.prepare(image) for image in batch] for batch in batches]

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +33,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="Folder of JPEG files, searched below.")
+    parser.add_argument(
+        "--weights", type=Path, default=Path("data/demo"), help="folder of the demo's checkpoints"
+    )
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
@@ -40,14 +45,14 @@ def main() -> None:
     files = sorted(given.folder.rglob("*.jpg"))[: given.images]
     pixels = [load(file, MAX_PIXELS) for file in files]
     for adapter, weights in RUNS.items():
-        detector = detectors.create(
-            adapter, weights=Path("data/demo") / f"{weights}.safetensors", device=given.device
+        detector: Any = detectors.create(
+            adapter, weights=given.weights / f"{weights}.safetensors", device=given.device
         )
         (source,) = read_sources(weights, {detector.PROPOSALS: {}}).values()
         assert isinstance(source, NetworkSource)
         prepared = [detector.prepare(image) for image in pixels]
         names = [str(file) for file in files]
-        ways = {"without": {}, "with": {"own": source.selection()}}
+        ways: dict[str, Mapping[str, Any]] = {"without": {}, "with": {"own": source.selection()}}
         took: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(given.rounds + 1):  # the first warms up
             for name, wanted in ways.items():

@@ -27,6 +27,7 @@ from farther.metrics import ood, open_set
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import not_of_known
 from farther.params import section
+from farther.protocols import Protocol
 from farther.scoring.fit import fit_method
 from farther.scoring.inputs import RunRegions
 from farther.tables import Objects, Regions, RegionsFolder
@@ -70,7 +71,7 @@ class Settings:
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rule: float | None = None
     threshold_rule: Rule = "percentile"
-    protocol: str = "paper"
+    protocol: Protocol = "paper"
 
     def of_method(self, name: str) -> dict[str, Any]:
         """All parameters of a method."""
@@ -79,7 +80,7 @@ class Settings:
 
 def points(adapter: str) -> dict[str, Settings]:
     """Each point of the published code that concerns an adapter, alone, then all."""
-    code = "published-code"
+    code: Protocol = "published-code"
     k = {"faster_rcnn": 10, "yolo": 8, "detr": 12}[adapter]
     t_star = {"faster_rcnn": None, "yolo": 0.25, "detr": 0.3}[adapter]
     kept = {"background": "keep"}
@@ -91,13 +92,14 @@ def points(adapter: str) -> dict[str, Settings]:
     if adapter == "faster_rcnn":
         found["background kept"] = Settings(methods={"msp": kept, "energy": kept, "gen": kept})
         found["latents of all levels"] = Settings(detector={"latent": "levels"})
+    of_all_gaussians: dict[str, dict[str, Any]] = {
+        n: {"protocol": code} for n in ("ddu", "lard_gmm")
+    }
     found |= {
         "ROI grid 16, sampling −1": Settings(detector={"latent_size": 16, "latent_sampling": -1}),
         "GEN: γ 0.1": Settings(methods={"gen": {"gamma": 0.1}}),
         f"kNN: k {k}": Settings(methods={"knn": {"k": k}, "lard_knn": {"k": k}}),
-        "DDU, GMM: float32, equal weights": Settings(
-            methods={n: {"protocol": code} for n in ("ddu", "lard_gmm")}
-        ),
+        "DDU, GMM: float32, equal weights": Settings(methods=of_all_gaussians),
         "LaRD: one Gaussian": Settings(methods={"lard_mahalanobis": {"gaussian": "single"}}),
         "LaRD: whitened, kNN at unit norm": Settings(methods={"lard_knn": {"protocol": code}}),
         "LaRD without PCA": Settings(methods={name: {"components": None} for name in LARD}),
@@ -106,7 +108,7 @@ def points(adapter: str) -> dict[str, Settings]:
     }
     if t_star is not None:
         found[f"t* {t_star}"] = Settings(rule=t_star)
-    everything = {name: {"protocol": code} for name in PAPER}
+    everything: dict[str, dict[str, Any]] = {name: {"protocol": code} for name in PAPER}
     everything |= {"knn": {"protocol": code, "k": k}, "lard_knn": {"protocol": code, "k": k}}
     found["published code"] = Settings({"protocol": code}, everything, t_star, "gaussian", code)
     return found
@@ -145,7 +147,7 @@ class Demo:
         """Folder of the regions of a run whose detector has other parameters."""
         entry = section("detectors", run, file=self.params)
         params = {**entry.get("params", {}), **changed}
-        detector = detectors.create(
+        detector: Any = detectors.create(
             entry["adapter"], weights=self.project / entry["weights"], **params
         )
         name = "-".join([run, *(f"{key}={value}" for key, value in changed.items())])
@@ -209,9 +211,14 @@ class Measured:
     ) -> dict[str, float]:
         objects, classes = self.demo.objects(self.demo.ood_split), regions.header.known_classes
         separation = ood.evaluate(id_scores, scores[not_of_known(objects, regions, classes)])
-        unknown = {"unknown_score": -scores, "known_classes": classes}
         flagged = open_set.evaluate(
-            objects, regions, scores < tau, 0.5, settings.protocol, **unknown
+            objects,
+            regions,
+            scores < tau,
+            0.5,
+            settings.protocol,
+            unknown_score=-scores,
+            known_classes=classes,
         )
         return {name: {**separation, **flagged}[name] for name in METRICS}
 

@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/stages"))
 
@@ -346,7 +347,7 @@ def import_large(folder: Path, out: str) -> None:
     from farther import detectors
     from farther.detectors.imported import import_splits
 
-    adapter = detectors.create(
+    adapter: Any = detectors.create(
         "coco_results", weights=folder / "found.json", classes=("cat", "dog")
     )
     import_splits(

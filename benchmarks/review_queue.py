@@ -9,6 +9,7 @@ and with CLIP.
 
 from __future__ import annotations
 
+import argparse
 import csv
 from pathlib import Path
 
@@ -45,10 +46,13 @@ def in_front(queue: np.ndarray, wanted: np.ndarray) -> int:
 
 
 def main() -> None:
-    params, artifacts = (
-        yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8")),
-        Path("artifacts"),
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--project", type=Path, default=Path(), help="folder of a finished demo")
+    project = parser.parse_args().project
+    params = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
+    artifacts = project / "artifacts"
     planted = unlabelled(list(SOURCES), artifacts)
     print(
         "| benchmark | run | images | detector alone | with CLIP |\n| --- | --- | --- | --- | --- |"
@@ -57,9 +61,8 @@ def main() -> None:
         made = benchmark(name, section)
         for run in params["detectors"]:
             try:
-                catalogue = Catalogue.read(
-                    name, made, params["datasets"], ".", label_checker_for(name, params, ".", run)
-                )
+                checker = label_checker_for(name, params, project, run)
+                catalogue = Catalogue.read(name, made, params["datasets"], project, checker)
             except ParameterError:  # it has no regions, or knows none of the classes
                 continue
             fates, classes = catalogue.fates, set(catalogue.id_classes)

@@ -79,8 +79,9 @@ class DDU(Method):
         self.means_ = means[fitted_classes].astype(precision)
         scatter = np.zeros((len(fitted_classes), means.shape[1], means.shape[1]), precision)
         for batch in self._batches(regions):
+            vectors = self._vectors(batch).astype(precision, copy=False)
             for position, c in enumerate(fitted_classes):
-                h = self._vectors(batch[batch.label == c]).astype(precision, copy=False)
+                h = vectors[batch.label == c]
                 h -= self.means_[position]
                 scatter[position] += h.T @ h
         class_counts = counts[fitted_classes]

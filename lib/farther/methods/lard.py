@@ -68,7 +68,8 @@ class Latent(Method):
         o = self._column(rows, "latent")
         if self.components is None:
             return o
-        return (o - self.latent_mean_) @ self.components_
+        o -= self.latent_mean_
+        return o @ self.components_
 
 
 @register("lard_knn")
