@@ -70,6 +70,17 @@ class WrittenNames:
             aliases[name] = other_names(registration)
         return aliases
 
+    def entries_to_write(self, name: str) -> list[str]:
+        """What to write in params.yaml for a published name, by each method; empty for others."""
+        texts = []
+        for registration in self.registrations.values():
+            for published, (entry, of_pass) in registration.published_entries.items():
+                if isinstance(name, str) and plain_name(published) == plain_name(name):
+                    texts.append(
+                        f"`{entry}` under 'methods' and `{of_pass}` under 'passes' of a detector"
+                    )
+        return texts
+
     def _files(self) -> Iterator[tuple[str, Path]]:
         """The modules of the package, without those of packages in it, and their files."""
         spec = importlib.util.find_spec(self._package)
@@ -183,7 +194,7 @@ class Registry(Generic[T]):
         except AmbiguousNameError:
             raise
         except ParameterError as error:
-            entries = self.entries_to_write(name)
+            entries = self.written.entries_to_write(name)
             if entries:
                 raise ParameterError(
                     f"{self.kind} {name!r} stands for an entry of params.yaml: write "
@@ -192,17 +203,6 @@ class Registry(Generic[T]):
             raise ParameterError(
                 f"{error}. Files in {extensions.FOLDER}/ may register more"
             ) from None
-
-    def entries_to_write(self, name: str) -> list[str]:
-        """What to write in params.yaml for a published name, by each method; empty for others."""
-        texts = []
-        for registration in self.written.registrations.values():
-            for published, (entry, of_pass) in registration.published_entries.items():
-                if isinstance(name, str) and plain_name(published) == plain_name(name):
-                    texts.append(
-                        f"`{entry}` under 'methods' and `{of_pass}` under 'passes' of a detector"
-                    )
-        return texts
 
     def get(self, name: str) -> type[T]:
         """The class behind a name, its module imported.
