@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from farther import extensions
-from farther.errors import AmbiguousNameError, FartherError, ParameterError, choose
+from farther.errors import FartherError, ParameterError, choose
 from farther.registry import WrittenNames, other_names
 
 #: The names that farther's own methods register.
@@ -138,8 +138,7 @@ def choose_entry(kind: str, name: str, entries: Mapping[str, Any]) -> str:
         entries: Section `methods`, or {entry: {"method": its method}}.
 
     Raises:
-        ParameterError: there is no such entry; the message suggests the nearest names, and says
-            what to write where the name is that of a method.
+        ParameterError: there is no such entry; the message suggests the nearest names.
         AmbiguousNameError: several entries may be meant; the message lists them.
 
     >>> choose_entry("method", "EBO", {"energy": {}, "energy_10": {"method": "energy"}})
@@ -158,15 +157,16 @@ def choose_entry(kind: str, name: str, entries: Mapping[str, Any]) -> str:
             aliases[entry] = others
         elif method not in entries:
             aliases[entry] = (method, *others)
-    try:
-        return choose(kind, name, entries, aliases)
-    except AmbiguousNameError:
-        raise
-    except ParameterError as error:
-        texts = METHODS.entries_to_write(name)
-        method = canonical_method(name)
-        if isinstance(method, str) and method in METHODS.modules:
-            texts = [f"`{method}: {{}}` under 'methods'"]
-        if not texts:
-            raise
-        raise ParameterError(f"{error}. To have {name}, write {', or '.join(texts)}") from None
+    return choose(kind, name, entries, aliases)
+
+
+def how_to_have(name: str) -> str:
+    """What to write in params.yaml to have a method, by any of its names; "" for other names.
+
+    >>> how_to_have("GEN")
+    "`gen: {}` under 'methods'"
+    """
+    method = canonical_method(name)
+    if isinstance(method, str) and method in METHODS.modules:
+        return f"`{method}: {{}}` under 'methods'"
+    return ", or ".join(METHODS.entries_to_write(name))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,15 @@ def other_names(registered: Any) -> tuple[str, ...]:
     """Title and aliases of a class, or of its registration; those that are its name left out."""
     names = dict.fromkeys((registered.title, *getattr(registered, "aliases", ())))
     return tuple(name for name in names if name and name != registered.name)
+
+
+def different_names(name: str, others: Sequence[str]) -> list[str]:
+    """The other names of a thing that differ from its name in more than the writing.
+
+    >>> different_names("knn", ["kNN", "k-nearest neighbours"])
+    ['k-nearest neighbours']
+    """
+    return [other for other in others if plain_name(other) != plain_name(name)]
 
 
 class Registry(Generic[T]):

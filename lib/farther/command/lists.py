@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farther.command.output import as_json, next_step, paragraph, table
+from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
-from farther.errors import plain_name
+
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -29,11 +29,13 @@ USAGE = {
 
 #: The better direction of a metric, by its `higher_is_better`.
 DIRECTIONS = {True: "higher", False: "lower", None: "–"}
+#: Column at which the texts of a metric's definition begin.
+FACT_INDENT = 18
 #: Labels of fields of a metric that differ from the names of the fields.
 LABELS = {
     "aliases": "also called",
-    "ranked": "methods are ranked by it",
-    "averaged": "means over near, far and farther splits",
+    "ranked": "ranks methods",
+    "averaged": "mean by distance",
     "is_count": "is a count",
 }
 #: Whether higher is better, in words, by a metric's `higher_is_better`.
@@ -148,13 +150,14 @@ def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
 def _summary_rows(registry: Registry[Any]) -> list[tuple[str, str]]:
     """(name, description) of each name; the description begins with its aliases."""
     from farther.documentation import describe
+    from farther.registry import different_names
 
     aliases = registry.aliases
     summaries = registry.summaries  # without importing what the classes need
     rows = []
     for name in registry.names():
         text = summaries.get(name) or describe(registry.get(name)).summary
-        others = [alias for alias in aliases[name] if plain_name(alias) != plain_name(name)]
+        others = different_names(name, aliases[name])
         if others:
             text = f"{text} Also: {', '.join(others)}."
         rows.append((name, text))
@@ -218,7 +221,8 @@ def metrics(
     if json:
         say(as_json([asdict(definition) for definition in definitions]))
     elif name:
-        say(table(("", ""), _metric_facts(definitions[0])))
+        for label, text in _metric_facts(definitions[0]):
+            say(hanging(f"{label:<{FACT_INDENT}}{text}", 0, FACT_INDENT))
         next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
         rows = []

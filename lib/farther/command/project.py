@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from farther.errors import LISTED, FartherError, ParameterError, choose
+from farther.errors import LISTED, AmbiguousNameError, FartherError, ParameterError, choose
 
 PARAMS = Path("params.yaml")
 
@@ -91,13 +91,21 @@ class Project:
         By its own name, or by any name of its method (`farther.canonical_names.choose_entry`).
 
         Raises:
-            ParameterError: the name is unknown; the message suggests the nearest ones. Or it stands
-                for an entry that params.yaml lacks; the message has that entry.
+            ParameterError: there is no such entry; the message suggests the nearest ones, and what
+                to write where the name is that of a method.
             AmbiguousNameError: several entries may be meant; the message lists them.
         """
-        from farther.canonical_names import choose_entry
+        from farther.canonical_names import choose_entry, how_to_have
 
-        return choose_entry("method", name, self.section("methods"))
+        try:
+            return choose_entry("method", name, self.section("methods"))
+        except AmbiguousNameError:
+            raise
+        except ParameterError as error:
+            entry = how_to_have(name)
+            if not entry:
+                raise
+            raise ParameterError(f"{error}. To have {name}, write {entry}") from None
 
     def benchmark(self, name: str) -> Any:
         """A benchmark (`farther.curation.Benchmark`), checked."""

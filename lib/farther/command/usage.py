@@ -39,7 +39,8 @@ class Subcommand(TyperCommand):
 
 def _name_of(argument: TyperArgument) -> str:
     """An argument's name for users."""
-    return argument.metavar or str(argument.name).upper()
+    name = argument.metavar or str(argument.name).upper()
+    return name.removesuffix("...")
 
 
 def _in_usage(argument: TyperArgument) -> str:

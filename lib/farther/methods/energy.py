@@ -42,7 +42,7 @@ class Energy(LogitsMethod):
     """
 
     title: ClassVar[str] = "Energy"
-    aliases: ClassVar[tuple[str, ...]] = ("EBO", "EnergyBased", "Energy-based", "Energy score")
+    aliases: ClassVar[tuple[str, ...]] = ("EBO", "EnergyBased", "Energy score")
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {
         "RankFeat": (
             "rankfeat: {method: energy, pass: rankfeat}",

@@ -69,7 +69,6 @@ class Gram(Method):
     """
 
     title: ClassVar[str] = "Gram matrices"
-    aliases: ClassVar[tuple[str, ...]] = ("Gram",)
     needs: ClassVar[frozenset[str]] = frozenset({"gram", "labels"})
     layer: Annotated[tuple[str, ...], Field(min_length=1)]
     values_at_once: ClassVar[int] = (

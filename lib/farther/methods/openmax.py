@@ -74,7 +74,6 @@ class OpenMax(Method):
     """
 
     title: ClassVar[str] = "OpenMax"
-    aliases: ClassVar[tuple[str, ...]] = ("Open max",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     annotation: ClassVar[Annotation] = "correct"
     only_float64: ClassVar[str] = (

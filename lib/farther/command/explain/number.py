@@ -7,20 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from farther.command.comparison import evaluated_method
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.evaluation.results import Evaluation, MethodResults, MetricValues
+    from farther.evaluation.results import Evaluation, MetricValues
     from farther.metrics.catalogue import Metric
 
 #: Columns of a split in an explanation.
 SPLIT_COLUMNS = ("images", "failed_images", "objects", "regions", "inputs")
-
-#: {metric: its key in an evaluation}, where the two differ.
-CLOSED_SET = {"map": "ap", "map50": "ap50"}
 
 
 def _names(project: Project, words: set[str]) -> Iterable[str]:
@@ -138,6 +136,8 @@ def explain_number(
 
 def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
+    from farther.evaluation.results import CLOSED_SET_KEYS
+
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
     results: MetricValues | None = report.classifier
@@ -147,7 +147,7 @@ def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
         raise ParameterError(
             f"{metric.name} is a metric of image classifiers; {report.run} is an object detector"
         )
-    key = CLOSED_SET.get(metric.name, metric.key)
+    key = CLOSED_SET_KEYS.get(metric.name, metric.key)
     if metric.name == "threshold":
         value: Any = report.threshold
     else:
@@ -182,8 +182,8 @@ def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    method = _method_of(report, method)
-    method_results = _method_results(report, method)
+    method = evaluated_method(report, method)
+    method_results = report.methods[method]
     results = method_results.misclassification
     if metric.group == "costs":
         results = method_results.costs
@@ -221,8 +221,8 @@ def _of_split(
 
     run = report.run
     id_split = report.settings.id_split
-    method = _method_of(report, method)
-    method_results = _method_results(report, method)
+    method = evaluated_method(report, method)
+    method_results = report.methods[method]
     if split not in method_results.splits:
         raise ParameterError(
             f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split"
@@ -250,25 +250,6 @@ def _of_split(
         *_method_files(report, method, scored_splits),
     ]
     return _explanation(report, metric, computation, [id_split, split], files)
-
-
-def _method_of(report: Evaluation, name: str) -> str:
-    """The method of a run that a user names, by any of its names."""
-    from farther.canonical_names import choose_entry
-
-    entries: dict[str, dict[str, str]] = {name: {} for name in report.not_applicable}
-    for entry, results in report.methods.items():
-        entries[entry] = {"method": results.fitted.name}
-    return choose_entry("method of this run", name, entries)
-
-
-def _method_results(report: Evaluation, method: str) -> MethodResults:
-    """The results of a method."""
-    if method in report.not_applicable:
-        raise ParameterError(
-            f"{method} does not apply to {report.run}: {report.not_applicable[method]}"
-        )
-    return report.methods[method]
 
 
 def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:

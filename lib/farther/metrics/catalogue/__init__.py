@@ -6,8 +6,8 @@ Tables, charts, intervals, `farther explain` and `farther compare` read this cat
 ('nOSE', False, '↓')
 >>> METRICS["ap_u"].best([0.2, None, 0.4])
 0.4
->>> metric_name("R-U"), metric_name("mAP"), metric_name("FPR@95")
-('r_u', 'map', 'fpr95')
+>>> metric_name("R-U"), metric_name("mAP"), metric_name("auc")
+('r_u', 'map', 'auroc')
 """
 
 from __future__ import annotations
