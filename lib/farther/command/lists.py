@@ -12,7 +12,6 @@ import typer
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
-
 from farther.terminal import say
 
 if TYPE_CHECKING:
