@@ -165,7 +165,9 @@ def test_what_to_write_for_a_published_method_is_a_valid_entry():
     [
         ("knnn", "Did you mean 'knn'?"),
         ("MaxLogits", "Did you mean 'mls'?"),  # by its alias
-        ("mahalanobi", "Did you mean 'mahalanobis' or 'lard_mahalanobis'?"),
+        ("mahalanobi", "Did you mean 'mahalanobis'?"),
+        ("lard_k", "Did you mean 'lard_kde' or 'lard_knn'?"),
+        ("max", "Did you mean 'mcm', 'mls' or 'msp'?"),  # by aliases
         ("zzzzzz", "unknown method 'zzzzzz'. Known: "),
         ("", "unknown method ''. Known: "),
         ("--", "unknown method '--'. Known: "),

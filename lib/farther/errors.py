@@ -179,7 +179,7 @@ def _meant(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
 def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
     """At most `SUGGESTED` known names that are nearest to a name, by any of their names.
 
-    Names that begin with it come before others.
+    Names that begin with it come before others, and known names before aliases.
     """
     wanted = plain_name(name)
     if not wanted:
@@ -189,6 +189,9 @@ def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
         for spelling in {plain_name(text) for text in (known, *others)}:
             known_by_plain.setdefault(spelling, []).append(known)
     nearest = sorted(plain for plain in known_by_plain if plain.startswith(wanted))
+    own_names = {plain_name(known) for known in other_names}
+    if not own_names.isdisjoint(nearest):
+        nearest = [plain for plain in nearest if plain in own_names]
     if not nearest:
         nearest = difflib.get_close_matches(wanted, known_by_plain, n=SUGGESTED, cutoff=CLOSE)
     if not nearest:

@@ -105,11 +105,11 @@ def _other_names(cls: type[Method]) -> str:
     if names:
         sentences.append(f"Also called: {', '.join(names)}.")
     published_by_entry: dict[tuple[str, str], list[str]] = {}
-    for published, entry in cls.published_entries.items():
-        published_by_entry.setdefault(entry, []).append(published)
+    for published, texts in cls.published_entries.items():
+        published_by_entry.setdefault(texts, []).append(published)
     for (entry, of_pass), published_names in published_by_entry.items():
-        text = " or ".join(published_names)
-        sentences.append(f"{text} is `{entry}` with the pass `{of_pass}`.")
+        listed = " or ".join(published_names)
+        sentences.append(f"{listed} is `{entry}` with the pass `{of_pass}`.")
     return " ".join(sentences)
 
 
