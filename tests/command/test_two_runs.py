@@ -6,7 +6,7 @@ import shutil
 import polars as pl
 import pytest
 import yaml
-from tests.evaluation.deployable import PARAMS, SPLITS, lay
+from tests.evaluation.deployable import PARAMS, lay
 
 from farther.command import main
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
@@ -21,6 +21,13 @@ from farther.scoring.inputs import FitSection
 from farther.tables import Regions
 
 REPLICATES = 199
+
+#: The ID test split: of twelve cats, nine are detected.
+CATS = [
+    ("cat", 0.9, 0.9, 0.9),
+    *[("cat", 0.9, 0.5, 0.5)] * 8,
+    *[("cat", None, 0, 0)] * 3,
+]
 
 
 def evaluate(root, run, **settings):
@@ -44,7 +51,7 @@ def copy_run(root, run, new):
 def evaluated(tmp_path_factory):
     """Runs `r`; `same`, with the same results; and `fewer`, which detects one known object."""
     root = tmp_path_factory.mktemp("two runs")
-    lay(root, test=("far", "near"))
+    lay(root, {"test": CATS}, test=("far", "near"))
     evaluate(root, "r")
     copy_run(root, "r", "same")
     evaluate(root, "same")
@@ -106,17 +113,16 @@ def test_known_metrics_come_first_then_the_splits_with_the_baseline(project, cap
 def test_map_and_its_difference_are_those_of_the_two_detectors(project, capsys):
     evaluate(project, "fewer")
     rows = compared(capsys, "r", "fewer", "--metric", "mAP", "--metric", "ap50")["metrics"]
-    # Of four cats r detects three and the other one: 76 and 26 of the 101 recalls have precision 1.
+    # Of twelve cats r detects nine and the other one: precision is 1 at 76 and at 9 of the 101
+    # recalls.
+    assert [row["metric"] for row in rows] == ["map", "map50"]
     for row in rows:
         assert row["a"] == pytest.approx(76 / 101)
-        assert row["b"] == pytest.approx(26 / 101)
-        assert row["change"] == pytest.approx(-50 / 101)
-        assert row["result"] == "worse"
-    assert [row["metric"] for row in rows] == ["map", "map50"]
-    # Images 0 to 2 have a detection of r, image 0 has one of the other: a replicate that draws
-    # image 0 n times and images 1 and 2 m times changes recall by m of 4.
-    low, high = rows[0]["interval"]
-    assert low < -50 / 101 < high <= 0
+        assert row["b"] == pytest.approx(9 / 101)
+        assert row["change"] == pytest.approx(-67 / 101)
+        low, high = row["interval"]
+        assert low < -67 / 101 < high < 0  # eight of twelve images: each replicate draws some
+        assert row["p"] == pytest.approx(2 / (REPLICATES + 1)) and row["result"] == "worse"
 
 
 def test_differences_are_of_the_same_draws_of_images(project, capsys):
@@ -236,12 +242,13 @@ def test_other_images_are_refused_and_the_split_is_named(project, capsys, split)
     artifacts = project / "artifacts"
     images = artifacts / f"splits/b/{split}/images.parquet"
     table = pl.read_parquet(images)
-    assert len(table) == len(SPLITS[split])
+    count = len(table)
     more = table[:1].with_columns(pl.lit("another").alias("image_id"))
     pl.concat([table, more]).cast(table.schema).write_parquet(images)
     evaluate(project, "same")
     error = refused(capsys, "r", "same")
-    assert f"different images of split '{split}' (4 images and 5 images)" in error
+    counts = f"({count} images and {count + 1} images)"
+    assert f"different images of split '{split}' {counts}" in error
     if split == "far":  # the others can still be compared
         assert compared(capsys, "r", "same", "--split", "near", "--all")["metrics"]
 

@@ -308,7 +308,8 @@ def _number(value: float | None) -> str:
 
 def _summary(rows: Sequence[Change]) -> str:
     """How many metrics differ, how many were tested, and how many of these are significant."""
-    differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
+    count = sum(row.before != row.after for row in rows)
+    differ = "1 metric differs" if count == 1 else f"{count} metrics differ"
     results = [row.result for row in rows if row.p is not None]
     if not results:
         return f"{differ}; none was tested."
