@@ -38,10 +38,13 @@ class WrittenNames:
     Args:
         package: Dotted name of the package.
         decorator: The class decorator that registers a name, as it is written in the modules.
+
+    Attributes:
+        package: The package.
     """
 
     def __init__(self, package: str, decorator: str = "register"):
-        self._package = package
+        self.package = package
         self._decorator = decorator
 
     @cached_property
@@ -83,12 +86,12 @@ class WrittenNames:
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """The modules of the package, without those of packages in it, and their files."""
-        spec = importlib.util.find_spec(self._package)
+        spec = importlib.util.find_spec(self.package)
         if spec is None:
-            raise ModuleNotFoundError(f"no package {self._package!r}")
+            raise ModuleNotFoundError(f"no package {self.package!r}")
         for folder in spec.submodule_search_locations or ():
             for file in sorted(Path(folder).glob("*.py")):
-                yield f"{self._package}.{file.stem}", file
+                yield f"{self.package}.{file.stem}", file
 
     def _registrations(self, file: Path) -> list[Registration]:
         """The registrations of a file by this decorator, not by another one."""

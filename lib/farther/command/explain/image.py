@@ -59,8 +59,9 @@ def image(
         raise ParameterError("outcomes belong to a run and a method: give --method, too")
     project = Project(params)
     if method is not None:
-        method = project.method(method)
         run = project.run(run)
+        if project.section("methods"):
+            method = project.method(method)
         benchmark = project.entry("detectors", run)["benchmark"]
     explanation = explain_image(project, name, benchmark)
     if run is not None and method is not None:
