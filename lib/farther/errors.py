@@ -188,10 +188,10 @@ def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
     for known, others in other_names.items():
         for spelling in {plain_name(text) for text in (known, *others)}:
             known_by_plain.setdefault(spelling, []).append(known)
-    nearest = sorted(plain for plain in known_by_plain if plain.startswith(wanted))
-    own_names = {plain_name(known) for known in other_names}
-    if not own_names.isdisjoint(nearest):
-        nearest = [plain for plain in nearest if plain in own_names]
+    nearest = _beginning_with(wanted, known_by_plain)
+    own_names = [plain_name(known) for known in other_names]
+    if any(plain.startswith(wanted) for plain in own_names):
+        nearest = _beginning_with(wanted, own_names)
     if not nearest:
         nearest = difflib.get_close_matches(wanted, known_by_plain, n=SUGGESTED, cutoff=CLOSE)
     if not nearest:
@@ -200,6 +200,19 @@ def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
     for plain in nearest:
         similar.update(dict.fromkeys(known_by_plain[plain]))
     return list(similar)[:SUGGESTED]
+
+
+def _beginning_with(start: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with a text, sorted, without those that extend another one of them.
+
+    >>> _beginning_with("yolo", ["yolov8", "yolov8unknown", "yolov9", "detr"])
+    ['yolov8', 'yolov9']
+    """
+    beginning: list[str] = []
+    for name in sorted(names):
+        if name.startswith(start) and not (beginning and name.startswith(beginning[-1])):
+            beginning.append(name)
+    return beginning
 
 
 def _listed(names: Sequence[str], conjunction: str) -> str:
