@@ -168,4 +168,5 @@ def test_the_shell_completes_what_comes_next(project):
     several = Project()
     assert list(bundle_names(several, set())) == ["r", "s"]
     assert list(number_names(several, set())) == ["r", "s"]
-    assert "nose" in number_names(several, {"s", "one"})
+    assert "nose" in number_names(several, {"s", "one", "-"})
+    assert "nose" in number_names(several, {"s", "-"})

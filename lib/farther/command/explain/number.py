@@ -31,7 +31,14 @@ def _names(project: Project, words: set[str]) -> Iterable[str]:
         if len(runs) == 1:
             return [*runs, *methods]
         return runs
-    return [*splits(project, words), *metrics()]
+    ood_splits = list(splits(project, words))
+    if not words.isdisjoint(ood_splits):
+        return metrics()
+    if "-" not in words:
+        return ood_splits
+    if not words.isdisjoint(methods):  # METHOD - is followed by a metric
+        return metrics()
+    return [*ood_splits, *metrics()]
 
 
 def number(
