@@ -148,7 +148,7 @@ def test_data_files_that_a_module_names_count_with_it(package):
 def test_a_registry_and_the_digests_of_code_agree_on_the_modules_of_names():
     assert METHODS.modules["vim"] == "farther.methods.vim"
     for registry in (METHODS, FORMATS, detectors, trainers):
-        assert registry.modules == registered(registry._package)
+        assert registry.modules == registered(registry.written.package)
     assert KINDS.modules | SOURCES.modules == registered("farther.derived")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import Repr
@@ -17,6 +17,12 @@ from farther.printable import printable, printable_line
 
 #: Most names that a message lists.
 LISTED = 40
+
+#: Most similar names that a message suggests.
+SUGGESTED = 3
+
+#: Similarity from which on more than one name is suggested (`difflib`).
+CLOSE = 0.8
 
 #: Most characters of a value that a message repeats.
 SHOWN = 200
@@ -56,6 +62,10 @@ class ParameterError(FartherError):
     """A name or a parameter that a user wrote is unknown or has a wrong value."""
 
 
+class AmbiguousNameError(ParameterError):
+    """A name that a user wrote may mean several things."""
+
+
 class DataError(FartherError):
     """A file holds something that cannot be used.
 
@@ -90,15 +100,29 @@ class DataError(FartherError):
         return DataError(self.problem, file=self.file or file, row=self.row, field=self.field)
 
 
-def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """The name, if it is known.
+def choose(
+    kind: str, name: str, known: Iterable[str], aliases: Mapping[str, Iterable[str]] | None = None
+) -> str:
+    """The known name that a user means.
+
+    With `aliases`, case, spaces, hyphens and the like do not matter (`plain_name`). A name that is
+    written exactly as a known name, or else as an alias, comes before similar ones.
 
     Args:
         kind: What it names, in the singular ("run").
+        name: What the user wrote.
+        known: The known names.
+        aliases: {known name: its other names}; None where a name must be written as it is.
 
     Raises:
-        ParameterError: it is not known; the message suggests the nearest name and lists the known
+        ParameterError: it is not known; the message suggests the nearest names and lists the known
             ones.
+        AmbiguousNameError: it may mean several names; the message lists these.
+
+    >>> choose("metric", "R-U", ["r_u", "p_u"], aliases={})
+    'r_u'
+    >>> choose("method", "EBO", ["energy", "msp"], {"energy": ["Energy", "EBO"]})
+    'energy'
     """
     names = sorted(set(known))
     if not isinstance(name, str) or len(name) > SHOWN:
@@ -107,14 +131,96 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         )
     if name in names:
         return name
-    similar = [known_name for known_name in names if name and known_name.startswith(name)]
-    if not similar:
-        similar = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    other_names: dict[str, list[str]] = {known_name: [] for known_name in names}
+    for known_name, others in (aliases or {}).items():
+        if known_name in other_names:
+            other_names[known_name] += others
+    if aliases is not None:
+        meant = _meant(name, other_names)
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise AmbiguousNameError(
+                f"{kind} {name!r} may mean {_listed(meant, 'or')}: write one of these"
+            )
+
+    similar = _similar(name, other_names)
+    hint = f" Did you mean {_listed(similar, 'or')}?" if similar else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     raise ParameterError(
         f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}"
     )
+
+
+def plain_name(name: str) -> str:
+    """A name's letters and digits in lower case, by which names are compared.
+
+    >>> plain_name("AP_U"), plain_name("k-NN"), plain_name("FPR@95")
+    ('apu', 'knn', 'fpr95')
+    """
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _meant(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
+    """The known names that have a name as one of their others, or that differ in writing only."""
+    exact = [known for known, others in other_names.items() if name in others]
+    if exact:
+        return exact
+    wanted = plain_name(name)
+    if not wanted:
+        return []
+    meant = []
+    for known, others in other_names.items():
+        if wanted in map(plain_name, (known, *others)):
+            meant.append(known)
+    return meant
+
+
+def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
+    """At most `SUGGESTED` known names that are nearest to a name, by any of their names.
+
+    Names that begin with it come before others, and known names before aliases.
+    """
+    wanted = plain_name(name)
+    if not wanted:
+        return []
+    known_by_plain: dict[str, list[str]] = {}
+    for known, others in other_names.items():
+        for spelling in {plain_name(text) for text in (known, *others)}:
+            known_by_plain.setdefault(spelling, []).append(known)
+    nearest = _beginning_with(wanted, known_by_plain)
+    own_names = [plain_name(known) for known in other_names]
+    if any(plain.startswith(wanted) for plain in own_names):
+        nearest = _beginning_with(wanted, own_names)
+    if not nearest:
+        nearest = difflib.get_close_matches(wanted, known_by_plain, n=SUGGESTED, cutoff=CLOSE)
+    if not nearest:
+        nearest = difflib.get_close_matches(wanted, known_by_plain, n=1)
+    similar: dict[str, None] = {}
+    for plain in nearest:
+        similar.update(dict.fromkeys(known_by_plain[plain]))
+    return list(similar)[:SUGGESTED]
+
+
+def _beginning_with(start: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with a text, sorted, without those that extend another one of them.
+
+    >>> _beginning_with("yolo", ["yolov8", "yolov8unknown", "yolov9", "detr"])
+    ['yolov8', 'yolov9']
+    """
+    beginning: list[str] = []
+    for name in sorted(names):
+        if name.startswith(start) and not (beginning and name.startswith(beginning[-1])):
+            beginning.append(name)
+    return beginning
+
+
+def _listed(names: Sequence[str], conjunction: str) -> str:
+    """Names in quotes: 'a', 'b' or 'c'."""
+    quoted = [repr(name) for name in names]
+    if len(quoted) == 1:
+        return quoted[0]
+    return f"{', '.join(quoted[:-1])} {conjunction} {quoted[-1]}"
 
 
 def _message(message: str) -> str:

@@ -31,7 +31,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from farther.errors import FartherError, ParameterError
-from farther.syntax import module_syntax, registrations
+from farther.syntax import Registration, module_syntax, registrations
 
 C = TypeVar("C", bound=type)
 
@@ -160,6 +160,18 @@ def names() -> dict[str, list[str]]:
     """The names that each module registers, read from its syntax.
 
     Raises:
+        ParameterError: see `written`.
+    """
+    registered = {}
+    for module, entries in written().items():
+        registered[module] = [entry.name for entry in entries]
+    return registered
+
+
+def written() -> dict[str, list[Registration]]:
+    """The registrations in each module, read from its syntax.
+
+    Raises:
         ParameterError: a file is not Python; names file and line.
     """
     registered = {}
@@ -167,7 +179,7 @@ def names() -> dict[str, list[str]]:
         try:
             module_syntax(file, module)  # also where nothing is registered: others may import it
             registered[module] = [
-                entry.name for entry in registrations(file) if _is_ours(entry.decorator)
+                entry for entry in registrations(file) if _is_ours(entry.decorator)
             ]
         except SyntaxError as error:
             raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None

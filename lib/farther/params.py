@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from farther.canonical_names import canonicalise
 from farther.code import CODE
 from farther.errors import LISTED, DataError, ParameterError, shorten
 from farther.tables.documents import parse_yaml, read_json
@@ -84,10 +85,11 @@ def _known_keys(value: Any) -> str:
 def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
     """The sections of a text, checked as `read_params` does.
 
-    Section `datasets` has the derived datasets, too.
+    Section `datasets` has the derived datasets, too. Methods have their registered names, however
+    they are written (`farther.canonical_names`).
 
-    >>> parse("methods: {odin: {method: mls, on: perturbed, keep: true}}")
-    {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}}}
+    >>> parse("methods: {odin: {method: MaxLogit, on: perturbed, keep: true}, kNN: {k: 5}}")
+    {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}, 'knn': {'k': 5}}}
     """
     try:
         params = parse_yaml(text, file)
@@ -101,6 +103,7 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
         _check_names(params, file, path)
     for name, entry in (params.get("detectors") or {}).items():
         _check_run(entry or {}, file, f"detectors.{name}")
+    canonicalise(params, file)
     _add_derived(params, file)
     return params
 

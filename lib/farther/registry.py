@@ -9,16 +9,17 @@ it may import what its code needs. The classes that users add are in `farther.ex
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import ValidationError
 
 from farther import extensions
-from farther.errors import ParameterError, choose, shorten
+from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name, shorten
 from farther.extensions import STRICT as STRICT
 from farther.syntax import Registration, registrations
 
@@ -29,20 +30,22 @@ C = TypeVar("C", bound=type)
 PROBLEMS = 5
 
 
-class Registry(Generic[T]):
-    """The known names of one kind of thing.
+class WrittenNames:
+    """The names that the modules of a package register, read from their syntax.
+
+    No module of the package is imported, nor the package itself.
 
     Args:
-        kind: The kind of thing that is registered, in the singular ("method"); used in messages.
-        package: Dotted name of the package whose modules register names.
+        package: Dotted name of the package.
         decorator: The class decorator that registers a name, as it is written in the modules.
+
+    Attributes:
+        package: The package.
     """
 
-    def __init__(self, kind: str, package: str, decorator: str = "register"):
-        self.kind = kind
-        self._package = package
+    def __init__(self, package: str, decorator: str = "register"):
+        self.package = package
         self._decorator = decorator
-        self._classes: dict[str, type[T]] = {}
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -54,29 +57,109 @@ class Registry(Generic[T]):
         return modules
 
     @cached_property
-    def summaries(self) -> dict[str, str]:
-        """First paragraph of the docstring of each class of the package; no module is imported."""
-        summaries = {}
+    def registrations(self) -> dict[str, Registration]:
+        """The registration of each name."""
+        by_name = {}
         for _, file in self._files():
             for registration in self._registrations(file):
-                summaries[registration.name] = registration.summary
-        return summaries
+                by_name[registration.name] = registration
+        return by_name
+
+    @property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Title and further names of each name."""
+        aliases = {}
+        for name, registration in self.registrations.items():
+            aliases[name] = other_names(registration)
+        return aliases
+
+    def entries_to_write(self, name: str) -> list[str]:
+        """What to write in params.yaml for a published name, by each method; empty for others."""
+        texts = []
+        for registration in self.registrations.values():
+            for published, (entry, of_pass) in registration.published_entries.items():
+                if isinstance(name, str) and plain_name(published) == plain_name(name):
+                    texts.append(
+                        f"`{entry}` under 'methods' and `{of_pass}` under 'passes' of a detector"
+                    )
+        return texts
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """The modules of the package, without those of packages in it, and their files."""
-        for folder in importlib.import_module(self._package).__path__:
+        spec = importlib.util.find_spec(self.package)
+        if spec is None:
+            raise ModuleNotFoundError(f"no package {self.package!r}")
+        for folder in spec.submodule_search_locations or ():
             for file in sorted(Path(folder).glob("*.py")):
-                yield f"{self._package}.{file.stem}", file
+                yield f"{self.package}.{file.stem}", file
 
     def _registrations(self, file: Path) -> list[Registration]:
-        """The registrations of a file in this registry, not in another one."""
+        """The registrations of a file by this decorator, not by another one."""
         return [entry for entry in registrations(file) if entry.decorator == self._decorator]
+
+
+def other_names(registered: Any) -> tuple[str, ...]:
+    """Title and aliases of a class, or of its registration; those that are its name left out."""
+    names = dict.fromkeys((registered.title, *getattr(registered, "aliases", ())))
+    return tuple(name for name in names if name and name != registered.name)
+
+
+def different_names(name: str, others: Sequence[str]) -> list[str]:
+    """The other names of a thing that differ from its name in more than the writing.
+
+    >>> different_names("knn", ["kNN", "k-nearest neighbours"])
+    ['k-nearest neighbours']
+    """
+    return [other for other in others if plain_name(other) != plain_name(name)]
+
+
+class Registry(Generic[T]):
+    """The known names of one kind of thing.
+
+    Args:
+        kind: The kind of thing that is registered, in the singular ("method"); used in messages.
+        package: Dotted name of the package whose modules register names.
+        decorator: The class decorator that registers a name, as it is written in the modules.
+        spelling: "exact": a name is found as it was registered; "any": also by its title and its
+            aliases, in any case, with hyphens, underscores and spaces alike.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        decorator: str = "register",
+        spelling: Literal["exact", "any"] = "exact",
+    ):
+        self.kind = kind
+        self.written = WrittenNames(package, decorator)
+        self._spelling = spelling
+        self._classes: dict[str, type[T]] = {}
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The module of the package that registers each name."""
+        return self.written.modules
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        """First paragraph of the docstring of each class of the package; no module is imported."""
+        return {name: entry.summary for name, entry in self.written.registrations.items()}
+
+    @property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Title and further names of each known name."""
+        extensions.load()
+        aliases = self.written.aliases
+        for name, cls in self._classes.items():
+            aliases[name] = other_names(cls)
+        return aliases
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.
 
-        A class without a `title` in its body (the name for readers) gets `name` as its title too.
-        Two classes of one name are a ParameterError.
+        A class without a `title` in its body (the name for readers) gets `name` as its title too,
+        one without `aliases` has none. Two classes of one name are a ParameterError.
         """
 
         def add(cls: C) -> C:
@@ -91,6 +174,8 @@ class Registry(Generic[T]):
             cls.name = name  # type: ignore[attr-defined]
             if "title" not in vars(cls):
                 cls.title = name  # type: ignore[attr-defined]
+            if "aliases" not in vars(cls):  # those of a base class are its own
+                cls.aliases = ()  # type: ignore[attr-defined]
             self._classes[name] = cls
             return cls
 
@@ -101,23 +186,46 @@ class Registry(Generic[T]):
         extensions.load()
         return sorted({*self.modules, *self._classes})
 
-    def get(self, name: str) -> type[T]:
-        """The class behind a name, its module imported.
+    def canonical(self, name: str) -> str:
+        """The name under which a class is registered, by any of its names.
 
-        A ParameterError for an unknown one lists the known names.
+        Raises:
+            ParameterError: the name is unknown; the message lists the known ones. Or it means an
+                entry of params.yaml; the message has that entry.
+            AmbiguousNameError: the name may mean several; the message lists them.
         """
         if isinstance(name, str):
             if name in self.modules:
                 importlib.import_module(self.modules[name])
             extensions.load(name)
             if name in self._classes:
-                return self._classes[name]
+                return name
+        aliases = self.aliases if self._spelling == "any" else None
         try:
-            return self._classes[choose(self.kind, name, self.names())]
+            return choose(self.kind, name, self.names(), aliases)
+        except AmbiguousNameError:
+            raise
         except ParameterError as error:
+            entries = self.written.entries_to_write(name)
+            if entries:
+                raise ParameterError(
+                    f"{self.kind} {name!r} stands for an entry of params.yaml: write "
+                    f"{', or '.join(entries)}"
+                ) from None
             raise ParameterError(
                 f"{error}. Files in {extensions.FOLDER}/ may register more"
             ) from None
+
+    def get(self, name: str) -> type[T]:
+        """The class behind a name, its module imported.
+
+        Raises:
+            ParameterError: see `canonical`.
+        """
+        name = self.canonical(name)
+        if name in self.modules:
+            importlib.import_module(self.modules[name])
+        return self._classes[name]
 
     def create(self, name: str, /, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.

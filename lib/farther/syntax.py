@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeGuard
+
+#: Class attributes that say how a registered class is called.
+NAMING = frozenset({"title", "aliases", "published_entries"})
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,17 @@ class Registration:
         decorator: The class decorator without its argument, as it is written: "register",
             "KINDS.register".
         summary: First paragraph of the class's docstring, in one line.
+        title, aliases, published_entries: Class attributes of these names, where they are written
+            as literals: the name for readers, other names, and entries of params.yaml by
+            published names (`farther.methods.base.Method`).
     """
 
     name: str
     decorator: str
     summary: str
+    title: str = ""
+    aliases: tuple[str, ...] = ()
+    published_entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,32 @@ def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]
         raise ValueError(problem)
     docstring = ast.get_docstring(node) or ""
     summary = docstring.partition("\n\n")[0]
-    return [Registration(constants[0], decorator_name, " ".join(summary.split()))]
+    literals = _literals_of_class(node)
+    return [
+        Registration(
+            name=constants[0],
+            decorator=decorator_name,
+            summary=" ".join(summary.split()),
+            title=str(literals.get("title", "")),
+            aliases=tuple(literals.get("aliases", ())),
+            published_entries=dict(literals.get("published_entries", {})),
+        )
+    ]
+
+
+def _literals_of_class(node: ast.ClassDef) -> dict[str, Any]:
+    """The class attributes that say how a class is called; those that are no literals are absent.
+
+    They are `title`, `aliases` and `published_entries`.
+    """
+    literals = {}
+    for statement in node.body:
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+            continue
+        for name in _assigned(statement) & NAMING:
+            with suppress(ValueError):
+                literals[name] = ast.literal_eval(statement.value)
+    return literals
 
 
 @lru_cache(maxsize=4096)

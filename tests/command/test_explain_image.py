@@ -181,7 +181,7 @@ def test_outcomes_are_those_that_evaluate_wrote(evaluated, capsys):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--run", "net"], "give both --run and --method"),
+        (["--run", "net"], "give --method, too"),
         (["--run", "nt", "--method", "knn"], "Did you mean 'net'?"),
         (["--run", "net", "--method", "vim"], "no outcomes of '001' for net with vim"),
     ],
@@ -189,6 +189,14 @@ def test_outcomes_are_those_that_evaluate_wrote(evaluated, capsys):
 def test_outcomes_that_there_are_not_are_an_error(evaluated, capsys, options, problem):
     assert main(["explain", "image", "001", *options]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_the_only_run_need_not_be_named(evaluated, capsys):
+    asked = ["explain", "image", "001", "--method", "knn", "--json"]
+    assert main([*asked, "--run", "net"]) == 0
+    named = capsys.readouterr().out
+    assert main(asked) == 0
+    assert capsys.readouterr().out == named
 
 
 def test_runs_that_could_not_use_an_image_are_named_with_the_reason(here, capsys):

@@ -1,5 +1,6 @@
 """Profiles: whole files of parameters, and how one becomes the project's."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def test_all_are_listed_with_what_they_run(here, capsys):
     said = capsys.readouterr().out
     assert all(f"{name} " in said for name in PROFILES)
     assert "published" in said
+
+
+def test_the_list_is_json_for_programs(here, capsys):
+    assert main(["benchmark", "profile", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [entry["name"] for entry in listed] == PROFILES
+    assert all(entry["description"] for entry in listed)
+    assert main(["benchmark", "profile", "fmiyc", "--json"]) == 2
+    assert "leave out NAME, or --json" in capsys.readouterr().err
+
+
+def test_a_profile_may_be_written_in_any_case(here, capsys):
+    assert main(["benchmark", "profile", "FMIYC_rebuilt"]) == 0
+    assert "params.yaml is now profile fmiyc-rebuilt" in capsys.readouterr().out
 
 
 def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys):

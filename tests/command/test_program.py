@@ -184,6 +184,44 @@ def test_parameters_come_with_their_defaults_and_what_they_are(capsys):
     assert "image" in by_name["max_warnings"]["description"]  # said by the class that it comes from
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "registered"),
+    [("methods", "EBO", "energy"), ("methods", "k-NN", "knn"), ("metrics", "R-U", "r_u")],
+)
+def test_a_list_describes_a_name_by_its_aliases(kind, name, registered, capsys):
+    assert main(["list", kind, name, "--json"]) == 0
+    (by_alias,) = json.loads(capsys.readouterr().out)
+    assert by_alias["name"] == registered and by_alias["aliases"]
+    assert main(["list", kind, name]) == 0
+    assert "also called" in capsys.readouterr().out.lower()
+
+
+def test_a_method_over_a_pass_is_listed_as_the_entry_to_write(capsys):
+    assert main(["list", "methods", "ODIN"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "`odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}`" in text
+    assert main(["list", "methods", "ODIN", "--json"]) == 2
+
+
+def test_a_metric_says_in_words_whether_higher_is_better(capsys):
+    answers = {"nOSE": "no", "AUROC": "yes", "Missed": "neither direction is better"}
+    for name, answer in answers.items():
+        assert main(["list", "metrics", name]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(maxsplit=3)[3] for line in lines if line.startswith("higher")] == [
+            answer
+        ]
+        assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_usage_names_arguments_without_their_types(command, capsys):
+    assert main([*command, "--help"]) == 0
+    usage, _, rest = capsys.readouterr().out.partition("\n\n")
+    assert not any(character in usage for character in "{}<>")
+    assert "<list" not in rest and "......" not in usage
+
+
 def on_terminal(monkeypatch):
     """Output goes to a terminal of 80 columns with colours."""
     monkeypatch.setattr(sys, "stdout", StringIO())

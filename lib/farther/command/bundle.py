@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +17,8 @@ from farther.command.budget import (
     budget_of,
 )
 from farther.command.output import next_step
-from farther.command.project import PARAMS, Params, Project, argument
-from farther.errors import ParameterError, choose
+from farther.command.project import PARAMS, Params, Project, argument, option
+from farther.errors import ParameterError
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -25,12 +26,30 @@ if TYPE_CHECKING:
     from farther.monitor import Bundle, Chosen
 
 
+def _names(project: Project, words: set[str]) -> Iterable[str]:
+    """Names that may come next: runs, and methods once a run is named or where there is one."""
+    runs = project.section("detectors")
+    names: list[str] = []
+    if words.isdisjoint(runs):
+        names += runs
+    if len(runs) == 1 or not words.isdisjoint(runs):
+        names += project.section("methods")
+    return names
+
+
 def bundle(
-    run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
-    method_and_out: Annotated[
+    names_and_out: Annotated[
         list[str],
-        argument("[METHOD] OUT", "One of its methods, and the folder to write.", "methods"),
+        argument(
+            "[RUN] [METHOD] OUT",
+            "A run that was evaluated, by default the only one; one of its methods, by default the "
+            "one that `farther choose` prints; and the folder to write.",
+            _names,
+        ),
     ],
+    method: Annotated[
+        str | None, option("METHOD", "The same as METHOD among the arguments.", "methods")
+    ] = None,
     max_misclassified: MaxMisclassified = None,
     max_false_alarms: MaxFalseAlarms = None,
     max_recall_loss: MaxRecallLoss = None,
@@ -67,6 +86,7 @@ def bundle(
     Examples:
       farther bundle voc-vos knn deployed
       farther bundle voc-vos deployed --max-false-alarms 2
+      farther bundle deployed --method knn    # in a project with one run
       farther bundle voc-vos knn deployed --reference-checkpoint
       farther bundle voc-yolov8 knn deployed --proposals feature_map
       farther bundle voc-vos knn deployed --onnx
@@ -77,18 +97,10 @@ def bundle(
     from farther.registry import build
     from farther.scoring.entries import read_entry
 
-    if len(method_and_out) > 2:
-        raise ParameterError(
-            f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} arguments"
-        )
-    *names, out = method_and_out
-    method = names[0] if names else None
     project = Project(params)
-    detectors = project.section("detectors")
+    run, method, out = _arguments(project, names_and_out, method)
+    entry = project.section("detectors")[run]
     methods = project.section("methods")
-    entry = detectors[choose("run", run, detectors)]
-    if method is not None:
-        choose("method", method, methods)
     limits = {
         "max_misclassified": max_misclassified,
         "max_false_alarms": max_false_alarms,
@@ -107,6 +119,38 @@ def bundle(
     write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
     _report(Bundle.load(out), run, out, onnx=onnx)
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
+
+
+def _arguments(
+    project: Project, words: Sequence[str], method: str | None
+) -> tuple[str, str | None, str]:
+    """Run, method and folder.
+
+    Args:
+        project: The project, whose only run may be left out.
+        words: The arguments: [RUN] [METHOD] OUT.
+        method: The option --method.
+
+    Raises:
+        ParameterError: a name is unknown, the run is left out although there are several, or the
+            number of arguments is wrong.
+    """
+    *names, out = words
+    runs = project.section("detectors")
+    run = None
+    if len(names) == 2 or (names and (names[0] in runs or len(runs) != 1 or method is not None)):
+        run = names.pop(0)
+    run = project.run(run)
+    if len(names) > 1 or (names and method is not None):
+        raise ParameterError(
+            f"expected RUN, METHOD and OUT, found {len(words)} arguments"
+            + (" and --method" if method is not None else "")
+        )
+    if names:
+        method = names[0]
+    if method is not None:
+        method = project.method(method)
+    return run, method, out
 
 
 def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:

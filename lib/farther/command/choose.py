@@ -15,7 +15,7 @@ from farther.command.budget import (
     budget_of,
 )
 from farther.command.output import as_json, coloured, next_step, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.command.project import PARAMS, Json, OptionalRun, Params, Project, option
 from farther.errors import choose as known_name
 from farther.terminal import say
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def choose(
-    run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
+    run: OptionalRun = None,
     max_misclassified: MaxMisclassified = None,
     max_false_alarms: MaxFalseAlarms = None,
     max_recall_loss: MaxRecallLoss = None,
@@ -50,6 +50,7 @@ def choose(
       farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
     """
     project = Project(params)
+    run = project.run(run)
     options = {
         "max_misclassified": max_misclassified,
         "max_false_alarms": max_false_alarms,
@@ -110,7 +111,7 @@ def deploy_choices(
 
     detectors = project.section("detectors")
     entry = detectors[known_name("run", run, detectors)]
-    names = [known_name("method", name, project.section("methods")) for name in methods]
+    names = [project.method(name) for name in methods]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     if files.choice.is_file() and not names:
         stored = DeployChoices.read(files.choice)

@@ -1,19 +1,26 @@
-"""`farther compare`: two commits, two folders or files of metrics, or two methods."""
+"""`farther compare`: two commits, two folders or files of metrics, two runs, or two methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from farther.command.comparison import Change, Selection, changes, compared_methods, tested_changes
+from farther.command.comparison import (
+    Change,
+    Selection,
+    changes,
+    compared_methods,
+    compared_runs,
+    tested_changes,
+)
 from farther.command.output import as_json, coloured, markdown, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import Subject, open_metrics
-from farther.errors import ParameterError, choose
+from farther.errors import ParameterError
 from farther.printable import printable_line
 from farther.terminal import say
 
@@ -48,8 +55,13 @@ def compare(
     b: Annotated[
         str | None, argument("B", "What to compare with A; by default the project's current files.")
     ] = None,
+    runs: Annotated[
+        tuple[str, str] | None,
+        option("A B", "Compare two runs of a benchmark: two detectors.", "detectors"),
+    ] = None,
     methods: Annotated[
-        tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")
+        tuple[str, str] | None,
+        option("M1 M2", "Compare two methods of --run, or of the only run.", "methods"),
     ] = None,
     run: Annotated[
         list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")
@@ -81,7 +93,7 @@ def compare(
     json: Json = False,
     params: Params = PARAMS,
 ) -> int:
-    """Compare commits, files of metrics, or methods.
+    """Compare commits, files of metrics, runs or methods.
 
     A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or
     files. Where the evaluations of both are available (in the folder, or for a commit in DVC's
@@ -90,25 +102,41 @@ def compare(
     alone. Where only each side's own interval is available, `apart` means that the two intervals do
     not overlap; overlapping intervals prove nothing. Values are fractions.
 
+    --runs compares two detectors on the same images of one benchmark: mAP on known objects, and
+    the metrics of the baseline, or of --method, on each OOD split. Both are resampled by the same
+    images, so each difference has an interval and p.
+
     \b
     Examples:
       farther compare                              # the last commit and now
       farther compare main~3 main --metric auroc --sort change
       farther compare old/metrics artifacts --run voc-vos --markdown
+      farther compare --runs voc-faster_rcnn voc-vos
+      farther compare --runs voc-faster_rcnn voc-vos --method kNN --metric R_U
       farther compare --methods knn mahalanobis --run voc-vos
       farther compare main --check                 # status 1 if one got worse
     """
     if as_markdown and json:
         raise ParameterError("--markdown and --json cannot be combined")
-    if methods:
-        if run is None or len(run) != 1 or a:
+    selection = Selection(run, split, method, metric)
+    if runs:
+        if a or methods or run:
             raise ParameterError(
-                "--methods compares two methods of one run: name it with --run, and omit A and B"
+                "--runs compares two runs of params.yaml: omit A, B, --methods and --run"
             )
-        comparison = _compare_methods(Project(params), run[0], methods, split or [], metric or [])
+        comparison = _compare_runs(Project(params), runs, selection)
+    elif methods:
+        if a or method or (run is not None and len(run) != 1):
+            raise ParameterError(
+                "--methods compares two methods of one run: name it with --run, and omit A, B and "
+                "--method"
+            )
+        named_run = None if run is None else run[0]
+        comparison = _compare_methods(Project(params), named_run, methods, selection)
     else:
-        selection = Selection(run, split, method, metric)
         comparison = _compare_sides(a or "HEAD", b or "workspace", selection, test=not no_test)
+    if no_test and (runs or methods):
+        comparison.changes = [replace(row, interval=None, p=None) for row in comparison.changes]
     if not all:
         comparison.changes = [row for row in comparison.changes if row.before != row.after]
     if sort == "change":
@@ -123,23 +151,31 @@ def compare(
     else:
         say(_to_text(comparison, by_subject=sort == "name"))
         if b is None:  # `explain` reads the project's files
-            _advise(comparison.changes, methods)
+            _advise(comparison, runs, methods)
     is_worse = any(row.result == "worse" for row in comparison.changes)
     if check and is_worse:
         return 1
     return 0
 
 
+def _compare_runs(project: Project, runs: tuple[str, str], selection: Selection) -> Comparison:
+    """How two runs of a benchmark differ."""
+    first, second = (project.run(name) for name in runs)
+    rows, notes = compared_runs(project.artifacts, (first, second), selection)
+    return Comparison(first, second, rows, notes)
+
+
 def _compare_methods(
-    project: Project,
-    run: str,
-    methods: tuple[str, str],
-    splits: Sequence[str],
-    metrics: Sequence[str],
+    project: Project, run: str | None, methods: tuple[str, str], selection: Selection
 ) -> Comparison:
-    """How two methods of a run differ."""
-    run = choose("run", run, project.section("detectors"))
-    rows = compared_methods(project.artifacts, run, methods, splits, metrics)
+    """How two methods of a run differ; of the only run where none is named."""
+    rows = compared_methods(
+        project.artifacts,
+        project.run(run),
+        methods,
+        selection.split or [],
+        selection.metric or [],
+    )
     return Comparison(*methods, rows)
 
 
@@ -170,15 +206,27 @@ def _p_value(row: Change) -> float:
     return row.p
 
 
-def _advise(rows: Sequence[Change], methods: tuple[str, str] | None) -> None:
+def _advise(
+    comparison: Comparison, runs: tuple[str, str] | None, methods: tuple[str, str] | None
+) -> None:
     """Prints the command that explains the largest change of a run."""
-    of_runs = [row for row in rows if row.subject.run]
-    if not of_runs:
+    rows = comparison.changes
+    if runs is None:
+        rows = [row for row in rows if row.subject.run]
+    if not rows:
         return
-    largest = max(of_runs, key=_size)
+    largest = max(rows, key=_size)
     subject = largest.subject
-    method = subject.method if methods is None else methods[1]
-    words = (subject.run, method, subject.split, largest.metric)
+    run = subject.run
+    method = subject.method
+    split = subject.split
+    if runs is not None:
+        run = comparison.b
+        if not method:
+            split = ""
+    if methods is not None:
+        method = methods[1]
+    words = (run, method, split, largest.metric)
     next_step(f"farther explain number {' '.join(word or '-' for word in words)}")
 
 
@@ -243,7 +291,7 @@ def _cells(row: Change) -> tuple[str, ...]:
     interval = ""
     if row.interval is not None:
         low, high = row.interval
-        interval = f"{low:+.3f} … {high:+.3f}"
+        interval = f"[{low:+.3f}, {high:+.3f}]"
     p = ""
     if row.p is not None:
         p = f"{row.p:.3f}"
@@ -260,7 +308,8 @@ def _number(value: float | None) -> str:
 
 def _summary(rows: Sequence[Change]) -> str:
     """How many metrics differ, how many were tested, and how many of these are significant."""
-    differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
+    count = sum(row.before != row.after for row in rows)
+    differ = "1 metric differs" if count == 1 else f"{count} metrics differ"
     results = [row.result for row in rows if row.p is not None]
     if not results:
         return f"{differ}; none was tested."

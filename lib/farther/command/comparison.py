@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Values
 from farther.errors import FartherError, ParameterError, choose
 
+if TYPE_CHECKING:
+    from farther.evaluation.paired import StoredEvaluation
+    from farther.evaluation.results import Evaluation, SplitCounts
+
 #: p below which a change counts as more than chance.
 LEVEL = 0.05
+
+#: Settings of an evaluation that must be the same of two runs that are compared.
+COMPARABLE_SETTINGS = ("id_split", "iou", "protocol", "aupr", "replicates", "seed", "drawn_images")
 
 #: Why some metrics have no test.
 WITHOUT_METHOD = "Metrics of a detector alone (map, no_detection and the like) are not tested."
@@ -122,21 +129,36 @@ def changes(before: Values, after: Values, selection: Selection | None = None) -
         for metric in dict.fromkeys([*values_before, *values_after]):
             row = Change(subject, metric, values_before.get(metric), values_after.get(metric))
             rows.append(row)
+    selection = _canonical(selection, rows)
     selected = [row for row in rows if selection.includes(row)]
     if not selected:
-        _check_names(rows, selection)
         raise ParameterError(
             "no metric matches all of these: omit --run, --split, --method or --metric"
         )
     return selected
 
 
-def _check_names(rows: Sequence[Change], selection: Selection) -> None:
-    """Raises a ParameterError about the first name that no metric has."""
-    for kind, names in selection.names_by_kind().items():
-        known = {row.names[kind] for row in rows} - {""}
-        for name in names or ():
-            choose(kind, name, known)
+def _canonical(selection: Selection, rows: Sequence[Change]) -> Selection:
+    """A selection with the names that metrics have, for any of their names.
+
+    Raises:
+        ParameterError: no metric has a name; names the first such name.
+    """
+    from farther.canonical_names import choose_entry
+    from farther.metrics.catalogue import metric_name
+
+    known_by_kind: dict[str, set[str]] = {}
+    for kind in selection.names_by_kind():
+        known_by_kind[kind] = {row.names[kind] for row in rows} - {""}
+    for kind in ("run", "split"):
+        for name in selection.names_by_kind()[kind] or ():
+            choose(kind, name, known_by_kind[kind])
+    methods: dict[str, dict[str, str]] = {name: {} for name in known_by_kind["method"]}
+    return replace(
+        selection,
+        method=[choose_entry("method", name, methods) for name in selection.method or ()],
+        metric=[metric_name(name, known_by_kind["metric"]) for name in selection.metric or ()],
+    )
 
 
 def tested_changes(
@@ -220,7 +242,7 @@ def compared_methods(
     Args:
         root: The folder of artifacts.
         run: A run that was evaluated.
-        methods: The two methods.
+        methods: The two methods, by any of their names.
         splits: OOD splits; all of the run where empty.
         metrics: Names of metrics; those that the report compares where empty.
 
@@ -229,28 +251,281 @@ def compared_methods(
         ParameterError: a name is unknown.
     """
     from farther.evaluation.paired import StoredEvaluation, compare
-    from farther.metrics.catalogue import COMPARED, METRICS
+    from farther.metrics.catalogue import COMPARED, METRICS, metric_name
 
     evaluation = StoredEvaluation(root, run)
     known = evaluation.report.methods
-    for name in methods:
-        choose("method of this run", name, known)
-    first = known[methods[0]].splits
-    second = known[methods[1]].splits
+    before_name, after_name = (evaluated_method(evaluation.report, name) for name in methods)
+    first = known[before_name].splits
+    second = known[after_name].splits
     for name in splits:
         choose("split of this run", name, first)
     rows = []
     for split in splits or first:
         results = compare(
-            evaluation.replicates(methods[0], split), evaluation.replicates(methods[1], split)
+            evaluation.replicates(before_name, split), evaluation.replicates(after_name, split)
         )
-        for name in metrics:
-            choose("metric", name, results)
-        for name in metrics or COMPARED:
+        for name in [metric_name(metric, results) for metric in metrics] or COMPARED:
             before = first[split].value(METRICS[name])
             after = second[split].value(METRICS[name])
             rows.append(_with_test(Change(Subject(run, split, ""), name, before, after), results))
     return rows
+
+
+def evaluated_method(report: Evaluation, name: str) -> str:
+    """The method of a run that a user names, by any of its names.
+
+    Raises:
+        ParameterError: the run has no such method, with the nearest ones; or the method does not
+            apply to it, with the reason.
+        AmbiguousNameError: several may be meant; the message lists them.
+    """
+    from farther.canonical_names import choose_entry
+
+    entries: dict[str, dict[str, str]] = {entry: {} for entry in report.not_applicable}
+    for entry, results in report.methods.items():
+        entries[entry] = {"method": results.fitted.name}
+    method = choose_entry("method of this run", name, entries)
+    if method in report.not_applicable:
+        reason = report.not_applicable[method]
+        raise ParameterError(f"{method} does not apply to {report.run}: {reason}")
+    return method
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """Two runs on the same images of one benchmark: two detectors.
+
+    Args:
+        first, second: Their evaluations.
+    """
+
+    first: StoredEvaluation
+    second: StoredEvaluation
+
+    def check(self) -> None:
+        """Raises a ParameterError where the two cannot be compared, and says why."""
+        first = self.first.report
+        second = self.second.report
+        if first.benchmark != second.benchmark:
+            raise ParameterError(
+                f"{first.run} is a run on benchmark {first.benchmark!r}, {second.run} on "
+                f"{second.benchmark!r}: two runs are compared on the same images, so name two of "
+                "one benchmark"
+            )
+        if (first.classifier is None) != (second.classifier is None):
+            raise ParameterError(
+                f"{first.run} and {second.run} cannot be compared: one is an object detector, the "
+                "other an image classifier"
+            )
+        different = []
+        for name in COMPARABLE_SETTINGS:
+            if getattr(first.settings, name) != getattr(second.settings, name):
+                different.append(name)
+        if different:
+            raise ParameterError(
+                f"{first.run} and {second.run} were evaluated with different settings "
+                f"({', '.join(different)}): run `farther repro`"
+            )
+        self.check_images(first.settings.id_split)
+
+    def check_images(self, split: str) -> None:
+        """Raises a ParameterError where the two read different images of a split."""
+        first = self.first.report
+        second = self.second.report
+        counts = first.splits[split]
+        others = second.splits[split]
+        for inputs in ("images", "objects", "readable"):
+            if counts.inputs.get(inputs) == others.inputs.get(inputs):
+                continue
+            subject = "annotations" if inputs == "objects" else "images"
+            raise ParameterError(
+                f"{first.run} and {second.run} were evaluated on different {subject} of split "
+                f"{split!r} ({_image_count(counts)} and {_image_count(others)}), so they cannot be "
+                "paired: run `farther repro`, or choose other splits with --split"
+            )
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that apply to both."""
+        return [name for name in self.first.report.methods if name in self.second.report.methods]
+
+    @property
+    def baseline(self) -> list[str]:
+        """The baseline of both, or else their first common method; empty where there is none."""
+        if self.first.report.gains.baseline in self.methods:
+            return [str(self.first.report.gains.baseline)]
+        return self.methods[:1]
+
+    @property
+    def splits(self) -> list[str]:
+        """The OOD splits of both."""
+        id_split = self.first.report.settings.id_split
+        names = []
+        for name in self.first.report.splits:
+            if name != id_split and name in self.second.report.splits:
+                names.append(name)
+        return names
+
+    def detector_changes(self, metrics: Sequence[str] | None) -> tuple[list[Change], list[str]]:
+        """How the detectors differ on known objects of the ID split.
+
+        Args:
+            metrics: Names of metrics; all where None.
+
+        Returns:
+            The metrics, and notes on what could not be tested.
+        """
+        from farther.evaluation.paired import compare, detector_metrics
+
+        before = detector_metrics(self.first.report)
+        after = detector_metrics(self.second.report)
+        names = [name for name in before if metrics is None or name in metrics]
+        if not names:
+            return [], []
+        results: TestResults = {}
+        notes = []
+        try:
+            replicates = self.first.detector_replicates()
+            results = compare(replicates, self.second.detector_replicates())
+        except FartherError as error:
+            notes.append(f"Metrics of the detectors alone are not tested: {error}")
+        subject = Subject("", self.first.report.settings.id_split, "")
+        rows = []
+        for name in names:
+            rows.append(_with_test(Change(subject, name, before[name], after[name]), results))
+        return rows, notes
+
+    def method_changes(
+        self, method: str, split: str, metrics: Sequence[str] | None
+    ) -> list[Change]:
+        """How the detectors differ with a method on an OOD split.
+
+        Args:
+            method: A method of both.
+            split: An OOD split of both.
+            metrics: Names of metrics; those that the report compares where None.
+        """
+        from farther.evaluation.paired import compare
+        from farther.metrics.catalogue import COMPARED, METRICS
+
+        self.check_images(split)
+        before = self.first.report.methods[method].splits[split]
+        after = self.second.report.methods[method].splits[split]
+        results: TestResults = {}
+        if self.first.report.settings.replicates:
+            replicates = self.first.replicates(method, split)
+            results = compare(replicates, self.second.replicates(method, split))
+        rows = []
+        for name in COMPARED if metrics is None else metrics:
+            metric = METRICS[name]
+            row = Change(
+                Subject("", split, method), name, before.value(metric), after.value(metric)
+            )
+            rows.append(_with_test(row, results))
+        return rows
+
+
+def _image_count(counts: SplitCounts) -> str:
+    """The number of images of a split, and of those that the detector could not read."""
+    if counts.failed_images:
+        return f"{counts.images} images, {counts.failed_images} unreadable"
+    return f"{counts.images} images"
+
+
+def compared_runs(
+    root: Path, runs: tuple[str, str], selection: Selection
+) -> tuple[list[Change], list[str]]:
+    """How the second run differs from the first, on the same images of one benchmark.
+
+    Replicates of both are of the same draws of images, so that their difference is tested with the
+    difficulty of images cancelled out.
+
+    Args:
+        root: The folder of artifacts.
+        runs: Two runs that were evaluated.
+        selection: Splits, methods and metrics, by any of their names. By default all splits, the
+            baseline, the detector's own metrics, and the metrics that the report compares.
+
+    Returns:
+        The metrics, with the detectors' own first, and notes.
+
+    Raises:
+        DataError: a run was not evaluated.
+        ParameterError: the runs cannot be compared, or a name is unknown.
+    """
+    from farther.evaluation.paired import StoredEvaluation
+
+    if runs[0] == runs[1]:
+        raise ParameterError(f"--runs compares two runs; {runs[0]} was named twice")
+    pair = RunPair(StoredEvaluation(root, runs[0]), StoredEvaluation(root, runs[1]))
+    pair.check()
+
+    methods = _common_methods(pair, selection.method or [])
+    splits = [choose("split of both runs", name, pair.splits) for name in selection.split or []]
+    own_metrics, method_metrics = _metrics_of_pair(pair, selection.metric)
+    rows: list[Change] = []
+    notes: list[str] = []
+    if own_metrics is None or own_metrics:
+        rows, notes = pair.detector_changes(own_metrics)
+    if method_metrics is None or method_metrics:
+        for split in splits or pair.splits:
+            for method in methods or pair.baseline:
+                rows += pair.method_changes(method, split, method_metrics)
+        notes += _notes_of_pair(pair, methods)
+    return rows, notes
+
+
+def _common_methods(pair: RunPair, names: Sequence[str]) -> list[str]:
+    """The methods of both runs that a user names."""
+    methods = []
+    for name in names:
+        method = evaluated_method(pair.first.report, name)
+        methods.append(evaluated_method(pair.second.report, method))
+    return methods
+
+
+def _metrics_of_pair(
+    pair: RunPair, names: Sequence[str] | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """The metrics of the detectors, and those of methods, that a user names; None for all."""
+    from farther.evaluation.groups import GROUPS
+    from farther.evaluation.paired import detector_metrics
+    from farther.metrics.catalogue import METRICS, metric_name
+
+    if not names:
+        return None, None
+    known_own = detector_metrics(pair.first.report)
+    known = [*known_own, *(name for name, metric in METRICS.items() if metric.group in GROUPS)]
+    own = []
+    of_methods = []
+    for name in names:
+        metric = metric_name(name, known)
+        if metric in known_own:
+            own.append(metric)
+        else:
+            of_methods.append(metric)
+    return own, of_methods
+
+
+def _notes_of_pair(pair: RunPair, methods: Sequence[str]) -> list[str]:
+    """Sentences on classes and t* of both, and on the methods that are not shown."""
+    first = pair.first.report
+    second = pair.second.report
+    notes = []
+    if first.closed_set.per_class.keys() != second.closed_set.per_class.keys():
+        notes.append("The two know different classes, so their metrics are of different objects.")
+    notes += [
+        f"Each detector has its own t*: {first.threshold:.4g} of {first.run}, "
+        f"{second.threshold:.4g} of {second.run}."
+    ]
+    others = [name for name in pair.methods if name not in pair.baseline]
+    if not methods and others:
+        notes.append(
+            f"Shown: {', '.join(pair.baseline)}. --method adds others that both have: "
+            f"{', '.join(others)}."
+        )
+    return notes
 
 
 def _with_test(row: Change, results: TestResults) -> Change:

@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 
 from farther.command.output import next_step
-from farther.command.project import PARAMS, BenchmarkName, Params, Project
+from farther.command.project import PARAMS, OptionalBenchmark, Params, Project
 from farther.escaping import spreadsheet
 from farther.printable import printable
 from farther.terminal import say
 
 
 def duplicates(
-    benchmark: BenchmarkName,
+    benchmark: OptionalBenchmark = None,
     cosine: Annotated[
         float | None,
         typer.Option(
+            metavar="C",
             help="Minimum cosine similarity of a pair; by default stratify.duplicate.",
             min=-1,
             max=1,
@@ -42,6 +43,7 @@ def duplicates(
     from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates
 
     project = Project(params)
+    benchmark = project.benchmark_name(benchmark)
     checked = project.benchmark(benchmark)
     section = dict(project.section("stratify"))
     section.pop("wordnet", None)

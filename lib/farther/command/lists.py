@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farther.command.output import as_json, next_step, paragraph, table
+from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
 from farther.terminal import say
@@ -27,6 +28,17 @@ USAGE = {
 
 #: The better direction of a metric, by its `higher_is_better`.
 DIRECTIONS = {True: "higher", False: "lower", None: "–"}
+#: Column at which the texts of a metric's definition begin.
+FACT_INDENT = 18
+#: Labels of fields of a metric that differ from the names of the fields.
+LABELS = {
+    "aliases": "also called",
+    "ranked": "ranks methods",
+    "averaged": "mean by distance",
+    "is_count": "is a count",
+}
+#: Whether higher is better, in words, by a metric's `higher_is_better`.
+ANSWERS = {True: "yes", False: "no", None: "neither direction is better"}
 
 
 def registry_of(kind: str) -> Registry:
@@ -58,12 +70,14 @@ def methods(
 ) -> None:
     """List the OOD scores, or describe one.
 
-    These names may be used under 'methods' in params.yaml.
+    These names may be used under 'methods' in params.yaml: the registered name, the title or an
+    alias, in any case, with hyphens, underscores and spaces alike.
 
     \b
     Examples:
       farther list methods
       farther list methods knn
+      farther list methods EBO                # energy, as OpenOOD calls it
       farther list methods knn --json
       farther list methods --markdown
     """
@@ -112,33 +126,58 @@ def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
     from farther.documentation import describe
 
     registry = registry_of(kind)
+    aliases = registry.aliases
+    if name is not None:
+        entries = registry.written.entries_to_write(name)
+        if entries and not json:
+            say(paragraph(f"{name} is a method over a pass. Write {', or '.join(entries)}."))
+            return
+        name = registry.canonical(name)
     if json:
-        names = [name] if name else registry.names()
-        say(as_json([_to_entry(known, describe(registry.get(known))) for known in names]))
+        rows = []
+        for known in [name] if name else registry.names():
+            rows.append(_to_entry(known, aliases[known], describe(registry.get(known))))
+        say(as_json(rows))
     elif name:
-        say(_to_text(name, describe(registry.get(name))))
+        say(_to_text(name, aliases[name], describe(registry.get(name))))
         next_step(USAGE[kind].format(name))
     else:
-        summaries = registry.summaries  # without importing what the classes need
-        rows = []
-        for known in registry.names():
-            rows.append((known, summaries.get(known) or describe(registry.get(known)).summary))
-        say(table(("name", "description"), rows))
+        say(table(("name", "description"), _summary_rows(registry)))
         next_step(f"farther list {kind} NAME")
 
 
-def _to_entry(name: str, description: Description) -> dict[str, Any]:
+def _summary_rows(registry: Registry[Any]) -> list[tuple[str, str]]:
+    """(name, description) of each name; the description begins with its aliases."""
+    from farther.documentation import describe
+    from farther.registry import different_names
+
+    aliases = registry.aliases
+    summaries = registry.summaries  # without importing what the classes need
+    rows = []
+    for name in registry.names():
+        text = summaries.get(name) or describe(registry.get(name)).summary
+        others = different_names(name, aliases[name])
+        if others:
+            text = f"{text} Also: {', '.join(others)}."
+        rows.append((name, text))
+    return rows
+
+
+def _to_entry(name: str, aliases: Sequence[str], description: Description) -> dict[str, Any]:
     return {
         "name": name,
+        "aliases": list(aliases),
         "summary": description.summary,
         "text": description.text,
         "parameters": [vars(parameter) for parameter in description.parameters],
     }
 
 
-def _to_text(name: str, description: Description) -> str:
-    """Summary, paragraphs, sections and a table of parameters."""
+def _to_text(name: str, aliases: Sequence[str], description: Description) -> str:
+    """Summary, aliases, paragraphs, sections and a table of parameters."""
     blocks = [paragraph(f"{name}: {description.summary}")]
+    if aliases:
+        blocks.append(paragraph(f"Also called: {', '.join(aliases)}"))
     for text in description.text.split("\n\n"):
         if text:
             blocks.append(paragraph(text))
@@ -161,27 +200,28 @@ def metrics(
 ) -> None:
     """List the metrics, or define one.
 
-    These are the names in artifacts/metrics, which `farther explain number` and `farther compare`
-    take.
+    These are the names in artifacts/metrics. `farther explain number` and `farther compare` take
+    them, and titles and aliases in any case.
 
     \b
     Examples:
       farther list metrics
-      farther list metrics nose
+      farther list metrics nOSE
       farther explain number voc-vos knn coco_near nose
     """
     from dataclasses import asdict
 
-    from farther.errors import choose
-    from farther.metrics.catalogue import METRICS
+    from farther.metrics.catalogue import METRICS, metric_name
 
     definitions = list(METRICS.values())
     if name:
-        definitions = [METRICS[choose("metric", name, METRICS)]]
+        name = metric_name(name)
+        definitions = [METRICS[name]]
     if json:
         say(as_json([asdict(definition) for definition in definitions]))
     elif name:
-        say(table(("", ""), _metric_facts(definitions[0])))
+        for label, text in _metric_facts(definitions[0]):
+            say(hanging(f"{label:<{FACT_INDENT}}{text}", 0, FACT_INDENT))
         next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
         rows = []
@@ -200,11 +240,13 @@ def _metric_facts(definition: Metric) -> list[tuple[str, str]]:
     for key, value in asdict(definition).items():
         text = value
         if key == "higher_is_better":
-            text = DIRECTIONS[value]
+            text = ANSWERS[value]
+        elif key == "aliases":
+            text = ", ".join(value)
         elif key == "formula":
             text = re.sub(r"\{(\w+)\}", r"\1", value)
         elif value is True:
             text = "yes"
         if text and key != "latex":
-            facts.append((key, text))
+            facts.append((LABELS.get(key, key.replace("_", " ")), text))
     return facts

@@ -25,13 +25,15 @@ def negatives(
     wordnet: Annotated[
         Path | None,
         typer.Option(
-            help="WordNet's dict folder, or a YAML file of kinds; by default stratify.wordnet's."
+            metavar="DIR",
+            help="WordNet's dict folder, or a YAML file of kinds; by default stratify.wordnet's.",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(help="Number of prompts.", min=1)] = 1000,
+    count: Annotated[int, typer.Option(metavar="N", help="Number of prompts.", min=1)] = 1000,
     quantile: Annotated[
         float,
         typer.Option(
+            metavar="Q",
             help="A noun's similarity is this quantile of its cosines with the ID classes.",
             min=0,
             max=1,

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from farther.command.committed import uncommitted
-from farther.command.output import next_step, table
-from farther.command.project import PARAMS, argument, option
+from farther.command.output import as_json, next_step, table
+from farther.command.project import PARAMS, Json, argument, option
 from farther.errors import ParameterError, choose, shorten
 from farther.terminal import say
 
@@ -31,6 +31,7 @@ def profile(
     force: Annotated[
         bool, typer.Option("--force", help="Replace a params.yaml with uncommitted changes.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """List profiles, or use one as params.yaml.
 
@@ -43,6 +44,7 @@ def profile(
     \b
     Examples:
       farther benchmark profile                              # lists the profiles
+      farther benchmark profile --json                       # for programs
       farther benchmark profile fmiyc --data /mnt/datasets
       farther doctor && dvc repro report
       git switch main                              # back to the demo
@@ -56,10 +58,16 @@ def profile(
     known = _known()
     if name is None:
         rows = [(known_name, _first_comment(file)) for known_name, file in known.items()]
+        if json:
+            say(as_json([{"name": row[0], "description": row[1]} for row in rows]))
+            return
         say(table(("profile", "description"), rows))
         next_step("farther benchmark profile NAME --data DIR")
         return
-    source = known[choose("profile", name, known)]
+    if json:
+        raise ParameterError("--json lists the profiles: leave out NAME, or --json")
+    name = choose("profile", name, known, aliases={})
+    source = known[name]
     text = placed(read_text(source), data)
     is_changed = PARAMS.exists() and read_text(PARAMS) != text
     if is_changed and not force and uncommitted(Path(), str(PARAMS)) != []:

@@ -30,6 +30,7 @@ from farther.command import (
     review,
     summary,
 )
+from farther.command.usage import Subcommand
 from farther.terminal import say
 
 #: The subcommands of the first screen, in the order of the work.
@@ -229,13 +230,13 @@ def _build() -> typer.Typer:
         if isinstance(subcommand, typer.Typer):
             app.add_typer(subcommand, name=name)
         else:
-            app.command(name)(subcommand)
+            app.command(name, cls=Subcommand)(subcommand)
     for group, (help, commands) in GROUPS.items():
         inner = typer.Typer(
             help=help, no_args_is_help=True, context_settings=settings, rich_markup_mode=None
         )
         for name, command in commands.items():
-            inner.command(name)(command)
+            inner.command(name, cls=Subcommand)(command)
         if len(commands) == 1:  # else Typer would make the only command the group itself
             inner.callback()(_no_callback)
         app.add_typer(inner, name=group)

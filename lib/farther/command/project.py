@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from farther.errors import FartherError, ParameterError, choose
+from farther.errors import LISTED, AmbiguousNameError, FartherError, ParameterError, choose
 
 PARAMS = Path("params.yaml")
 
@@ -59,6 +59,53 @@ class Project:
                 f"{self.file}: section {section!r} has no entry {name!r}. It has {known}"
             )
         return entries[name]
+
+    def run(self, name: str | None) -> str:
+        """The run that a user names; without a name, the project's only run.
+
+        Raises:
+            ParameterError: the name is unknown, or none is given and there are several runs, or
+                none; the message lists them.
+        """
+        return self._named_or_only("run", name, "detectors")
+
+    def benchmark_name(self, name: str | None) -> str:
+        """The benchmark that a user names, or the only one; errors as in `run`."""
+        return self._named_or_only("benchmark", name, "benchmarks")
+
+    def _named_or_only(self, kind: str, name: str | None, section: str) -> str:
+        """The entry of a section that a user names; without a name, the only one."""
+        known = self.section(section)
+        if name is not None:
+            return choose(kind, name, known)
+        if len(known) == 1:
+            return next(iter(known))
+        if not known:
+            raise ParameterError(f"{self.file}: section {section!r} has no entry")
+        listed = ", ".join(list(known)[:LISTED])
+        raise ParameterError(f"name a {kind}, as there are {len(known)}: {listed}")
+
+    def method(self, name: str) -> str:
+        """The entry of section `methods` that a user names.
+
+        By its own name, or by any name of its method (`farther.canonical_names.choose_entry`).
+
+        Raises:
+            ParameterError: there is no such entry; the message suggests the nearest ones, and what
+                to write where the name is that of a method.
+            AmbiguousNameError: several entries may be meant; the message lists them.
+        """
+        from farther.canonical_names import choose_entry, how_to_have
+
+        try:
+            return choose_entry("method", name, self.section("methods"))
+        except AmbiguousNameError:
+            raise
+        except ParameterError as error:
+            entry = how_to_have(name)
+            if not entry:
+                raise
+            raise ParameterError(f"{error}. To have {name}, write {entry}") from None
 
     def benchmark(self, name: str) -> Any:
         """A benchmark (`farther.curation.Benchmark`), checked."""
@@ -140,3 +187,13 @@ def option(metavar: str, help: str, names: Names = "") -> Any:
 Params = Annotated[Path, typer.Option("--params", metavar="FILE", help="File of parameters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BenchmarkName = Annotated[str, argument("BENCHMARK", "Name under 'benchmarks'.", "benchmarks")]
+#: A benchmark that may be left out where there is one; see `Project.benchmark_name`.
+OptionalBenchmark = Annotated[
+    str | None,
+    argument("BENCHMARK", "Name under 'benchmarks'; by default the only one.", "benchmarks"),
+]
+#: A run that may be left out where there is one; see `Project.run`.
+OptionalRun = Annotated[
+    str | None,
+    argument("RUN", "A run that was evaluated; by default the only one.", "detectors"),
+]

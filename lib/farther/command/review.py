@@ -10,15 +10,17 @@ from typing import Annotated
 import typer
 
 from farther.command.output import next_step
-from farther.command.project import BenchmarkName, Project, option
+from farther.command.project import OptionalBenchmark, Project, option
 from farther.terminal import say
 
 
 def review(
-    benchmark: BenchmarkName,
+    benchmark: OptionalBenchmark = None,
     reviewer: Annotated[
         str | None,
-        typer.Option(help="Your name in the decisions file; by default your login name."),
+        typer.Option(
+            metavar="NAME", help="Your name in the decisions file; by default your login name."
+        ),
     ] = None,
     run: Annotated[
         str | None,
@@ -32,7 +34,8 @@ def review(
     decisions: Annotated[
         Path | None,
         typer.Option(
-            help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv."
+            metavar="FILE",
+            help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv.",
         ),
     ] = None,
     suspects: Annotated[
@@ -41,7 +44,9 @@ def review(
             "--suspects", help="Review ID images whose proposals may be unlabelled objects."
         ),
     ] = False,
-    port: Annotated[int, typer.Option(help="Port of 127.0.0.1; 0 for any that is free.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", help="Port of 127.0.0.1; 0 for any that is free.")
+    ] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
@@ -66,7 +71,9 @@ def review(
     if no_browser:
         ready = partial(say, flush=True)
     try:
-        serve(benchmark, Project().params, settings, ready=ready)
+        project = Project()
+        benchmark = project.benchmark_name(benchmark)
+        serve(benchmark, project.params, settings, ready=ready)
     except KeyboardInterrupt:
         say("Stopped. All decisions that the page reported as saved are in the decisions file.")
         next_step("farther repro")

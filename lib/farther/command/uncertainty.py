@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def uncertainty(
-    run: Annotated[str, argument("RUN", "A run; it need not be evaluated.", "detectors")],
+    run: Annotated[
+        str | None,
+        argument("RUN", "A run, evaluated or not; by default the only one.", "detectors"),
+    ] = None,
     split: Annotated[
         list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)
     ] = None,
@@ -53,7 +56,8 @@ def uncertainty(
 
     project = Project(params)
     detectors = project.section("detectors")
-    entry = detectors[choose("run", run, detectors)]
+    run = project.run(run)
+    entry = detectors[run]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     settings = project.section("evaluate")
     id_split = RunSplit(files, settings.get("id_split", "test"))

@@ -5,6 +5,8 @@ They are those of known classes, of wilderness, and of self-awareness.
 
 from __future__ import annotations
 
+import numpy as np
+
 from farther.evaluation import error_budget, intervals, summaries
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import ClosedSetResults, DetectorResults
@@ -48,9 +50,34 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
 def _closed_set(inputs: RunInputs, matches: closed_set.Matches) -> ClosedSetResults:
     values = matches.evaluate()
     per_class = values.pop("per_class")
-    replicates = {}
-    if inputs.id_draws is not None:
-        replicates = matches.metrics(inputs.id_draws.of(matches.known.images))
+    replicates = _replicates(inputs, matches)
     return ClosedSetResults(
         values=values, intervals=intervals.within(replicates), per_class=per_class
     )
+
+
+def _replicates(inputs: RunInputs, matches: closed_set.Matches) -> dict[str, np.ndarray]:
+    """The metrics of known classes in each replicate; {} without replicates."""
+    if inputs.id_draws is None:
+        return {}
+    return matches.metrics(inputs.id_draws.of(matches.known.images))
+
+
+def known_class_replicates(inputs: RunInputs) -> dict[str, np.ndarray]:
+    """The detector's metrics on the ID split in each replicate, computed from its regions.
+
+    They are those of known classes by their keys in `ClosedSetResults` ("ap", "ap50"), and for a
+    classifier also those in `ClassifierResults` ("accuracy").
+
+    Returns:
+        {key: ndarray of shape (B,)}; {} without replicates.
+
+    Raises:
+        DataError: regions or objects are absent or wrong.
+    """
+    id_split = inputs.id_split
+    known = closed_set.ClosedSet.of(id_split.objects, id_split.regions())
+    replicates = _replicates(inputs, closed_set.Matches.of(known))
+    if inputs.whole_images:
+        replicates |= summaries.classifier_replicates(inputs)
+    return replicates

@@ -6,7 +6,7 @@ same draws of images are paired, so that image difficulty cancels out of their d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import read_evaluation
+from farther.evaluation.results import (
+    CLOSED_SET_KEYS,
+    Evaluation,
+    MetricValues,
+    read_evaluation,
+)
+from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.tables.files import inside
 from farther.tables.parquet import read_parquet
@@ -22,7 +28,7 @@ from farther.tables.parquet import read_parquet
 
 @dataclass(frozen=True)
 class Replicates:
-    """Replicates of the metrics of one method in one OOD split of one run.
+    """Replicates of the metrics of one run: of a method in an OOD split, or of the detector.
 
     Args:
         draws: Everything that the draws of images depend on, by name; replicates of equal draws
@@ -59,24 +65,81 @@ class StoredEvaluation:
         Raises:
             DataError: the run was evaluated without replicates, or by another version.
         """
-        settings = self.report.settings
         file = self._files.replicates(method, split)
-        if not settings.replicates:
-            problem = "evaluated without replicates: set evaluate.replicates in params.yaml"
-            raise DataError(problem, file=self._file)
-
+        draws = self._draws()
         try:
-            draws = {
-                "ID images": self.report.splits[settings.id_split].inputs["readable"],
-                "OOD images": self.report.splits[split].inputs["readable"],
-                "number of replicates": settings.replicates,
-                "seed": settings.seed,
-            }
+            draws["OOD images"] = self.report.splits[split].inputs["readable"]
             frame = read_parquet(file)
         except (KeyError, DataError):
             advice = f"run `farther repro evaluate@{self.report.run}`"
             raise DataError(f"no replicates of {method}: {advice}", file=file) from None
         return Replicates(draws, {column.name: column.to_numpy() for column in frame})
+
+    def detector_replicates(self) -> Replicates:
+        """Replicates of the detector's metrics on the ID split, by their names in the catalogue.
+
+        They are not stored: they are computed from the run's regions, which takes about as long as
+        that part of the stage `evaluate`.
+
+        Raises:
+            DataError: the run was evaluated without replicates, or its regions are absent or not
+                those that were evaluated.
+        """
+        from farther.evaluation.detector import known_class_replicates
+        from farther.evaluation.inputs import RunInputs
+
+        draws = self._draws()
+        settings = replace(self.report.settings, user_defined={})
+        inputs = RunInputs(self._files, self._files.roles, settings)
+        evaluated = self.report.splits[settings.id_split].inputs
+        if inputs.id_split.digests() != evaluated:
+            advice = f"run `farther repro evaluate@{self.report.run}`"
+            raise DataError(
+                f"regions or objects changed since the evaluation: {advice}",
+                file=inputs.id_split.source,
+            )
+
+        metrics = {}
+        replicates = known_class_replicates(inputs)
+        for name in detector_metrics(self.report):
+            key = CLOSED_SET_KEYS.get(name, METRICS[name].key)
+            if key in replicates:
+                metrics[name] = replicates[key]
+        return Replicates(draws, metrics)
+
+    def _draws(self) -> dict[str, Any]:
+        """Everything that the draws of ID images depend on, by name.
+
+        Raises:
+            DataError: the run was evaluated without replicates.
+        """
+        settings = self.report.settings
+        if not settings.replicates:
+            problem = "evaluated without replicates: set evaluate.replicates in params.yaml"
+            raise DataError(problem, file=self._file)
+        return {
+            "ID images": self.report.splits[settings.id_split].inputs.get("readable"),
+            "number of replicates": settings.replicates,
+            "seed": settings.seed,
+            "number of images that are drawn one by one": settings.drawn_images,
+        }
+
+
+def detector_metrics(report: Evaluation) -> dict[str, float | None]:
+    """A detector's own metrics on the ID split, by their names in the catalogue.
+
+    They are mAP and mAP50, or those of a classifier.
+    """
+    values: dict[str, float | None] = {}
+    for name, metric in METRICS.items():
+        results: MetricValues | None = None
+        if metric.group == "classifier":
+            results = report.classifier
+        elif name in CLOSED_SET_KEYS and report.classifier is None:
+            results = report.closed_set
+        if results is not None:
+            values[name] = results.values.get(CLOSED_SET_KEYS.get(name, metric.key))
+    return values
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:

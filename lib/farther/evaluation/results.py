@@ -28,6 +28,10 @@ Number = int | float | None
 Interval = tuple[float, float] | None
 
 
+#: {metric of the catalogue: its key in `ClosedSetResults`}, where the two differ.
+CLOSED_SET_KEYS = {"map": "ap", "map50": "ap50"}
+
+
 class Stored(Schema):
     """Base of stored content: no further fields, and lists of JSON for tuples."""
 

@@ -134,19 +134,21 @@ def classifier_results(inputs: RunInputs) -> ClassifierResults | None:
     if not inputs.whole_images:
         return None
 
-    classified = inputs.classified
-    replicates = {}
-    if inputs.id_draws is not None:
-        weights = inputs.id_draws.of(classified.images)
-        replicates = classification.metrics(classified, weights)
-
     metrics_by_shifted = {}
     for split in inputs.shifted:
         shifted = classification.Classified.of(split.objects, split.regions())
         metrics_by_shifted[split.name] = plain(classification.metrics(shifted))
 
     return ClassifierResults(
-        values=plain(classification.metrics(classified)),
-        intervals=intervals.within(replicates),
+        values=plain(classification.metrics(inputs.classified)),
+        intervals=intervals.within(classifier_replicates(inputs)),
         shifted=metrics_by_shifted,
     )
+
+
+def classifier_replicates(inputs: RunInputs) -> dict[str, np.ndarray]:
+    """A classifier's metrics on the ID split in each replicate; {} without replicates."""
+    if inputs.id_draws is None:
+        return {}
+    weights = inputs.id_draws.of(inputs.classified.images)
+    return classification.metrics(inputs.classified, weights)

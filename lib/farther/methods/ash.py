@@ -48,6 +48,7 @@ class ASH(LogitsMethod):
     """
 
     title: ClassVar[str] = "ASH"
+    aliases: ClassVar[tuple[str, ...]] = ("Activation shaping",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     variant: Literal["s", "p", "b"] = "s"
     percentile: Percentile = 90.0

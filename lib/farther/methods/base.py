@@ -72,7 +72,7 @@ class RegionsLike(Protocol):
         """The rows in batches of some thousand; only these optional columns are needed."""
 
 
-METHODS: Registry[Method] = Registry("method", "farther.methods")
+METHODS: Registry[Method] = Registry("method", "farther.methods", spelling="any")
 C = TypeVar("C", bound=type)
 
 
@@ -110,6 +110,12 @@ class Method(ABC):
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
+    #: Its names in papers and other libraries, besides title and name. Users may write them in its
+    #: place, in any case, with hyphens, underscores and spaces alike.
+    aliases: ClassVar[tuple[str, ...]] = ()
+    #: Published methods that are this one over a pass: {name: (entry of the section `methods`,
+    #: entry of a detector's `passes`)}.
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {}
     #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels",
     #: "uncertainty", "box_variance", "mean_probabilities", "predictive_entropy" and
     #: "mutual_information".

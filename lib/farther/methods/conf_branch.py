@@ -39,6 +39,7 @@ class ConfBranch(Method):
     """
 
     title: ClassVar[str] = "ConfBranch"
+    aliases: ClassVar[tuple[str, ...]] = ("Confidence branch",)
     needs: ClassVar[frozenset[str]] = frozenset({CONFIDENCE})
 
     def _score(self, rows: Rows) -> Array:

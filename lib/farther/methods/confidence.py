@@ -33,6 +33,7 @@ class Confidence(Method):
     """
 
     title: ClassVar[str] = "Confidence"
+    aliases: ClassVar[tuple[str, ...]] = ("Detector confidence",)
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
 
     def _score(self, rows: Rows) -> Array:

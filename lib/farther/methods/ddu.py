@@ -61,6 +61,7 @@ class DDU(Method):
     """
 
     title: ClassVar[str] = "DDU"
+    aliases: ClassVar[tuple[str, ...]] = ("Deep deterministic uncertainty", "GMM")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
     annotation: ClassVar[Annotation] = "class"
     jitter: NonNegativeFloat | None = None

@@ -37,6 +37,7 @@ class DempsterShafer(LogitsMethod):
     """
 
     title: ClassVar[str] = "Dempster–Shafer"
+    aliases: ClassVar[tuple[str, ...]] = ("DS",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _score(self, rows: Rows) -> Array:

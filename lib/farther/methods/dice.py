@@ -48,6 +48,7 @@ class DICE(LogitsMethod):
     """
 
     title: ClassVar[str] = "DICE"
+    aliases: ClassVar[tuple[str, ...]] = ("Directed sparsification",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 90.0
 

@@ -42,6 +42,13 @@ class Energy(LogitsMethod):
     """
 
     title: ClassVar[str] = "Energy"
+    aliases: ClassVar[tuple[str, ...]] = ("EBO", "EnergyBased", "Energy score")
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {
+        "RankFeat": (
+            "rankfeat: {method: energy, pass: rankfeat}",
+            "rankfeat: {kind: rankfeat}",
+        ),
+    }
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat = 1.0
     activation: Activation = "softmax"

@@ -40,6 +40,7 @@ class Entropy(LogitsMethod):
     """
 
     title: ClassVar[str] = "Entropy"
+    aliases: ClassVar[tuple[str, ...]] = ("Softmax entropy", "Shannon entropy")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     activation: Activation = "softmax"
     sigmoids: Literal["mean", "largest"] = "mean"

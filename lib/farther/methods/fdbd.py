@@ -51,6 +51,7 @@ class FDBD(Method):
     """
 
     title: ClassVar[str] = "fDBD"
+    aliases: ClassVar[tuple[str, ...]] = ("fast Decision Boundary based Detector",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
     background: Background = "drop"
 

@@ -41,6 +41,7 @@ class GOdin(Method):
     """
 
     title: ClassVar[str] = "G-ODIN"
+    aliases: ClassVar[tuple[str, ...]] = ("GODIN", "Generalised ODIN", "Generalized ODIN")
     needs: ClassVar[frozenset[str]] = frozenset({NUMERATOR})
     output: Literal["numerator", "denominator"] = "numerator"
     protocol: Protocol = "paper"

@@ -42,6 +42,7 @@ class GEN(LogitsMethod):
     """
 
     title: ClassVar[str] = "GEN"
+    aliases: ClassVar[tuple[str, ...]] = ("Generalised entropy", "Generalized entropy")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
     m: PositiveInt | None = None

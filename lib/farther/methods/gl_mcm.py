@@ -44,6 +44,7 @@ class GlMcm(TextMethod):
     """
 
     title: ClassVar[str] = "GL-MCM"
+    aliases: ClassVar[tuple[str, ...]] = ("Global-local MCM",)
     layer: ClassVar[tuple[str, ...]] = ("features", "patch")
     temperature: PositiveFloat = 1.0
     weight: NonNegativeFloat = 1.0

@@ -46,6 +46,7 @@ class KLMatching(Method):
     """
 
     title: ClassVar[str] = "KL matching"
+    aliases: ClassVar[tuple[str, ...]] = ("KLM",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     background: Background = "drop"
 

@@ -86,6 +86,11 @@ class KNN(Method):
     """
 
     title: ClassVar[str] = "kNN"
+    aliases: ClassVar[tuple[str, ...]] = (
+        "k-nearest neighbours",
+        "k-nearest neighbors",
+        "Deep nearest neighbors",
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # More queries of a cell are compared at a time.
     values_at_once: ClassVar[int] = 8 * Method.values_at_once

@@ -108,6 +108,7 @@ class LardKNN(Latent, KNN):
     """
 
     title: ClassVar[str] = "LaRD (kNN)"
+    aliases: ClassVar[tuple[str, ...]] = ("LaRD", "KNN PCA")
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})
 
     def _fit(self, regions: RegionsLike) -> None:
@@ -155,6 +156,7 @@ class LardMahalanobis(Latent, Mahalanobis):
     """
 
     title: ClassVar[str] = "LaRD (Mahalanobis)"
+    aliases: ClassVar[tuple[str, ...]] = ("LaRD", "Mahalanobis PCA", "cMDLatentSpace")
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})
     gaussian: Literal["per_class", "single"] | None = None
 
@@ -197,6 +199,7 @@ class LardGMM(Latent, DDU):
     """
 
     title: ClassVar[str] = "LaRD (GMM)"
+    aliases: ClassVar[tuple[str, ...]] = ("LaRD", "GMM PCA")
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:
@@ -241,6 +244,7 @@ class LardKDE(Latent):
     """
 
     title: ClassVar[str] = "LaRD (KDE)"
+    aliases: ClassVar[tuple[str, ...]] = ("LaRD", "KDELatentSpace")
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})
     bandwidth: PositiveFloat = 1.0
 

@@ -54,6 +54,7 @@ class Mahalanobis(Method):
     """
 
     title: ClassVar[str] = "Mahalanobis"
+    aliases: ClassVar[tuple[str, ...]] = ("MDS", "MD", "Mahalanobis distance")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
     annotation: ClassVar[Annotation] = "class"
     layer: str | None = None

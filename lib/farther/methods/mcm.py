@@ -68,6 +68,7 @@ class MCM(TextMethod):
     """
 
     title: ClassVar[str] = "MCM"
+    aliases: ClassVar[tuple[str, ...]] = ("Maximum concept matching",)
     temperature: PositiveFloat = 1.0
 
     def _score(self, rows: Rows) -> Array:

@@ -89,6 +89,7 @@ class MDSEnsemble(Method):
     """
 
     title: ClassVar[str] = "MDS ensemble"
+    aliases: ClassVar[tuple[str, ...]] = ("Mahalanobis ensemble",)
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "features", "labels"})
     annotation: ClassVar[Annotation] = "class"
     layer: tuple[str, ...] | None = None

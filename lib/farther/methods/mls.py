@@ -35,6 +35,13 @@ class MLS(Method):
     """
 
     title: ClassVar[str] = "MLS"
+    aliases: ClassVar[tuple[str, ...]] = ("MaxLogit", "Maximum logit score", "MLV")
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {
+        "IP-TS-MLV": (
+            "ip_ts_mlv: {method: mls, pass: perturbed}",
+            "perturbed: {kind: perturb, epsilon: 0.0014, temperature: 1000}",
+        ),
+    }
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     background: Background = "drop"
 

@@ -36,6 +36,7 @@ class MSP(LogitsMethod):
     """
 
     title: ClassVar[str] = "MSP"
+    aliases: ClassVar[tuple[str, ...]] = ("MaxSoftmax", "Maximum softmax probability")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     activation: Activation = "softmax"
 

@@ -46,6 +46,7 @@ class NNGuide(Method):
     """
 
     title: ClassVar[str] = "NNGuide"
+    aliases: ClassVar[tuple[str, ...]] = ("Nearest neighbor guidance", "Nearest neighbour guidance")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     k: PositiveInt = 10
     background: Background = "drop"

@@ -42,6 +42,7 @@ class ReAct(LogitsMethod):
     """
 
     title: ClassVar[str] = "ReAct"
+    aliases: ClassVar[tuple[str, ...]] = ("Rectified activations",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 90.0
 

@@ -11,6 +11,7 @@ import re
 from farther.documentation import describe
 from farther.methods import logits
 from farther.methods.base import METHODS, Method
+from farther.registry import different_names, other_names
 
 #: Descriptions of the inputs that methods declare in `needs`.
 NEEDS = {
@@ -76,6 +77,7 @@ def _section(cls: type[Method]) -> str:
     text = describe(cls)
     parts = [
         f"### {cls.name}",
+        _other_names(cls),
         text.summary,
         text.text,
         "> " + " ".join(text.sections["Formula"].split()),
@@ -94,6 +96,21 @@ def _section(cls: type[Method]) -> str:
     if "Example" in text.sections:
         parts.append(f"```python\n{text.sections['Example']}\n```")
     return "\n\n".join(filter(None, parts))
+
+
+def _other_names(cls: type[Method]) -> str:
+    """A line with the method's other names, and with what it is a part of; "" without any."""
+    sentences = []
+    names = different_names(cls.name, other_names(cls))
+    if names:
+        sentences.append(f"Also called: {', '.join(names)}.")
+    published_by_entry: dict[tuple[str, str], list[str]] = {}
+    for published, texts in cls.published_entries.items():
+        published_by_entry.setdefault(texts, []).append(published)
+    for (entry, of_pass), published_names in published_by_entry.items():
+        listed = " or ".join(published_names)
+        sentences.append(f"{listed} is `{entry}` with the pass `{of_pass}`.")
+    return " ".join(sentences)
 
 
 def _linked(text: str) -> str:

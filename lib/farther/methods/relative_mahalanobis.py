@@ -45,6 +45,7 @@ class RelativeMahalanobis(Mahalanobis):
     """
 
     title: ClassVar[str] = "Relative Mahalanobis"
+    aliases: ClassVar[tuple[str, ...]] = ("RMDS", "RMD", "Relative Mahalanobis distance")
 
     def _fit(self, regions: RegionsLike) -> None:
         super()._fit(regions)

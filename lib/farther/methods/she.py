@@ -41,6 +41,7 @@ class SHE(Method):
     """
 
     title: ClassVar[str] = "SHE"
+    aliases: ClassVar[tuple[str, ...]] = ("Simplified Hopfield energy",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
     annotation: ClassVar[Annotation] = "correct"
 

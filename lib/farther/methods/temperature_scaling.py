@@ -51,6 +51,13 @@ class TemperatureScaling(Method):
     """
 
     title: ClassVar[str] = "Temperature scaling"
+    aliases: ClassVar[tuple[str, ...]] = ("TempScale", "TempScaling", "TS")
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {
+        "ODIN": (
+            "odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}",
+            "perturbed: {kind: perturb, epsilon: 0.0014, temperature: 1000}",
+        ),
+    }
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat | None = None
     background: Background = "drop"

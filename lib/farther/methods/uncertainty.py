@@ -63,6 +63,17 @@ class PredictiveEntropy(Method):
     """
 
     title: ClassVar[str] = "Predictive entropy"
+    aliases: ClassVar[tuple[str, ...]] = ("PE",)
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {
+        "MC dropout": (
+            "predictive_entropy: {pass: dropout}",
+            "dropout: {kind: dropout}",
+        ),
+        "MCD": (
+            "predictive_entropy: {pass: dropout}",
+            "dropout: {kind: dropout}",
+        ),
+    }
     needs: ClassVar[frozenset[str]] = frozenset({"predictive_entropy"})
 
     def _score(self, rows: Rows) -> Array:
@@ -96,6 +107,17 @@ class MutualInformation(Method):
     """
 
     title: ClassVar[str] = "Mutual information"
+    aliases: ClassVar[tuple[str, ...]] = ("MI",)
+    published_entries: ClassVar[dict[str, tuple[str, str]]] = {
+        "MC dropout": (
+            "mutual_information: {pass: dropout}",
+            "dropout: {kind: dropout}",
+        ),
+        "MCD": (
+            "mutual_information: {pass: dropout}",
+            "dropout: {kind: dropout}",
+        ),
+    }
     needs: ClassVar[frozenset[str]] = frozenset({"mutual_information"})
 
     def _score(self, rows: Rows) -> Array:

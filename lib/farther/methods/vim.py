@@ -62,6 +62,7 @@ class ViM(LogitsMethod):
     """
 
     title: ClassVar[str] = "ViM"
+    aliases: ClassVar[tuple[str, ...]] = ("Virtual logit matching",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
     dim: PositiveInt | None = None
 

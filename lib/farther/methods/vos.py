@@ -49,6 +49,7 @@ class VOS(Method):
     """
 
     title: ClassVar[str] = "VOS"
+    aliases: ClassVar[tuple[str, ...]] = ("Virtual outlier synthesis",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     output: Literal["energy", "logistic"] = "energy"
     background: Background = "drop"

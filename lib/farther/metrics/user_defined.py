@@ -47,7 +47,7 @@ class Case:
     outcome: Outcome
 
 
-METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics")
+METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics", spelling="any")
 register = METRICS.register
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
+from farther.canonical_names import canonical_method
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
 from farther.registry import STRICT, build
@@ -125,7 +126,8 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
         key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params
     }
     chosen["pass_name"] = params.pop("pass", None)
-    fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
+    method = canonical_method(params.pop("method", name))
+    fields = {"name": name, "method": method, **chosen, "params": params}
     entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' cannot be combined")

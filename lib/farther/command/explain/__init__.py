@@ -6,6 +6,7 @@ import typer
 
 from farther.command import uncertainty
 from farther.command.explain import image, number
+from farther.command.usage import Subcommand
 
 app = typer.Typer(
     help="""Explain why an image is in a split, or how a value was computed.
@@ -21,6 +22,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-app.command("image")(image.image)
-app.command("number")(number.number)
-app.command("uncertainty")(uncertainty.uncertainty)
+app.command("image", cls=Subcommand)(image.image)
+app.command("number", cls=Subcommand)(number.number)
+app.command("uncertainty", cls=Subcommand)(uncertainty.uncertainty)

@@ -33,8 +33,12 @@ class Subset(NamedTuple):
 def image(
     name: Annotated[str, argument("IMAGE", "Image id, file name, or path (its end is enough).")],
     benchmark: Annotated[str | None, option("NAME", "Only this benchmark.", "benchmarks")] = None,
-    run: Annotated[str | None, option("RUN", "With --method: show outcomes.", "detectors")] = None,
-    method: Annotated[str | None, option("METHOD", "With --run: show outcomes.", "methods")] = None,
+    run: Annotated[
+        str | None, option("RUN", "With --method: the run; by default the only one.", "detectors")
+    ] = None,
+    method: Annotated[
+        str | None, option("METHOD", "Show outcomes with this method.", "methods")
+    ] = None,
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
@@ -51,11 +55,13 @@ def image(
       farther explain image val2017/000000000139.jpg --benchmark voc
       farther explain image 000000000139 --run voc-vos --method knn
     """
-    if (run is None) != (method is None):
-        raise ParameterError("outcomes belong to a run and a method: give both --run and --method")
+    if run is not None and method is None:
+        raise ParameterError("outcomes belong to a run and a method: give --method, too")
     project = Project(params)
-    if run is not None:
-        run = choose("run", run, project.section("detectors"))
+    if method is not None:
+        run = project.run(run)
+        if project.section("methods"):
+            method = project.method(method)
         benchmark = project.entry("detectors", run)["benchmark"]
     explanation = explain_image(project, name, benchmark)
     if run is not None and method is not None:

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from farther.command.comparison import evaluated_method
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.evaluation.results import Evaluation, MethodResults, MetricValues
+    from farther.evaluation.results import Evaluation, MetricValues
     from farther.metrics.catalogue import Metric
 
 #: Columns of a split in an explanation.
 SPLIT_COLUMNS = ("images", "failed_images", "objects", "regions", "inputs")
 
-#: {metric: its key in an evaluation}, where the two differ.
-CLOSED_SET = {"map": "ap", "map50": "ap50"}
+
+def _names(project: Project, words: set[str]) -> Iterable[str]:
+    """Names that may come next: runs, then methods, then splits and metrics."""
+    runs = project.section("detectors")
+    methods = project.section("methods")
+    if words.isdisjoint(methods) and "-" not in words:
+        if not words.isdisjoint(runs):
+            return methods
+        if len(runs) == 1:
+            return [*runs, *methods]
+        return runs
+    ood_splits = list(splits(project, words))
+    if not words.isdisjoint(ood_splits):
+        return metrics()
+    if "-" not in words:
+        return ood_splits
+    if not words.isdisjoint(methods):  # METHOD - is followed by a metric
+        return metrics()
+    return [*ood_splits, *metrics()]
 
 
 def number(
-    run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
-    method: Annotated[
-        str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")
+    names: Annotated[
+        list[str],
+        argument(
+            "[RUN] METHOD SPLIT METRIC",
+            "Names under 'detectors' (by default the only run) and under 'methods', an OOD split, "
+            "and a metric (farther list metrics). METHOD is - for metrics of the detector, SPLIT "
+            "is - for metrics of the ID split.",
+            _names,
+        ),
     ],
-    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.", splits)],
-    metric: Annotated[str, argument("METRIC", "See farther list metrics.", metrics)],
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
@@ -45,7 +67,9 @@ def number(
       farther explain number voc-vos - - map          # a metric of the detector
       farther explain number voc-vos knn - misclassification_aurc
     """
-    explanation = explain_number(Project(params), run, method, split, metric)
+    project = Project(params)
+    run, method, split, metric = _arguments(project, names)
+    explanation = explain_number(project, run, method, split, metric)
     if json:
         say(as_json(explanation))
         return
@@ -56,6 +80,23 @@ def number(
         next_step(f"farther compare --run {run} {pair} --split {split}")
     else:
         next_step("farther open")
+
+
+def _arguments(project: Project, names: Sequence[str]) -> tuple[str, str, str, str]:
+    """Run, method, split and metric; the run may be left out where there is one.
+
+    Raises:
+        ParameterError: there are more or fewer names, or the run is left out although there are
+            several.
+    """
+    if len(names) not in (3, 4):
+        raise ParameterError(
+            f"expected [RUN] METHOD SPLIT METRIC, found {len(names)} names; write - for METHOD or "
+            "SPLIT where a metric has none: farther explain number RUN - - mAP"
+        )
+    run = names[0] if len(names) == 4 else None
+    method, split, metric = names[-3:]
+    return project.run(run), method, split, metric
 
 
 def explain_number(
@@ -80,15 +121,15 @@ def explain_number(
         ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
     from farther.evaluation.results import read_evaluation
-    from farther.metrics.catalogue import METRICS
+    from farther.metrics.catalogue import METRICS, metric_name
     from farther.tables.files import inside
 
-    choose("run", run, project.section("detectors"))
+    run = project.run(run)
     file = inside(project.artifacts / "evaluation", f"{run}.json")
     if not file.is_file():
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
     report = read_evaluation(file)
-    definition = METRICS[choose("metric", metric, METRICS)]
+    definition = METRICS[metric_name(metric)]
     if definition.group in ("detector", "classifier", "error_budget"):
         return _of_detector(report, definition)
     if definition.group in ("misclassification", "costs"):
@@ -102,6 +143,8 @@ def explain_number(
 
 def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
+    from farther.evaluation.results import CLOSED_SET_KEYS
+
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
     results: MetricValues | None = report.classifier
@@ -111,7 +154,7 @@ def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
         raise ParameterError(
             f"{metric.name} is a metric of image classifiers; {report.run} is an object detector"
         )
-    key = CLOSED_SET.get(metric.name, metric.key)
+    key = CLOSED_SET_KEYS.get(metric.name, metric.key)
     if metric.name == "threshold":
         value: Any = report.threshold
     else:
@@ -146,7 +189,8 @@ def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    method_results = _method_results(report, method)
+    method = evaluated_method(report, method)
+    method_results = report.methods[method]
     results = method_results.misclassification
     if metric.group == "costs":
         results = method_results.costs
@@ -184,7 +228,8 @@ def _of_split(
 
     run = report.run
     id_split = report.settings.id_split
-    method_results = _method_results(report, method)
+    method = evaluated_method(report, method)
+    method_results = report.methods[method]
     if split not in method_results.splits:
         raise ParameterError(
             f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split"
@@ -212,15 +257,6 @@ def _of_split(
         *_method_files(report, method, scored_splits),
     ]
     return _explanation(report, metric, computation, [id_split, split], files)
-
-
-def _method_results(report: Evaluation, method: str) -> MethodResults:
-    """The results of a method."""
-    if method in report.not_applicable:
-        raise ParameterError(
-            f"{method} does not apply to {report.run}: {report.not_applicable[method]}"
-        )
-    return report.methods[choose("method of this run", method, report.methods)]
 
 
 def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:
@@ -351,8 +387,8 @@ def _facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if explanation.get("interval"):
         low, high = explanation["interval"]
-        resamples = f"{explanation['replicates']} bootstrap replicates over images"
-        facts.append(("interval", f"{low:.4f} … {high:.4f}: 95%, {resamples}"))
+        resamples = f"{explanation['replicates']} bootstrap resamples of images"
+        facts.append(("interval", f"[{low:.4f}, {high:.4f}]: 95%, {resamples}"))
     if explanation.get("against_best"):
         best = explanation["against_best"]
         p = "" if best["p"] is None else f", p = {best['p']:.3f}"

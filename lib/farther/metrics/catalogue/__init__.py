@@ -6,15 +6,18 @@ Tables, charts, intervals, `farther explain` and `farther compare` read this cat
 ('nOSE', False, '↓')
 >>> METRICS["ap_u"].best([0.2, None, 0.4])
 0.4
+>>> metric_name("R-U"), metric_name("mAP"), metric_name("auc")
+('r_u', 'map', 'auroc')
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
+from farther.errors import choose
 from farther.tables.documents import parse_yaml
 
 
@@ -37,6 +40,7 @@ class Metric:
         ranked: Whether methods are compared with the best one by it; it needs a direction.
         averaged: Whether its means over the near, far and farther splits are given.
         is_count: Whether it is a number of objects or detections, not a fraction.
+        aliases: Further names in papers and other libraries, which users may write.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Metric:
     ranked: bool = False
     averaged: bool = False
     is_count: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -127,6 +132,7 @@ def _metric(
         metric,
         source=metric.source.format_map(sources),
         formula=metric.formula.replace("<over>", settings.get("over", "")),
+        aliases=tuple(metric.aliases),
     )
     if "like" not in settings:
         return metric
@@ -137,6 +143,7 @@ def _metric(
         latex=f"{metric.latex} {settings['title']}",
         meaning=f"{metric.meaning} {settings['meaning']}",
         averaged=settings.get("averaged", False),
+        aliases=tuple(f"{alias} {settings['title']}" for alias in metric.aliases),
     )
 
 
@@ -156,3 +163,18 @@ METRICS: dict[str, Metric] = _read(_CONTENT)
 #: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then
 #: unknown objects.
 COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
+
+
+def metric_name(name: str, known: Iterable[str] = METRICS) -> str:
+    """The name of a metric, by its name, its title or an alias, in any case.
+
+    Args:
+        name: What a user wrote.
+        known: The names that it may mean, of which `METRICS` may lack some.
+
+    Raises:
+        ParameterError: it is none of these; the message suggests the nearest.
+        AmbiguousNameError: several may be meant; the message lists them.
+    """
+    aliases = {metric.name: (metric.title, *metric.aliases) for metric in METRICS.values()}
+    return choose("metric", name, known, aliases)
