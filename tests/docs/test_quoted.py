@@ -24,18 +24,26 @@ QUOTED = re.compile(r"^\*\*(?P<ticks>`{1,2}) ?(.+?) ?(?P=ticks)\*\*", re.MULTILI
 
 @cache
 def texts_of_the_code() -> list[str]:
-    """The texts in the library's code; "…" in the place of a value in an f-string."""
+    """The texts in the library's code; "…" in the place of a value in an f-string.
+
+    `{value!r}` has quotation marks, as the text that it prints.
+    """
     texts = []
     for file in (ROOT / "lib/farther").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
-                parts = [
-                    part.value if isinstance(part, ast.Constant) else "…" for part in node.values
-                ]
-                texts.append("".join(map(str, parts)))
+                texts.append("".join(map(_text_of_part, node.values)))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.append(node.value)
     return texts
+
+
+def _text_of_part(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    if isinstance(part, ast.FormattedValue) and part.conversion == ord("r"):
+        return "'…'"
+    return "…"
 
 
 def is_message(quoted: str) -> bool:
@@ -69,7 +77,9 @@ def test_a_message_that_nothing_prints_is_noticed():
 def test_pinned_versions_that_pages_install_are_those_of_the_package():
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = [line for page in ("gpu.md", "ci.md") for line in Page(page).text.splitlines()]
-    installed = [re.findall(r"\b\w+==[\d.]+\d", line) for line in lines if "pip install torch" in line]
+    installed = [
+        re.findall(r"\b\w+==[\d.]+\d", line) for line in lines if "pip install torch" in line
+    ]
     assert installed == [pins["torchvision"]] * 2
 
 
