@@ -61,6 +61,7 @@ def explained(error: Exception) -> str | None:
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which this module does not load
         return (
             f"the GPU has too little memory ({first_line(error)}): lower `batch_size` in section "
-            "`inference` of params.yaml, or --batch-size of `farther predict`. Finished work is kept"
+            "`inference` of params.yaml, or --batch-size of `farther predict` (finished work is "
+            "kept)"
         )
     return None
