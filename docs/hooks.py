@@ -6,8 +6,8 @@ from farther.methods.reference import sections
 
 MARK = "<!-- reference of methods -->"
 
-#: Weight of the pages of the Python API in the search; other pages have 1. The search weighs a title
-#: 1,000 times as much as a text, and each function of the API is a title.
+#: Weight of the pages of the Python API in the search; other pages have 1. The search weighs a
+#: title 1,000 times as much as a text, and each function of the API is a title.
 API_WEIGHT = 0.0001
 
 
