@@ -1,12 +1,29 @@
-"""Hook of the docs: the reference of methods is made from their docstrings when the site is built."""
+"""Hooks of the docs: the reference of methods, weights of pages in the search, and the page 404."""
 
 from typing import Any
 
-from farther.methods.reference import reference
+from farther.methods.reference import sections
 
 MARK = "<!-- reference of methods -->"
 
+#: Weight of the pages of the Python API in the search; other pages have 1. The search weighs a
+#: title 1,000 times as much as a text, and each function of the API is a title.
+API_WEIGHT = 0.0001
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the reference in place of the mark."""
-    return markdown.replace(MARK, reference()) if MARK in markdown else markdown
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Puts the reference of methods in place of the mark, and weighs pages of the API."""
+    if page.file.src_uri.startswith("api/"):
+        page.meta.setdefault("search", {})["boost"] = API_WEIGHT
+    if MARK in markdown:
+        return markdown.replace(MARK, sections())
+    return markdown
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Makes the links of the page 404 relative to it, unless the site's address is known."""
+    if template_name != "404.html" or config["site_url"]:
+        return output_content
+    for attribute in ("href", "src"):
+        output_content = output_content.replace(f'{attribute}="/', f'{attribute}="./')
+    return output_content.replace('"base": "/"', '"base": "."')

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from farther import extensions
-from farther.errors import FartherError
+from farther.errors import FartherError, first_line
 from farther.extras import missing
 from farther.printable import printable
 from farther.tables.writing import DISK, disk_errors, locked
@@ -46,7 +46,8 @@ def run_stage(main: Callable[..., None], output: str) -> None:
 def explained(error: Exception) -> str | None:
     """The message for an expected error, or None for an unexpected one.
 
-    Errors of input, of the disk, of an absent package and of an extension are expected.
+    Errors of input, of the disk, of an absent package and of an extension are expected, and so is
+    a GPU without enough memory.
     """
     if isinstance(error, FartherError):
         return str(error)
@@ -57,4 +58,10 @@ def explained(error: Exception) -> str | None:
         return f"{os.fsdecode(error.filename)}: {os.strerror(error.errno).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farther":
         return missing(error)
+    if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which this module does not load
+        return (
+            f"the GPU has too little memory ({first_line(error)}): lower `batch_size` in section "
+            "`inference` of params.yaml, or --batch-size of `farther predict` (finished work is "
+            "kept)"
+        )
     return None

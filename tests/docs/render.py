@@ -23,6 +23,7 @@ import nbformat
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
+from farther.methods.reference import table as table_of_methods
 from farther.report.results import title_of
 from farther.tables import Images, Objects, Regions
 
@@ -216,6 +217,7 @@ def main(project: str = ".") -> None:
     write_blocks("reading-results.md", {**texts, "sentences": shown})
     write_blocks("tutorial.md", {**printed(folder), "sentences": shown})
     write_blocks("start.md", {"sentences": shown})
+    write_blocks("methods.md", {"methods": table_of_methods()})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -86,6 +87,30 @@ def test_the_site_loads_nothing_from_elsewhere(site):
         )
         assert loaded == []
         assert not re.search(r'<a href="[a-z-]+/"', text), "links name files"
+
+
+def links_of(page: Path) -> list[str]:
+    """Addresses of the site's files that a page links or loads, without anchors."""
+    text = page.read_text(encoding="utf-8")
+    addresses = re.findall(r'(?:href|src)="([^"#]+)', text)
+    return [one for one in addresses if not re.match(r"[a-z]+:|data:", one)]
+
+
+def test_links_of_the_page_of_unknown_addresses_lead_somewhere(site):
+    page = site / "404.html"
+    links = links_of(page)
+    assert "./index.html" in links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert '"base": "."' in page.read_text(encoding="utf-8")
+
+
+def test_the_search_lists_pages_of_the_python_api_after_others(site):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    boosts_by_part = {"api": set(), "other": set()}
+    for entry in index["docs"]:
+        part = "api" if entry["location"].startswith("api/") else "other"
+        boosts_by_part[part].add(entry.get("boost", 1))
+    assert boosts_by_part == {"api": {0.0001}, "other": {1}}
 
 
 def test_every_method_has_its_section_in_the_reference(site):

@@ -10,22 +10,24 @@ import pytest
 from farther import methods
 from farther.documentation import describe
 from farther.methods.base import METHODS
-from farther.methods.reference import reference, source
+from farther.methods.reference import reference, source, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
-def test_the_page_names_every_method_by_what_it_needs():
-    _, _, table = PAGE.read_text(encoding="utf-8").partition("| needs | methods |")
-    rows = dict(re.findall(r"^\| (.*?) \| (.*) \|$", table, flags=re.MULTILINE))
-    named = {needs: re.findall(r"`(\w+)`", cell) for needs, cell in rows.items()}
-    assert sorted(name for cell in named.values() for name in cell) == sorted(methods.names())
-    for needs, one in (
-        ("the confidence", {"score"}),
-        ("logits", {"logits"}),
-        ("Gram matrices", {"gram", "labels"}),
-    ):
-        assert {methods.get(name).needs for name in named[needs]} == {frozenset(one)}
+def test_the_table_has_year_reference_and_needs_of_every_method():
+    rows = {}
+    for line in table().splitlines()[2:]:
+        _, title, link, year, paper, needs, _ = (cell.strip() for cell in line.split("|"))
+        name = re.fullmatch(r"\[`(\w+)`\]\(#\1\)", link)[1]
+        rows[name] = (title, year, paper, set(re.findall(r"`([\w.]+)`", needs)))
+    assert list(rows) == sorted(methods.names())
+    for name, (title, _, _, needs) in rows.items():
+        assert title == methods.get(name).title
+        assert needs == methods.get(name).needs
+    assert rows["vim"][1:3] == ("2022", "[arXiv:2203.10807](https://arxiv.org/abs/2203.10807)")
+    assert rows["gram"][3] == {"gram", "labels"}
+    assert reference().startswith(table())
 
 
 def test_the_example_of_a_method_works(make):

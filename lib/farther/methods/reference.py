@@ -36,16 +36,25 @@ def reference() -> str:
 
     With the inputs that they need and the rules for logits.
     """
-    methods = [METHODS.get(name) for name in METHODS.names()]
-    table = [
-        "| method | name | year | reference | needs |",
-        "| --- | --- | --- | --- | --- |",
-        *map(_row, methods),
-    ]
+    return f"{table()}\n{sections()}"
+
+
+def table() -> str:
+    """All methods as a table in Markdown: title, name, year, reference and needed inputs."""
+    lines = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |"]
+    for name in METHODS.names():
+        lines.append(_row(METHODS.get(name)))
+    return "\n".join(lines) + "\n"
+
+
+def sections() -> str:
+    """The inputs that methods need, the rules for logits and one section per method."""
     needs = [f"- `{need}`: {text}" for need, text in NEEDS.items()]
     rules = (inspect.getdoc(logits) or "").partition("\n\n")[2]
-    parts = ["\n".join(table), "Inputs that a method may need:\n\n" + "\n".join(needs)]
-    parts += ["### Background and sigmoid heads", rules, *map(_section, methods)]
+    parts = ["Inputs that a method may need:\n\n" + "\n".join(needs)]
+    parts += ["### Background and sigmoid heads", rules]
+    for name in METHODS.names():
+        parts.append(_section(METHODS.get(name)))
     return "\n\n".join(parts) + "\n"
 
 
