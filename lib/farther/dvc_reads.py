@@ -7,8 +7,8 @@ stages, two thirds of the processor time that DVC takes. Nothing that DVC record
 
 from __future__ import annotations
 
+import copy
 import os
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ class Reads:
     """
 
     def __init__(self) -> None:
-        self._parameters: dict[str, tuple[FileState, bytes]] = {}
+        self._parameters: dict[str, tuple[FileState, Any]] = {}
         self._indices: dict[str, tuple[FileState, Any]] = {}
         self._hashes: dict[tuple[Any, ...], Any] = {}
         #: Of each thread `locked`: the paths that its stage reads, and those that it writes.
@@ -70,10 +70,10 @@ class Reads:
             state = _file_state(path)
             kept = self._parameters.get(path)
             if kept is None or kept[0] != state:
-                kept = state, pickle.dumps(load(path, fs))
+                kept = state, load(path, fs)
                 self._parameters[path] = kept
             # A copy: a value that two stages shared would be written as an alias of YAML.
-            return pickle.loads(kept[1])  # noqa: S301, made above
+            return copy.deepcopy(kept[1])
 
         return load_path
 
