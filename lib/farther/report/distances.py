@@ -304,7 +304,8 @@ class Distances:
         return (
             f"Of the {distance}unknown objects, {best.run.full_title} misses "
             f"{100 * shares.share('missed'):.0f}%: at {alarms}, its proposals "
-            f"({coverage.source}) cover {covered} and leave {uncovered} uncovered{highest}."
+            f"({coverage.source}) cover {covered}{highest}; {uncovered} have neither a detection "
+            "nor a proposal."
         )
 
     def _nearest_covered(self) -> list[CoveredMisses]:
@@ -424,9 +425,9 @@ class Distances:
             gains[method] = float(np.mean(per_pair))
         best = max(gains, key=gains.__getitem__)
         points = f"{100 * gains[best]:+.1f} points"
-        opening = f"Of {len(methods)} methods, {title_of(best)}"
-        if any(set(run.methods) != methods for run, _ in self.compared):
-            opening = f"Among the {len(methods)} methods that apply to every run, {title_of(best)}"
+        opening = f"Among the {len(methods)} methods that apply to every run, {title_of(best)}"
+        if len(self.compared) == 1:
+            opening = f"Among {len(methods)} methods, {title_of(best)}"
         shown_title = title_of(reference)
 
         replicates = []
@@ -446,13 +447,13 @@ class Distances:
                 f"finds the most unknown objects, but not significantly more than {shown_title}: "
                 f"{points}"
             )
-        if len(replicates) == 1:
-            return f"{opening} {comparison}."
         significant = 0
         for of_pair in replicates:
             low_of_pair, _ = interval(of_pair) or (0, 0)
             if low_of_pair > 0:
                 significant += 1
+        if len(replicates) == 1:
+            return f"{opening} {comparison}."
         return (
             f"{opening} {comparison} on average; the gain is "
             f"significant for {significant} of {len(replicates)} pairs of run and split."

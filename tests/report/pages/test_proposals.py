@@ -137,7 +137,7 @@ def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
     (sentence,) = [text for text in sentences if "proposals" in text]
     assert sentence == (
         "Of the near unknown objects, net (pets) misses 50%: at 0.22 false alarms per ID image, "
-        "its proposals (boxes) cover 25% and leave 25% [10, 40] uncovered."
+        "its proposals (boxes) cover 25%; 25% [10, 40] have neither a detection nor a proposal."
     )
     without = Distances([replace(run, recovered=None)], evaluated).sentences()
     assert not any("proposals" in text for text in without)
