@@ -112,8 +112,7 @@ def test_the_figure_is_written_in_each_format(distances):
 
 def test_a_chart_says_its_numbers_in_words(distances):
     (panel,) = panels(distances.rows).charts
-    assert "near (4 objects): 25% found" in panel.description
-    assert "near (4 objects): 50% missed" in panel.description
+    assert "near (4 objects): 25% found, 25% misclassified, 50% missed" in panel.description
 
 
 def test_of_one_run_with_one_split_there_is_one_bar_and_no_word_on_others(evaluated, params):

@@ -107,7 +107,7 @@ class OutcomeShares:
         if self.coverage is not None:
             covered = min(self.coverage.share, self.shares["missed"])
             text += (
-                f" ({covered:.0%} missed, but a proposal covers it, at "
+                f" (proposals cover {covered:.0%} of all objects, at "
                 f"{self.coverage.alarms:.2f} false alarms per ID image)"
             )
         return text

@@ -100,8 +100,9 @@ def test_covered_objects_are_missed_in_each_chart_and_named_with_their_false_ala
         names = [key.name for key in group.legend]
         assert names[2] == f"{COVERED} (at 0.22 false alarms per ID image)"
         assert names[:2] + names[3:] == ["found", "misclassified", "missed"]
-        assert "25% missed, but a proposal covers it, at 0.22 false alarms per ID image" in (
-            group.charts[0].description
+        assert (
+            "50% missed (proposals cover 25% of all objects, at 0.22 false alarms per ID image)"
+            in (group.charts[0].description)
         )
     subtitle = figure(rows)["title"]["subtitle"]
     assert subtitle == f"Hatched: {COVERED}, at 0.22 false alarms per ID image"

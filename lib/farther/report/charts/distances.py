@@ -69,7 +69,8 @@ def _panel(title: str, rows: pl.DataFrame, *, is_single: bool) -> vl.Chart:
         lying_labels.append([bar["distance"], f"{bar['objects']:,} objects"])
 
     description = f"Outcomes of unknown objects with {title}. {'; '.join(texts)}."
-    parts = rows.with_columns(name=pl.concat_str("distance", "run", separator=", "))
+    names = pl.concat_str("distance", "run", separator=", ")
+    parts = rows.drop("panel", "known", "words").with_columns(name=names)
     if is_single:
-        return outcomes.bars(title, description, parts, lying_labels, outcomes.LYING, BAR_HEIGHT)
+        return outcomes.bars(title, description, parts, lying_labels, outcomes.LONG, BAR_HEIGHT)
     return outcomes.bars(title, description, parts, upright_labels, outcomes.UPRIGHT, PANEL_HEIGHT)

@@ -37,7 +37,7 @@ HATCH_COLOUR = "#767676"
 
 @dataclass(frozen=True)
 class Direction:
-    """Direction of bars.
+    """Direction of bars, and how long they are about.
 
     Args:
         place: The channel along which bars stand side by side.
@@ -50,9 +50,10 @@ class Direction:
     smallest: float
 
 
-#: Upright bars side by side, and bars one below the other.
+#: Upright bars side by side, bars one below the other, and such bars over half of a page.
 UPRIGHT = Direction("x", "y", 0.055)
-LYING = Direction("y", "x", 0.07)
+LYING = Direction("y", "x", 0.125)
+LONG = Direction("y", "x", 0.06)
 
 
 def legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
@@ -67,7 +68,7 @@ def legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
     for key in _keys(rows):
         if key.name == COVERED:
             rates = alarms_in_words(rows["alarms"].drop_nulls())
-            key = replace(key, name=f"{key.name} (at {rates})")
+            key = replace(key, name=f"{key.name} (at {rates})", colour=HATCH_COLOUR)
         keys.append(key)
     return tuple(keys)
 
@@ -91,19 +92,19 @@ def bars(
     Args:
         title, description: Its heading, and the chart in words.
         rows: Rows of `farther.report.outcomes.OutcomeShares.parts`, with a column `bar`, the number
-            of the bar from 0, and a column `name`, its name.
+            of the bar from 0, and a column `name`, its name. Other columns are in the numbers of
+            the figure, too.
         labels: Lines of the label of each bar.
-        direction: `UPRIGHT` or `LYING`.
+        direction: `UPRIGHT`, `LYING` or `LONG`.
         size: Height in pixels, of the chart with upright bars, and of each bar if they lie.
     """
     end = pl.col("share").cum_sum().over("bar")
-    shares = ("share", "start", "end", "total", "low", "high", "covered")
-    names = ("bar", "name", "outcome", "part", "objects", "alarms")
-    numbers = [pl.col(name).cast(pl.Float64).round(4) for name in shares]
-    parts = rows.with_columns(end=end, start=end - pl.col("share")).select(*names, *numbers)
+    shares = ("share", "start", "end", "total", "low", "high", "covered", "alarms")
+    parts = rows.with_columns(end=end, start=end - pl.col("share"))
+    parts = parts.with_columns(pl.col(name).cast(pl.Float64).round(4) for name in shares)
 
     height = size
-    if direction is LYING:
+    if direction.place == "y":
         height = size * len(labels)
     return vl.chart(
         title,
@@ -167,7 +168,7 @@ def _place_scale(bars: int, direction: Direction) -> dict[str, Any]:
         "domain": [-0.5, bars - 0.5],
         "nice": False,
         "zero": False,
-        "reverse": direction is LYING,
+        "reverse": direction.place == "y",
     }
 
 

@@ -75,6 +75,9 @@ def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
 
 def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:
     """A chart per title, without those that have no bar, and one legend for all."""
+    direction = bars_of_outcomes.LYING
+    if len(bars_by_title) == 1:
+        direction = bars_of_outcomes.LONG
     charts = []
     tables = []
     for title, bars in bars_by_title.items():
@@ -94,7 +97,7 @@ def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGrou
                 f"Outcomes of unknown objects, {title}. {text}.",
                 table,
                 labels,
-                bars_of_outcomes.LYING,
+                direction,
                 BAR_HEIGHT,
             )
         )

@@ -44,8 +44,8 @@
     const had = run.methods.some((method) => method.name === $("method").value);
     fill($("method"), run.methods.map((method) => [method.name, method.title]));
     if (!had) $("method").value = run.method;
-    const sources = run.sources.map(({ name }) => [name, `${name}, ${atRate(name)}`]);
-    fill($("source"), [...sources, [NONE, NONE]]);
+    const sources = run.sources.map(({ name }) => name);
+    fill($("source"), [...sources, NONE].map((name) => [name, name]));
     $("source").value = run.sources[0]?.name ?? NONE;
     for (const id of ["source", "show-proposed"]) $(id).parentElement.hidden = !run.sources.length;
   }
