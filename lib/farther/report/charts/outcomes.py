@@ -181,6 +181,7 @@ def _place_axis(labels: Sequence[Sequence[str]]) -> dict[str, Any]:
         "labelExpr": f"{texts}[datum.value]",
         "labelAngle": 0,
         "labelOverlap": False,
+        "labelLimit": 190,
         "grid": False,
         "ticks": False,
         "domain": False,
