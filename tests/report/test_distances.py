@@ -1,5 +1,6 @@
 """The first figure and its sentences, compared with conftest.PHOTOS and tables of outcomes."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ import pytest
 from farther.evaluation.files import RunFiles
 from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
-from farther.report.charts.distances import figure, panels
+from farther.report.charts.distances import BAR_HEIGHT, figure, panels
 from farther.report.charts.figures import as_files
+from farther.report.charts.outcomes import LYING, bars
 from farther.report.distances import Distances, Shares
+from farther.report.outcomes import OutcomeShares
 from farther.report.results import read_runs
 from farther.tables import ObjectOutcomes
 
@@ -82,7 +85,7 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
     differences = [replicates("knn", split) - replicates("msp", split) for split in splits]
     low, high = interval(np.mean(differences, axis=0))
     third = distances.sentences()[2]
-    assert third.startswith("Of 3 methods, kNN finds the most unknown objects")
+    assert third.startswith("Among 3 methods, kNN finds the most unknown objects")
     points = f"{100 * gain('knn'):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
     assert points in third
 
@@ -109,8 +112,41 @@ def test_the_figure_is_written_in_each_format(distances):
 
 def test_a_chart_says_its_numbers_in_words(distances):
     (panel,) = panels(distances.rows).charts
-    assert "near (4 objects): 25% found" in panel.description
-    assert "near (4 objects): 50% missed" in panel.description
+    assert "near (4 objects): 25% found, 25% misclassified, 50% missed" in panel.description
+
+
+def test_of_one_run_with_one_split_there_is_one_bar_and_no_word_on_others(evaluated, params):
+    run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
+    near = replace(run, splits=tuple(split for split in run.splits if split.distance == "near"))
+    distances = Distances([near], evaluated / "artifacts", "msp")
+    (panel,) = panels(distances.rows).charts
+    assert panel.spec["height"] == BAR_HEIGHT <= 60
+    assert {row["bar"] for row in panel.spec["data"]["values"]} == {0}
+    text = " ".join(distances.sentences())
+    assert "the 4 unknown objects" in text
+    for word in ("1 pairs", "highest of", "mean over", "on average", "near unknown"):
+        assert word not in text
+
+
+def test_several_panels_have_upright_bars_with_benchmark_and_number_of_objects(evaluated, params):
+    run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
+    twice = Distances([run, replace(run, name="pets-copy")], evaluated / "artifacts", "msp")
+    first, _ = panels(twice.rows).charts
+    axis = first.spec["layer"][0]["encoding"]["x"]["axis"]
+    assert axis["labelExpr"] == '[["near", "pets", "4"], ["far", "pets", "2"]][datum.value]'
+    assert "the highest of the 2 pets runs" in twice.sentences()[0]
+
+
+def test_a_name_in_a_label_is_text_and_never_an_expression():
+    shares = {"found": 0.5, "misclassified": 0.25, "missed": 0.25}
+    rows = []
+    for part in OutcomeShares(4, shares).parts():
+        rows.append({"bar": 0, "name": "x", **part})
+    label = 'a"] + now() + ["\\\x1b'
+    chart = bars("t", "d", pl.DataFrame(rows, infer_schema_length=None), [[label]], LYING, 30)
+    expression = chart.spec["layer"][0]["encoding"]["y"]["axis"]["labelExpr"]
+    texts = json.loads(expression.removesuffix("[datum.value]"))
+    assert texts == [['a"] + now() + ["\\\\x1b']]
 
 
 def test_nothing_is_drawn_without_results(tmp_path):

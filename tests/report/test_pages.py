@@ -108,10 +108,51 @@ def test_other_parameters_have_another_name(project, params, read):
 
 def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detector):
     rows = detectors.charts()["outcomes-1-1"]["data"]["values"]
-    near = {row["outcome"]: row["objects"] for row in rows if row["row"] == "net (pets)"}
-    assert near == {"found": 1, "misclassified": 1, "missed": 2}
-    rows = detector.charts()["outcomes"]["data"]["values"]
-    assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
+    near = {row["outcome"]: row["share"] for row in rows if row["name"] == "net (pets)"}
+    assert near == {"found": 0.25, "misclassified": 0.25, "missed": 0.5}
+    assert {row["objects"] for row in rows} == {4}
+    rows = detector.charts()["outcomes-1"]["data"]["values"]
+    assert sum(row["share"] for row in rows if row["name"] == "photos far") == pytest.approx(1)
+
+
+def test_outcomes_come_first_on_the_pages_of_detectors_and_methods(
+    detectors, detector, report, read
+):
+    assert next(iter(detectors.charts())) == "outcomes-1-1"
+    assert detectors.texts("h2")[0] == "Outcomes of unknown objects, by split"
+    assert detectors.texts("h2")[-2:] == ["Runs", "Downloads"]
+    assert detector.texts("h2")[0] == "Outcomes of unknown objects"
+    assert detector.texts("h2")[-3] == "Detector and run"
+    assert "Near, 4 objects: 25% found, 25% misclassified, 50% missed." in detector.texts("li")
+    method = read(report / "methods/msp.html")
+    assert next(iter(method.charts())) == "outcomes-1-1"
+    assert method.texts("h2") == ["Formula", "Results", "Details", "Parameters by detector"]
+
+
+def test_bars_of_outcomes_have_one_order_and_one_legend_on_all_pages(
+    index, detectors, detector, report, read
+):
+    method = read(report / "methods/msp.html")
+    names = ("hero-1", "outcomes-1-1", "outcomes-1", "outcomes-1-1")
+    for page, name in zip((index, detectors, detector, method), names, strict=True):
+        spec = page.charts()[name]
+        bar = [row["outcome"] for row in spec["data"]["values"] if row["bar"] == 0]
+        assert bar == ["found", "misclassified", "missed"]
+        colours = spec["layer"][0]["encoding"]["color"]["scale"]
+        assert colours["domain"] == ["found", "misclassified", "missed"]
+        assert colours["range"] == ["#0072B2", "#D55E00", "#BDBDBD"]
+
+
+def test_one_panel_has_bars_that_lie_below_each_other(index, report):
+    assert 'class="grid single"' in (report / "index.html").read_text()
+    spec = index.charts()["hero-1"]
+    encoding = spec["layer"][0]["encoding"]
+    assert encoding["x"]["field"] == "start"
+    assert encoding["y"]["axis"]["values"] == [0, 1]
+    assert '[["near","4 objects"],["far","2 objects"]]' in encoding["y"]["axis"][
+        "labelExpr"
+    ].replace(", ", ",")
+    assert spec["height"] == 2 * 44
 
 
 # --- detectors and methods
@@ -134,7 +175,9 @@ def test_a_detector_has_all_its_curves(detector):
 
 def test_a_method_is_explained_by_its_own_documentation(report, read):
     page = read(report / "methods" / "knn.html")
-    assert any("score = − ‖u − u_(k)‖" in e.text for e in page.all("div"))
+    text = (report / "methods" / "knn.html").read_text(encoding="utf-8")
+    assert "score = − ‖u − u<sub>(k)</sub>‖" in text
+    assert "`" not in "".join(page.texts("td"))
     assert any(text.startswith("Sun et al.") for text in page.texts("p"))
     assert any(text.startswith("k 10 Rank of the neighbour") for text in page.texts("tr"))
     assert any(text.startswith("net (pets) k = 1") for text in page.texts("tr"))
@@ -153,7 +196,8 @@ def test_a_choice_among_methods_explains_each_of_them(project, params, read):
     choice = {"ood_split": "photos_far", "grids": {"msp": {}, "knn": {"k": [1, 2]}}}
     build({**params, "methods": {**params["methods"], "best_of_two": {"oracle": choice}}}, project)
     page = read(project / "artifacts/report/methods/best_of_two.html")
-    assert page.texts("h2") == ["knn", "msp"]
+    assert page.texts("h2")[:2] == ["knn", "msp"]
+    assert page.texts("h3") == ["knn", "msp"]
     methods = read(project / "artifacts/report/methods.html").texts("tr")
     assert any(text.startswith("best_of_two — The best of knn, msp.") for text in methods)
 

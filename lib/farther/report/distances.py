@@ -12,15 +12,12 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import RecoveredObjects, SourceResults
 from farther.evaluation.results import SplitResults
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.listing import with_and
+from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
 from farther.report.results import DISTANCES, Run, read_runs, title_of
 from farther.tables.parquet import read_batches
-
-#: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.
-OUTCOMES = {"tp_u": "found", "fn_missed": "missed", "fn_misclassified": "misclassified"}
 
 #: Columns of the data of the first figure.
 COLUMNS: dict[str, type[pl.DataType]] = {
@@ -29,10 +26,16 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "known": pl.String,
     "method": pl.String,
     "distance": pl.String,
+    "bar": pl.Int64,
+    "words": pl.String,
     "outcome": pl.String,
+    "part": pl.String,
     "share": pl.Float64,
+    "total": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
+    "covered": pl.Float64,
+    "alarms": pl.Float64,
     "objects": pl.Int64,
 }
 
@@ -78,23 +81,12 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class RecoveredMisses:
-    """What the first source of a run's proposals recovers of the unknown objects of a distance."""
+class CoveredMisses:
+    """What the proposals of a run cover of the missed unknown objects of a distance."""
 
     run: Run
-    source_name: str
-    source: SourceResults
     distance: str
-
-    @property
-    def objects(self) -> RecoveredObjects:
-        """Unknown objects of the distance."""
-        return self.source.distances[self.distance]
-
-    @property
-    def share(self) -> float:
-        """Share of the unknown objects that is recovered."""
-        return self.objects.values["recovered"] or 0
+    coverage: Coverage
 
 
 @dataclass(frozen=True)
@@ -159,17 +151,15 @@ class Distances:
                 shares[outcome] = _pooled(tables, key) / objects
         return shares
 
-    def recovered(self, run: Run, distance: str) -> float:
-        """Share of the unknown objects of a distance that a run's proposals recover at τ_o.
-
-        The proposals are those of its first source.
-        """
-        if run.first_source is None:
-            return 0.0
-        _, source = run.first_source
-        if distance not in source.distances:
-            return 0.0
-        return float(source.distances[distance].values.get("recovered") or 0)
+    def outcomes(self, bar: Bar) -> OutcomeShares:
+        """The outcomes of a bar, with what proposals cover of the missed objects."""
+        shares = {}
+        intervals = {}
+        for outcome in OUTCOMES.values():
+            shares[outcome] = bar.shares.share(outcome)
+            intervals[outcome] = bar.shares.interval(outcome)
+        coverage = coverage_at_distance(bar.run, bar.distance)
+        return OutcomeShares(bar.shares.objects, shares, intervals, coverage)
 
     @cached_property
     def runs_with_method(self) -> list[tuple[Run, str]]:
@@ -211,36 +201,37 @@ class Distances:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """One row per bar and outcome, as the figure's data: shares with 95% intervals."""
+        """One row per bar and part of it, as the figure's data: shares with 95% intervals.
+
+        The rows are those of `farther.report.outcomes.OutcomeShares.parts`. `bar` is the number of
+        the bar in its panel, and `words` its shares in words.
+        """
         rows: list[dict[str, Any]] = []
         for panel, bars in self.panels.items():
-            for bar in bars:
-                rows += self._rows_of_bar(panel, bar)
+            for number, bar in enumerate(bars):
+                outcomes = self.outcomes(bar)
+                description = {
+                    "panel": panel,
+                    "run": bar.run.name,
+                    "known": bar.run.known_title,
+                    "method": bar.method,
+                    "distance": bar.distance,
+                    "bar": number,
+                    "words": outcomes.in_words(),
+                }
+                rows += [{**description, **part} for part in outcomes.parts()]
         return pl.DataFrame(rows, schema=COLUMNS)
 
-    def _rows_of_bar(self, panel: str, bar: Bar) -> list[dict[str, Any]]:
-        """One row per outcome; missed objects that proposals recover are one of their own."""
-        description = {
-            "panel": panel,
-            "run": bar.run.name,
-            "known": bar.run.known_title,
-            "method": bar.method,
-            "distance": bar.distance,
-            "objects": bar.shares.objects,
-        }
-        rows = []
-        for outcome in OUTCOMES.values():
-            share = bar.shares.share(outcome)
-            low, high = bar.shares.interval(outcome) or (None, None)
-            if outcome == "missed" and bar.run.first_source:
-                # Detections are matched with all objects here, and proposals with missed ones
-                # only: the two can differ in a few objects.
-                recovered = min(self.recovered(bar.run, bar.distance), share)
-                share -= recovered
-                rows.append({**description, "outcome": "found by proposals", "share": recovered})
-            values = {"outcome": outcome, "share": share, "low": low, "high": high}
-            rows.append({**description, **values})
-        return rows
+    def outcome_sentences(self, run: Run, method: str) -> list[str]:
+        """The outcomes of a run's unknown objects in words, one sentence per distance."""
+        sentences = []
+        for distance in DISTANCES:
+            shares = self.shares(run, method, distance)
+            if shares is None:
+                continue
+            words = self.outcomes(Bar(run, method, distance, shares)).in_words()
+            sentences.append(f"{distance.capitalize()}, {shares.objects:,} objects: {words}.")
+        return sentences
 
     def sentences(self) -> list[str]:
         """Up to five sentences on the figure, computed from the results."""
@@ -260,12 +251,16 @@ class Distances:
             return None
         bar = max(bars, key=lambda bar: bar.shares.share("misclassified"))
         shares = bar.shares
+        # Of a run with one distance, its name would tell nothing.
+        distance = ""
+        if len({split.distance for split in bar.run.splits}) > 1:
+            distance = f"{bar.distance} "
         clauses = [
             f"misclassifies {shares.printed('misclassified')} of the {shares.objects:,} "
-            f"{bar.distance} unknown objects as known classes"
+            f"{distance}unknown objects as known classes"
         ]
         if len(bars) > 1:
-            clauses[0] += f" (the most of {len(bars)} detectors)"
+            clauses[0] += f" ({_highest_of([other.run for other in bars])})"
         if not bar.run.whole_images:
             clauses.append(f"misses {shares.printed('missed')}")
         clauses.append(f"finds {shares.printed('found')} as unknown")
@@ -285,42 +280,45 @@ class Distances:
         return []
 
     def _proposals(self) -> str | None:
-        """The detector whose own proposals recover the largest share of the nearest objects."""
-        candidates = self._nearest_recovered()
+        """The run whose own proposals cover the largest share of the nearest missed objects."""
+        candidates = self._nearest_covered()
         if not candidates:
             return None
-        best = max(candidates, key=lambda misses: misses.share)
-        values = best.objects.values
-        still_missed = values["still_missed"]
-        missed = values["missed"]
-        if still_missed is None or missed is None:
+        best = max(candidates, key=lambda misses: misses.coverage.share)
+        coverage = best.coverage
+        alarms = f"{coverage.alarms:.2f} false alarms per ID image"
+        if not coverage.share:
+            return f"At {alarms}, proposals cover none of the missed unknown objects."
+
+        shares = self.shares(best.run, best.run.shown_method(self.method), best.distance)
+        if shares is None:
             return None
-        if not best.share:
-            return "Proposals recover none of the missed unknown objects."
-        bracket = _bracket(best.objects.intervals.get("still_missed"))
-        rank = ""
+        distance = ""
+        if len({split.distance for split in best.run.splits}) > 1:
+            distance = f"{best.distance} "
+        highest = ""
         if len(candidates) > 1:
-            rank = f" (the most of {len(candidates)} detectors)"
+            highest = f" ({_highest_of([misses.run for misses in candidates])})"
+        covered = f"{100 * coverage.share:.0f}%{_bracket(coverage.interval)}"
+        uncovered = f"{100 * coverage.uncovered:.0f}%{_bracket(coverage.uncovered_interval)}"
         return (
-            f"At {best.source.alarms:.2g} false alarms per ID image, "
-            f"proposals ({best.source_name}) reduce the share of {best.distance} unknown objects "
-            f"that {best.run.full_title} misses from {100 * missed:.0f}% to "
-            f"{100 * still_missed:.0f}%{bracket}{rank}."
+            f"Of the {distance}unknown objects, {best.run.full_title} misses "
+            f"{100 * shares.share('missed'):.0f}%: at {alarms}, its proposals "
+            f"({coverage.source}) cover {covered}{highest}; {uncovered} have neither a detection "
+            "nor a proposal."
         )
 
-    def _nearest_recovered(self) -> list[RecoveredMisses]:
-        """Results of the first source of each compared run, at the nearest distance of any."""
+    def _nearest_covered(self) -> list[CoveredMisses]:
+        """What the proposals of each compared run cover, at the nearest distance of any."""
         runs = [run for run, _ in self.compared]
         for distance in DISTANCES:
-            results = []
+            covered = []
             for run in runs:
-                if run.first_source is None:
-                    continue
-                name, source = run.first_source
-                if distance in source.distances:
-                    results.append(RecoveredMisses(run, name, source, distance))
-            if results:
-                return results
+                coverage = coverage_at_distance(run, distance)
+                if coverage is not None:
+                    covered.append(CoveredMisses(run, distance, coverage))
+            if covered:
+                return covered
         return []
 
     def _without_boxes(self) -> str | None:
@@ -333,7 +331,7 @@ class Distances:
         bracket = _bracket(images.intervals.get("as_known"))
         rank = ""
         if len(candidates) > 1:
-            rank = f" (the most of {len(candidates)} pairs of detector and split)"
+            rank = f" (the highest of {len(candidates)} pairs of run and split)"
         return (
             f"{worst.run.full_title} detects a known class in {100 * worst.share:.0f}%{bracket} of "
             f"the {images.values['images']:,} images of {worst.split}, "
@@ -375,13 +373,13 @@ class Distances:
                 return (
                     f"From {first} to {last}, the misclassified share does not change "
                     f"significantly: {100 * change:+.0f} points "
-                    f"[{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(ends))}."
+                    f"[{100 * low:+.0f}, {100 * high:+.0f}]{_mean_of(len(ends))}."
                 )
             bracket = _bracket(sorted((abs(low), abs(high))))
         verb = "falls" if change < 0 else "rises"
         points = f"{100 * abs(change):.0f} points{bracket}"
         return (
-            f"From {first} to {last}, the misclassified share {verb} by {points}, "
+            f"From {first} to {last}, the misclassified share {verb} by {points}"
             f"{_mean_of(len(ends))}."
         )
 
@@ -427,7 +425,9 @@ class Distances:
             gains[method] = float(np.mean(per_pair))
         best = max(gains, key=gains.__getitem__)
         points = f"{100 * gains[best]:+.1f} points"
-        opening = f"Of {len(methods)} methods, {title_of(best)}"
+        opening = f"Among the {len(methods)} methods that apply to every run, {title_of(best)}"
+        if len(self.compared) == 1:
+            opening = f"Among {len(methods)} methods, {title_of(best)}"
         shown_title = title_of(reference)
 
         replicates = []
@@ -452,9 +452,11 @@ class Distances:
             low_of_pair, _ = interval(of_pair) or (0, 0)
             if low_of_pair > 0:
                 significant += 1
+        if len(replicates) == 1:
+            return f"{opening} {comparison}."
         return (
             f"{opening} {comparison} on average; the gain is "
-            f"significant for {significant} of {len(replicates)} pairs of detector and split."
+            f"significant for {significant} of {len(replicates)} pairs of run and split."
         )
 
     def _common_methods(self) -> set[str]:
@@ -549,6 +551,15 @@ def _bracket(ends: Sequence[float] | None) -> str:
 
 
 def _mean_of(runs: int) -> str:
+    """What a mean is over, as ", mean over 5 runs"; "" for one run."""
     if runs > 1:
-        return f"mean over {runs} detectors"
-    return "for its one detector"
+        return f", mean over {runs} runs"
+    return ""
+
+
+def _highest_of(runs: Sequence[Run]) -> str:
+    """What a value is the highest of, as "the highest of the 5 VOC runs"."""
+    benchmarks = {run.benchmark_title for run in runs}
+    if len(benchmarks) > 1:
+        return f"the highest of {len(runs)} runs"
+    return f"the highest of the {len(runs)} {benchmarks.pop()} runs"

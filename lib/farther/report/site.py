@@ -174,6 +174,7 @@ def _environment() -> Environment:
     environment.filters["script"] = as_script
     environment.filters["subscript"] = _subscript
     environment.filters["code"] = _code
+    environment.filters["formula"] = _formula
     environment.filters["linked"] = _linked
     return environment
 
@@ -199,6 +200,34 @@ def _subscript(text: str) -> Markup:
 def _code(text: str) -> Markup:
     """Text with `names` between backticks as code elements."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+#: An index below a letter, as `_c`, `_(k)` or `_{i: y_i = c}`, and an exponent above one.
+_BELOW = re.compile(r"_(?:\{([^{}]*)\}|(\([^()]*\)|\w+))")
+_ABOVE = re.compile(r"\^(?:\{([^{}]*)\}|(\w+))")
+
+
+def _formula(text: str) -> Markup:
+    """A formula with its indices and exponents, and with `names` between backticks as code."""
+    parts = str(escape(text)).split("`")
+    for number, part in enumerate(parts):
+        if number % 2:
+            parts[number] = f"<code>{part}</code>"
+        else:
+            parts[number] = _ABOVE.sub(r"<sup>\1\2</sup>", _below(part))
+    return Markup("".join(parts))
+
+
+def _below(text: str) -> str:
+    """Text with its indices; an index may have an index itself."""
+
+    def index(match: re.Match[str]) -> str:
+        inner = match[1] or match[2]
+        if match[1] is not None:
+            inner = _below(inner)
+        return f"<sub>{inner}</sub>"
+
+    return _BELOW.sub(index, text)
 
 
 def _linked(text: str) -> Markup:

@@ -48,6 +48,7 @@ def test_a_chart_is_saved_at_column_width_in_black_on_white_with_its_legend_and_
     page = report / "detectors.html"
     files = saved(page)
     name, spec = next(charts_of(page.read_text()))
+    assert "run" not in spec["usermeta"]
     assert sorted(files) == sorted(
         [
             f"{name}.csv",

@@ -25,7 +25,7 @@ def exported(report, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("inches", "points"), [(3.3, 237.6), (6.9, 496.8)])
-@pytest.mark.parametrize("name", ["index/hero-1", "deploy/deploy-1"])
+@pytest.mark.parametrize("name", ["index/hero-1", "deploy/pets-net-deploy-1"])
 def test_each_format_is_as_wide_as_a_column_with_letters_of_eight_points(
     exported, name, inches, points
 ):
@@ -61,6 +61,17 @@ def test_the_numbers_are_those_that_are_drawn(exported, report):
     for page in report.rglob("*.html"):
         for name, spec in charts_of(page.read_text()):
             assert len(numbers(spec).splitlines()) > 1, (page, name)
+
+
+def test_a_figure_of_one_run_is_named_by_it_and_has_the_dashes_of_lines_in_its_legend(
+    exported, report
+):
+    name = next(name for name, _ in charts_of((report / "deploy.html").read_text()))
+    svg = (exported / f"deploy/pets-net-{name}-6.9in.svg").read_text()
+    title = "Misclassified objects against false alarms, net (pets)"
+    assert title in svg
+    legend = svg[svg.index("role-legend") :]
+    assert "stroke-dasharray" in legend
 
 
 def test_lines_and_layers_with_rows_of_their_own_share_one_table():

@@ -18,7 +18,7 @@ from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, se
         "charts.html correlations",
         "splits/pets.html categories-1",
         "methods/msp.html detectors-1-1",
-        "detectors/pets-net.html outcomes",
+        "detectors/pets-net.html outcomes-1",
         "detectors/pets-net.html confusion",
         "detectors/pets-net.html methods-3",
         "detectors/pets-net.html roc-1",

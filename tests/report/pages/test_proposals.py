@@ -1,5 +1,6 @@
 """Proposals in the report: their page, the shade of the first figure, and the sentence."""
 
+import re
 from dataclasses import replace
 
 import polars as pl
@@ -11,8 +12,11 @@ from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.evaluation.with_proposals import MethodWithProposals
 from farther.report.charts import error_budget
 from farther.report.charts.distances import figure, panels
+from farther.report.charts.error_budget import COVERED_KIND
 from farther.report.charts.figures import as_files
+from farther.report.charts.results import outcomes, outcomes_by_split
 from farther.report.distances import Distances
+from farther.report.outcomes import COVERED, PARTS
 from farther.report.pages.proposals import content
 from farther.report.results import read_runs
 
@@ -72,43 +76,70 @@ def run(evaluated, params):
     return replace(evaluated_run, recovered=recovered)
 
 
-def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
+def test_what_proposals_cover_is_a_part_of_what_is_missed(run, evaluated):
     distances = Distances([run], evaluated / "artifacts", "msp")
-    shares = {
-        (row["distance"], row["outcome"]): row["share"]
-        for row in distances.rows.iter_rows(named=True)
-    }
-    assert shares["near", "found by proposals"] == shares["near", "missed"] == 0.25
-    assert (shares["far", "found by proposals"], shares["far", "missed"]) == (0, 0.5)
+    shares = {}
+    for row in distances.rows.iter_rows(named=True):
+        shares[row["distance"], row["part"]] = row["share"]
+    assert shares["near", COVERED] == shares["near", "missed"] == 0.25
+    assert (shares["far", COVERED], shares["far", "missed"]) == (0, 0.5)
     totals = distances.rows.group_by("distance").agg(pl.col("share").sum())
     assert totals["share"].to_list() == pytest.approx([1, 1])
-    names = [key.name for key in panels(distances.rows).legend]
-    assert names == ["found", "found by proposals", "misclassified", "missed"]
     assert all(as_files(figure(distances.rows)).values())
+
+
+def test_covered_objects_are_missed_in_each_chart_and_named_with_their_false_alarms(run, evaluated):
+    rows = Distances([run], evaluated / "artifacts", "msp").rows
+    groups = [panels(rows), outcomes(run, "msp"), outcomes_by_split([(run, "msp")])]
+    for group in groups:
+        spec = group.charts[0].spec
+        near = [row for row in spec["data"]["values"] if row["bar"] == 0]
+        assert [row["part"] for row in near] == list(PARTS)
+        assert [row["outcome"] for row in near] == ["found", "misclassified", "missed", "missed"]
+        assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == list(PARTS)
+        names = [key.name for key in group.legend]
+        assert names[2] == f"{COVERED} (at 0.22 false alarms per ID image)"
+        assert names[:2] + names[3:] == ["found", "misclassified", "missed"]
+        assert (
+            "50% missed (proposals cover 25% of all objects, at 0.22 false alarms per ID image)"
+            in (group.charts[0].description)
+        )
+    subtitle = figure(rows)["title"]["subtitle"]
+    assert subtitle == f"Hatched: {COVERED}, at 0.22 false alarms per ID image"
+
+
+def test_missed_in_the_sentence_is_the_sum_of_the_grey_parts_of_the_chart(run, evaluated):
+    distances = Distances([run], evaluated / "artifacts", "msp")
+    first, second, *_ = distances.sentences()
+    near = panels(distances.rows).charts[0].spec["data"]["values"]
+    grey = sum(row["share"] for row in near if row["bar"] == 0 and row["outcome"] == "missed")
+    assert re.search(r"misses (\d+)%", first)[1] == f"{100 * grey:.0f}"
+    assert re.search(r"misses (\d+)%", second)[1] == f"{100 * grey:.0f}"
+    covered = sum(row["share"] for row in near if row["bar"] == 0 and row["part"] == COVERED)
+    assert f"cover {100 * covered:.0f}%" in second
 
 
 def test_the_error_budget_has_what_they_find_in_its_own_row(run):
     budget = error_budget.unknown_errors(run, "photos_near", "msp")
     without = run.details("photos_near", "msp").error_budget
-    assert set(budget) == {*without, PROPOSED}
-    for kind, errors in without.items():
-        if kind != "missed":
-            assert budget[kind] == errors
+    # All missed objects remain in the row of missed ones.
+    assert budget == {**without, COVERED_KIND: together().error_budget[PROPOSED]}
     for value in ("count", "r_u"):
-        missed = budget["missed"].values[value] + budget[PROPOSED].values[value]
-        assert missed == without["missed"].values[value]
+        assert budget[COVERED_KIND].values[value] < budget["missed"].values[value]
     rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
     assert rows == list(error_budget.ORDER)
     _, unknown = error_budget.overview([(run, "msp")]).charts
     gains = {row["kind"]: row["gain"] for row in unknown.spec["data"]["values"]}
-    assert gains[PROPOSED] == pytest.approx(0.25)  # of the split with proposals
+    assert gains[COVERED_KIND] == pytest.approx(0.25)  # of the split with proposals
 
 
-def test_a_sentence_says_what_they_recover_and_at_what_price(run, evaluated):
+def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
     sentences = Distances([run], evaluated / "artifacts", "msp").sentences()
     (sentence,) = [text for text in sentences if "proposals" in text]
-    assert "0.22 false alarms per ID image" in sentence
-    assert "from 50% to 25% [10, 40]" in sentence
+    assert sentence == (
+        "Of the near unknown objects, net (pets) misses 50%: at 0.22 false alarms per ID image, "
+        "its proposals (boxes) cover 25%; 25% [10, 40] have neither a detection nor a proposal."
+    )
     without = Distances([replace(run, recovered=None)], evaluated).sentences()
     assert not any("proposals" in text for text in without)
 

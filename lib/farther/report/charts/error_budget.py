@@ -18,9 +18,11 @@ from farther.report.results import Run
 #: Metric of unknown objects → title of its chart.
 TITLES = {"ap_u": "AP_U gained", "r_u": "R_U gained", "nose": "nOSE avoided"}
 
-#: Kinds of errors in the order of charts: missed objects that proposals find come before the
-#: others.
-ORDER = (*KINDS[:-1], FOUND_BY_PROPOSALS, KINDS[-1])
+#: The part of the missed objects that proposals cover.
+COVERED_KIND = "missed and covered"
+
+#: Kinds of errors in the order of charts.
+ORDER = (*KINDS, COVERED_KIND)
 
 #: Axis of gains in percentage points.
 GAIN_AXIS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
@@ -231,7 +233,8 @@ def known_errors(run: Run) -> dict[str, KindOfError]:
 def unknown_errors(run: Run, split: str, method: str) -> dict[str, MetricValues]:
     """Kinds of errors on unknown objects of a split; {} without an error budget.
 
-    Of a run with proposals, the objects that its first source finds are a kind of their own.
+    Of a run with proposals, the missed objects that its first source covers have a row of their
+    own, which is a part of that of all missed objects.
     """
     errors = run.details(split, method).error_budget
     if not errors:
@@ -242,7 +245,7 @@ def unknown_errors(run: Run, split: str, method: str) -> dict[str, MetricValues]
     with_proposals = source.methods.get(method, {}).get(split)
     if with_proposals is None:
         return errors
-    return {**errors, **with_proposals.error_budget}
+    return {**errors, COVERED_KIND: with_proposals.error_budget[FOUND_BY_PROPOSALS]}
 
 
 def _gain_columns(

@@ -31,6 +31,9 @@ CSS_PIXELS = 96
 #: About the width of a letter of a title, in pixels.
 LETTER = 7
 
+#: Legend of dashed lines: their symbols are lines, long enough for the dashes.
+DASHED = {"symbolType": "stroke", "symbolSize": 500}
+
 #: A specification in a page, and its name.
 SPEC = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>', re.DOTALL)
 
@@ -41,7 +44,8 @@ SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 def export_charts(report: Path, out: Path) -> int:
     """Writes each chart as a figure, and its numbers.
 
-    The files are `<page>/<chart>-<width>in.svg`, `.pdf` and `.png`, and `<page>/<chart>.csv`.
+    The files are `<page>/<chart>-<width>in.svg`, `.pdf` and `.png`, and `<page>/<chart>.csv`. Names
+    of charts of one run begin with the run.
 
     Args:
         report: The report's folder, or one of its pages.
@@ -70,6 +74,8 @@ def export_charts(report: Path, out: Path) -> int:
 
 def _write_chart(folder: Path, name: str, spec: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    if "run" in spec["usermeta"]:
+        name = f"{spec['usermeta']['run']}-{name}"
     (folder / f"{name}.csv").write_text(numbers(spec), encoding="utf-8")
     for inches in FIGURES["inches"]:
         for format_, content in as_files(figure(spec, inches)).items():
@@ -94,12 +100,34 @@ def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:
     columns = max(1, int(width // metadata["entry"]))
     legend = {**FIGURES["config"]["legend"], "columns": columns}
     return {
-        **spec,
-        "title": textwrap.wrap(metadata["title"], int(width // LETTER)),
+        **_with_dashes(spec),
+        "title": textwrap.wrap(_title(metadata), int(width // LETTER)),
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "config": {**FIGURES["config"], "legend": legend},
     }
+
+
+def _with_dashes(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A chart whose legend shows the dashes of lines, also where points lie on them."""
+    with_dashes = dict(spec)
+    encoding = with_dashes.get("encoding", {})
+    if "strokeDash" in encoding:
+        with_dashes["encoding"] = dict(encoding)
+        for channel in ("color", "strokeDash"):
+            with_dashes["encoding"][channel] = {**encoding[channel], "legend": DASHED}
+    if "layer" in with_dashes:
+        with_dashes["layer"] = [_with_dashes(layer) for layer in with_dashes["layer"]]
+    return with_dashes
+
+
+def _title(metadata: Mapping[str, str]) -> str:
+    """Title of a chart, with that of the run if it is of one."""
+    title = metadata["title"]
+    subject = metadata.get("subject", "")
+    if not subject or subject in title:
+        return title
+    return f"{title}, {subject}"
 
 
 def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:

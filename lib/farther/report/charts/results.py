@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from farther.metrics.catalogue import Metric
 from farther.metrics.statistics import correlation
+from farther.report.charts import outcomes as bars_of_outcomes
 from farther.report.charts import vega as vl
+from farther.report.outcomes import OUTCOMES, OutcomeShares, coverage_in_split
 from farther.report.results import CHARTED, Run, title_of
 
 FAMILIES = ("output", "feature", "mixed", "latent")
 
-#: Outcomes of an unknown object: key in an evaluation → legend.
-OUTCOMES = {
-    "tp_u": vl.Key("found", "#0072B2", "■"),
-    "fn_misclassified": vl.Key("misclassified", "#D55E00", "■"),
-    "fn_missed": vl.Key("missed", "#BDBDBD", "■"),
-}
-OUTCOME_KEYS = tuple(OUTCOMES.values())
+#: Height in pixels of a bar of outcomes.
+BAR_HEIGHT = 34
 
 
-def outcomes(run: Run, method: str) -> vl.Chart | None:
-    """Outcomes of the unknown objects of each split that has some, as stacked bars.
+def outcomes(run: Run, method: str) -> vl.ChartGroup:
+    """Outcomes of the unknown objects of each split that has some, as one chart.
 
-    None where no split has any.
+    No chart where no split has any.
     """
-    counts = _count_outcomes([(run, method)]).with_columns(row="split")
-    if counts.is_empty():
-        return None
-    return _outcome_chart(
-        f"{run.full_title}, {run.label(method)}",
-        "Outcomes of unknown objects",
-        counts,
-        [split.title for split in run.splits],
-    )
+    bars = []
+    for split in run.splits:
+        shares = _outcome_shares(run, split.name, method)
+        if shares is not None:
+            bars.append(_Bar(split.title, run, shares))
+    subject = f"{run.full_title}, {run.label(method)}"
+    return _outcome_charts({subject: bars})
 
 
 def outcomes_by_split(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
@@ -44,60 +41,69 @@ def outcomes_by_split(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
     Args:
         runs: The runs, each with its method.
     """
-    counts = _count_outcomes(runs).with_columns(row="run")
-    order = [run.full_title for run, _ in runs]
     first_run, _ = runs[0]
-    charts = []
+    bars_by_split: dict[str, list[_Bar]] = {}
     for split in first_run.splits:
-        counts_of_split = counts.filter(split=split.title)
-        if counts_of_split.is_empty():
+        bars_by_split[split.title] = []
+        for run, method in runs:
+            shares = _outcome_shares(run, split.name, method)
+            if shares is not None:
+                bars_by_split[split.title].append(_Bar(run.full_title, run, shares))
+    return _outcome_charts(bars_by_split)
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of outcomes and its label."""
+
+    label: str
+    run: Run
+    shares: OutcomeShares
+
+
+def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
+    """Outcomes of the unknown objects of a split; None where it has none."""
+    counts = run.details(split, method).of_group("open_set")
+    objects = sum(int(counts.get(key) or 0) for key in OUTCOMES)
+    if not objects:
+        return None
+    shares = {}
+    for key, outcome in OUTCOMES.items():
+        shares[outcome] = (counts.get(key) or 0) / objects
+    return OutcomeShares(objects, shares, coverage=coverage_in_split(run, split))
+
+
+def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:
+    """A chart per title, without those that have no bar, and one legend for all."""
+    direction = bars_of_outcomes.LYING
+    if len(bars_by_title) == 1:
+        direction = bars_of_outcomes.LONG
+    charts = []
+    tables = []
+    for title, bars in bars_by_title.items():
+        if not bars:
             continue
-        subject = f"Outcomes of unknown objects in {split.title}"
-        charts.append(_outcome_chart(split.title, subject, counts_of_split, order))
-    return vl.ChartGroup(OUTCOME_KEYS, tuple(charts))
-
-
-def _count_outcomes(runs: Sequence[tuple[Run, str]]) -> pl.DataFrame:
-    """Unknown objects by run, split and outcome.
-
-    Returns:
-        Columns run, split, outcome, order, objects and share; without splits that have no object.
-    """
-    rows = []
-    for run, method in runs:
-        for split in run.splits:
-            counts = run.details(split.name, method).of_group("open_set")
-            for order, (outcome, key) in enumerate(OUTCOMES.items()):
-                rows.append(
-                    {
-                        "run": run.full_title,
-                        "split": split.title,
-                        "outcome": key.name,
-                        "order": order,
-                        "objects": counts.get(outcome, 0),
-                    }
-                )
-    total = pl.col("objects").sum().over("run", "split")
-    share = (pl.col("objects") / total).round(4)
-    return pl.DataFrame(rows).filter(total > 0).with_columns(share=share)
-
-
-def _outcome_chart(title: str, subject: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
-    text = vl.describe_rows("{row}: {share:.0%} {outcome}", rows)
-    return vl.chart(
-        title,
-        f"{subject}. {text}.",
-        rows.drop("run", "split"),
-        vl.layer(vl.STACKED),
-        step=34,
-        x=vl.quantitative(
-            "share", title="share of unknown objects", axis=vl.PERCENT, scale=vl.UNIT
-        ),
-        y=vl.nominal("row", title=None, sort=list(order)),
-        order=vl.quantitative("order"),
-        tooltip=vl.tooltip("row of", "outcome", "share:.1%", "objects:"),
-        **vl.legend_channels("outcome", OUTCOME_KEYS),
-    )
+        rows: list[dict[str, Any]] = []
+        for number, bar in enumerate(bars):
+            names = {"bar": number, "name": bar.label}
+            rows += [{**names, **part} for part in bar.shares.parts()]
+        table = pl.DataFrame(rows, infer_schema_length=None)
+        tables.append(table.select("part", pl.col("alarms").cast(pl.Float64)))
+        labels = [[bar.label] for bar in bars]
+        text = "; ".join(f"{bar.label}: {bar.shares.in_words()}" for bar in bars)
+        charts.append(
+            bars_of_outcomes.bars(
+                title,
+                f"Outcomes of unknown objects, {title}. {text}.",
+                table,
+                labels,
+                direction,
+                BAR_HEIGHT,
+            )
+        )
+    if not charts:
+        return vl.ChartGroup()
+    return vl.ChartGroup(bars_of_outcomes.legend(pl.concat(tables)), tuple(charts))
 
 
 def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:

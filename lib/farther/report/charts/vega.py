@@ -6,7 +6,7 @@ A specification is a plain dict: Vega-Lite's documentation applies word for word
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,24 @@ class ChartGroup:
 
     legend: tuple[Key, ...] = ()
     charts: tuple[Chart, ...] = ()
+
+
+def of_run(group: ChartGroup, run: str, title: str) -> ChartGroup:
+    """The charts with the run that they are of, which figures of a paper name.
+
+    Args:
+        group: The charts.
+        run: The run, which begins the names of a figure's files.
+        title: Its title, which ends that of a figure.
+    """
+    charts = tuple(chart_of_run(one, run, title) for one in group.charts)
+    return replace(group, charts=charts)
+
+
+def chart_of_run(chart: Chart, run: str, title: str) -> Chart:
+    """A chart with the run that it is of; see `of_run`."""
+    metadata = {**chart.spec["usermeta"], "run": run, "subject": title}
+    return replace(chart, spec={**chart.spec, "usermeta": metadata})
 
 
 #: Vega reads all columns of CSV as text unless their types are given.

@@ -12,6 +12,7 @@ from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.report.all_results import AllResults
 from farther.report.charts import deploy as charts
+from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
 from farther.report.site import Site
@@ -153,7 +154,11 @@ def _run_view(item: _RunChoices) -> dict[str, Any]:
         "notes": remarks(choices),
         "tables": [_axes_table(choices), _limits_table(choices, titles)],
         "more": [_methods_table(choices, titles), _splits_table(choices.choice)],
-        "chart": charts.trade_off(choices, titles, limit_words, answer_text),
+        "chart": vl.of_run(
+            charts.trade_off(choices, titles, limit_words, answer_text),
+            item.run.name,
+            item.run.full_title,
+        ),
     }
 
 

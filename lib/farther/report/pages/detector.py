@@ -10,19 +10,22 @@ from farther.report import documented, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
+from farther.report.charts import vega as vl
 from farther.report.gallery.examples import choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
+from farther.report.outcomes import alarms_in_words
 from farther.report.results import Run
 
 #: Sections of the page.
 SECTIONS = {
+    "unknown": "Outcomes",
     "results": "Results",
     "further": "Further metrics",
-    "unknown": "Unknown objects",
     "error-budget": "Error budget",
     "charts": "Charts",
     "examples": "Examples",
+    "run": "Detector and run",
     "thresholds": "Thresholds and parameters",
     "inputs": "Inputs",
 }
@@ -54,19 +57,19 @@ def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults
     method = results.shown_method(run)
     note = documented.note_on(run)
     unknown = _unknown_objects(run, method, results.settings.categories)
-    return {
-        **variables,
+    variables |= {
         "contents": _contents(
             has_examples=bool(results.settings.examples),
             has_budget=bool(error_budget.known_errors(run)),
-            has_unknown=bool(unknown["outcomes"] or unknown["confusion"]),
+            has_unknown=bool(unknown["outcomes"].charts or unknown["confusion"]),
         ),
         "tables": tables.run_tables(run),
         "notes": [note] if note else [],
         "further": list(metric_groups.further_tables(run)),
         "parts": list(metric_groups.parts(run, method)),
-        "outcome_keys": charts.OUTCOME_KEYS,
         **unknown,
+        "outcome_sentences": results.distances.outcome_sentences(run, method),
+        "alarms": _alarms(run),
         "recall": _diagnosis_recall(run),
         "budget_known": error_budget.known(run),
         "budget_unknown": error_budget.unknown(run, method),
@@ -81,6 +84,16 @@ def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults
         "unusable": problems.unusable_images(results.artifacts, {"datasets": {}}, [run.name]),
         "method_pages": results.method_pages("../", [run]),
     }
+    return {name: _with_run(value, run) for name, value in variables.items()}
+
+
+def _with_run(value: Any, run: Run) -> Any:
+    """A variable of the template; a chart, or charts, with the run that they are of."""
+    if isinstance(value, vl.ChartGroup):
+        return vl.of_run(value, run.name, run.full_title)
+    if isinstance(value, vl.Chart):
+        return vl.chart_of_run(value, run.name, run.full_title)
+    return value
 
 
 def _contents(*, has_examples: bool, has_budget: bool, has_unknown: bool) -> dict[str, str]:
@@ -106,6 +119,14 @@ def _unknown_objects(run: Run, method: str, categories: int) -> dict[str, Any]:
         "confusion": confusion,
         "confusion_of_known": confusion_of_known,
     }
+
+
+def _alarms(run: Run) -> str:
+    """The rate of false alarms of a run's proposals, in words; "" without proposals."""
+    if run.first_source is None:
+        return ""
+    _, source = run.first_source
+    return alarms_in_words([source.alarms])
 
 
 def _diagnosis_recall(run: Run) -> str:

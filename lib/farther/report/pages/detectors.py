@@ -35,6 +35,7 @@ def content(results: AllResults) -> dict[str, Any]:
     budget = error_budget.overview(results.distances.runs_with_method)
     return {
         "contents": _contents(benchmarks, has_budget=bool(budget)),
+        "has_covered": any(run.first_source for run in results.evaluated),
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
         "budget": budget,
@@ -47,15 +48,17 @@ def content(results: AllResults) -> dict[str, Any]:
 
 def _contents(benchmarks: Sequence[Mapping[str, Any]], *, has_budget: bool) -> dict[str, str]:
     """Anchor of each section → its title."""
-    sections = {"runs": "Runs", "quality": "Quality"}
-    if has_budget:
-        sections["error-budget"] = "Error budget"
+    sections = {}
     if any(view["outcomes"].charts for view in benchmarks):
-        sections["unknown"] = "Unknown objects by split"
+        sections["unknown"] = "Outcomes by split"
     for number, view in enumerate(benchmarks, start=1):
         sections[f"results-{number}"] = f"Results on {view['name']}"
     if benchmarks:
         sections["metrics"] = "Metrics"
+    if has_budget:
+        sections["error-budget"] = "Error budget"
+    sections["quality"] = "Quality"
+    sections["runs"] = "Runs"
     sections["files"] = "Downloads"
     return sections
 

@@ -8,7 +8,7 @@ The page `gallery.html` loads its data on demand: images and boxes of a run and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class Gallery:
             "splits": [self._add_split(run, split, outcomes[split.name]) for split in run.splits],
             "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
             "method": method,
-            "sources": list(first_split.proposals),
+            "sources": _sources(run, first_split.proposals),
         }
         self._index.append(entry)
 
@@ -154,6 +154,15 @@ class Gallery:
 
         self._site.keep(name, key, script)
         return quote(name)
+
+
+def _sources(run: Run, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Sources of proposals, with the false alarms per ID image at which they cover objects."""
+    sources = []
+    if run.recovered is not None:
+        for name in names:
+            sources.append({"name": name, "alarms": run.recovered.sources[name].alarms})
+    return sources
 
 
 def _ascii_json(value: Any) -> str:

@@ -8,6 +8,7 @@ from farther.report import means, power, problems
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS
+from farther.report.outcomes import COVERED
 from farther.report.site import Site
 
 
@@ -22,7 +23,7 @@ def content(results: AllResults) -> dict[str, Any]:
     return {
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
-        "proposed": any(run.recovered for run in results.evaluated),
+        "has_covered": COVERED in set(results.distances.rows["part"]),
         "hero_methods": _method_labels(results),
         "sentences": _sentences(results),
         "figures": FORMATS if results.evaluated else (),

@@ -8,7 +8,7 @@ import polars as pl
 
 from farther.report import documented, tables
 from farther.report.all_results import AllResults, not_applicable
-from farther.report.charts.results import detectors
+from farther.report.charts.results import detectors, outcomes_by_split
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
 from farther.report.site import Site
@@ -67,9 +67,12 @@ def _method(name: str, results: AllResults) -> dict[str, Any]:
     runs = [run for run in results.evaluated if name in run.methods]
     result_tables = []
     charts = {}
+    outcomes = {}
     for benchmark, runs_on_it in runs_by_benchmark.items():
         result_tables += tables.method_tables(benchmark, runs_on_it, name)
-        charts[runs_on_it[0].benchmark_title] = detectors(runs_on_it, name)
+        title = runs_on_it[0].benchmark_title
+        outcomes[title] = outcomes_by_split([(run, name) for run in runs_on_it])
+        charts[title] = detectors(runs_on_it, name)
 
     reasons = {}
     for run in results.measured:
@@ -80,6 +83,7 @@ def _method(name: str, results: AllResults) -> dict[str, Any]:
         "texts": results.texts[name],
         "remarks": _remarks(name, runs),
         "tables": result_tables,
+        "outcomes_by_benchmark": outcomes,
         "charts_by_benchmark": charts,
         "parameters": _parameters(name, runs),
         "not_applicable": reasons,

@@ -6,12 +6,24 @@ const figures = JSON.parse(document.getElementById("figure-style").textContent);
   const { inches, pixels, dpi, config } = figures;
   const { save, csv } = saving;
 
+  // The legend shows the dashes of lines, also where points lie on them.
+  const withDashes = (spec) => {
+    const { encoding, layer } = spec;
+    const legend = { symbolType: "stroke", symbolSize: 500 };
+    const dashed = encoding?.strokeDash && {
+      encoding: { ...encoding, color: { ...encoding.color, legend }, strokeDash: { ...encoding.strokeDash, legend } },
+    };
+    return { ...spec, ...dashed, ...(layer && { layer: layer.map(withDashes) }) };
+  };
+
   const drawn = async (spec, width) => {
-    const { title, entry } = spec.usermeta;
+    const { entry, subject } = spec.usermeta;
+    const isNamed = !subject || spec.usermeta.title.includes(subject);
+    const title = isNamed ? spec.usermeta.title : `${spec.usermeta.title}, ${subject}`;
     const legend = { ...config.legend, columns: Math.max(1, Math.floor((width * pixels) / entry)) };
     const lines = title.match(new RegExp(`.{1,${Math.floor((width * pixels) / 7)}}(?:\\s|$)`, "g"));
     const autosize = { type: "fit-x", contains: "padding" };
-    const figure = { ...spec, title: lines, width: width * pixels, autosize };
+    const figure = { ...withDashes(spec), title: lines, width: width * pixels, autosize };
     const options = { renderer: "svg", ast: true, actions: false, defaultStyle: false, config: { ...config, legend } };
     return (await vegaEmbed(document.createElement("div"), figure, options)).view;
   };
@@ -40,8 +52,10 @@ const figures = JSON.parse(document.getElementById("figure-style").textContent);
     return made;
   };
 
-  // The menu of a chart; `name` begins its files' names.
-  figures.menu = (name, spec) => {
+  // The menu of a chart; `id` begins its files' names, after the run that the chart is of.
+  figures.menu = (id, spec) => {
+    const { run } = spec.usermeta;
+    const name = run ? `${run}-${id}` : id;
     const menu = document.createElement("details");
     const summary = document.createElement("summary");
     summary.textContent = "⋯";

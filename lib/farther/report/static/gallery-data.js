@@ -3,13 +3,13 @@
 // `gallery.addSplit` and `gallery.addOutcomes`; see `farther/report/gallery/data.py`.
 window.gallery = {
   // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object,
-  // what images show that nobody annotated, and missed objects that a proposal finds.
-  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated", "found by proposals"],
+  // what images show that nobody annotated, and the missed objects that a proposal covers.
+  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated", "missed, but a proposal covers it"],
   SIGNS: ["✓", "≠", "○", "!", "·", "◇"],
   MISSED: 2,
   FALSE_UNKNOWN: 3,
   UNLABELLED: 4,
-  PROPOSED: 5,
+  COVERED: 5,
   NOT_COUNTED: 3,
 };
 {
@@ -60,7 +60,7 @@ window.gallery = {
       for (const one of Object.values(part.proposals)) {
         unpackAll(one, PROPOSALS);
         one.of = byImage(one.image, count);
-        one.finding = new Map(Array.from(one.object, (object, row) => [object, row])); // by object
+        one.covering = new Map(Array.from(one.object, (object, row) => [object, row])); // by object
       }
       part.objectsOf = byImage(part.objects.image, count);
       part.detectionsOf = byImage(part.detections.image, count);
@@ -120,8 +120,8 @@ window.gallery = {
       confidence: detection < 0 ? NaN : detections.confidence[detection],
     });
     method.object.forEach((outcome, row) => {
-      const proposal = outcome === gallery.MISSED ? called?.finding.get(row) : undefined;
-      if (proposal !== undefined) add(objects.image[row], gallery.PROPOSED, row, -1, proposal);
+      const proposal = outcome === gallery.MISSED ? called?.covering.get(row) : undefined;
+      if (proposal !== undefined) add(objects.image[row], gallery.COVERED, row, -1, proposal);
       else if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
       else if (gallery.isUnlabelled(part, row)) {
         const image = objects.image[row];

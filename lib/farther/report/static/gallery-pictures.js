@@ -46,7 +46,7 @@
 
   function proposalMark({ called }, row) {
     const text = `proposal ${short(called.objectness[row])}`;
-    return { kind: "proposed", text, words: `${text}: ${called.object[row] < 0 ? "on no unknown object" : "finds a missed object"}` };
+    return { kind: "proposed", text, words: `${text}: ${called.object[row] < 0 ? "on no unknown object" : "covers a missed object"}` };
   }
 
   // Ground truth, detections and proposals; those that the filters ask for last, so that they lie on top.
@@ -119,8 +119,8 @@
   }
 
   function words(event) {
-    const still = event.outcome === MISSED && event.part.called ? "still " : "";
-    const name = `${SIGNS[event.outcome]} ${still}${OUTCOMES[event.outcome]}`;
+    const uncovered = event.outcome === MISSED && event.part.called ? ", no proposal covers it" : "";
+    const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}${uncovered}`;
     if (event.proposal >= 0) return `${name}: ${event.category}, objectness ${short(event.part.called.objectness[event.proposal])}`;
     if (event.detection < 0) return `${name}: ${event.category ?? "no detection"}`;
     const how = `${event.label} ${(100 * event.confidence).toFixed(0)}%, score ${short(event.score)}`;

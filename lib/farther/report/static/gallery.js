@@ -1,14 +1,14 @@
 "use strict";
 // Images by the outcomes of the unknown objects in them: filters, cards, and one image enlarged.
 {
-  const { OUTCOMES, SIGNS, MISSED, FALSE_UNKNOWN, UNLABELLED, PROPOSED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
+  const { OUTCOMES, SIGNS, MISSED, FALSE_UNKNOWN, UNLABELLED, COVERED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
   const $ = (id) => document.getElementById(id);
   const INDEX = JSON.parse($("gallery-index").textContent);
   const ALL = "";
   const BATCH = 24;
   const NONE = "none"; // no source of proposals
   const CHOICES = ["run", "split", "method", "source", "category", "class", "accepted", "by", "least", "most", "order"];
-  const ORDER = [0, PROPOSED, 1, MISSED, FALSE_UNKNOWN, UNLABELLED];
+  const ORDER = [0, 1, COVERED, MISSED, FALSE_UNKNOWN, UNLABELLED];
 
   let loaded = []; // parts of the run and split that are chosen
   let events = []; // outcomes of objects, and false unknowns, of the chosen method
@@ -44,10 +44,17 @@
     const had = run.methods.some((method) => method.name === $("method").value);
     fill($("method"), run.methods.map((method) => [method.name, method.title]));
     if (!had) $("method").value = run.method;
-    fill($("source"), [...run.sources, NONE].map((name) => [name, name]));
-    $("source").value = run.sources[0] ?? NONE;
+    const sources = run.sources.map(({ name }) => name);
+    fill($("source"), [...sources, NONE].map((name) => [name, name]));
+    $("source").value = run.sources[0]?.name ?? NONE;
     for (const id of ["source", "show-proposed"]) $(id).parentElement.hidden = !run.sources.length;
   }
+
+  // The rate of false alarms at which the proposals of a source cover objects.
+  const atRate = (source) => {
+    const { alarms } = chosenRun().sources.find(({ name }) => name === source);
+    return `at ${alarms.toFixed(2)} false alarms per ID image`;
+  };
 
   // Names with how many events each would leave, all other filters as they are; the chosen one stays, even with none.
   function offerNames(select, counts) {
@@ -137,8 +144,10 @@
       [unlabelled, "unannotated place"],
     ].filter(([number]) => number);
     const isCalled = $("source").value !== NONE;
-    $(`outcome-${PROPOSED}`).parentElement.hidden = !isCalled;
-    $(`outcome-${MISSED}`).parentElement.querySelector(".name").textContent = isCalled ? " still missed " : " missed ";
+    const rename = (k, name) => { $(`outcome-${k}`).parentElement.querySelector(".name").textContent = ` ${name} `; };
+    $(`outcome-${COVERED}`).parentElement.hidden = !isCalled;
+    if (isCalled) rename(COVERED, `${OUTCOMES[COVERED]}, ${atRate($("source").value)}`);
+    rename(MISSED, isCalled ? "missed, no proposal covers it" : "missed");
     $(`outcome-${UNLABELLED}`).parentElement.hidden = !events.some((event) => event.outcome === UNLABELLED);
     $("status").textContent = things.length
       ? `${things.map(([number, name]) => counted(number, name)).join(" and ")} in ${counted(cards.length, "image")}.${tau}`
@@ -183,12 +192,31 @@
 
   function remember() {
     const state = new URLSearchParams();
-    const usual = { by: "score", order: "table", source: chosenRun().sources[0] ?? NONE };
+    const usual = { by: "score", order: "table", source: chosenRun().sources[0]?.name ?? NONE };
     for (const id of CHOICES) if ($(id).value !== (usual[id] ?? ALL)) state.set(id, $(id).value);
     const outcomes = chosenOutcomes();
-    if (!outcomes.every(Boolean)) state.set("outcome", OUTCOMES.filter((_, k) => outcomes[k]).join(","));
+    if (!outcomes.every(Boolean)) state.set("outcome", namesOf(outcomes).join(","));
     if (open >= 0) state.set("image", nameOf(cards[open]));
     history.replaceState(null, "", `#${state}`);
+  }
+
+  // Outcomes by their names in the address: `missed` are all missed objects, `covered` and `uncovered` two parts of them.
+  function namesOf(outcomes) {
+    const names = OUTCOMES.filter((_, k) => outcomes[k] && ![MISSED, COVERED].includes(k));
+    const isDivided = chosenRun().sources.length && outcomes[MISSED] !== outcomes[COVERED];
+    if (outcomes[MISSED]) names.push(isDivided ? "uncovered" : "missed");
+    else if (isDivided) names.push("covered");
+    return names;
+  }
+
+  // Earlier addresses call covered objects "found by proposals".
+  function outcomesOf(names) {
+    const has = (...some) => some.some((name) => names.includes(name));
+    return OUTCOMES.map((name, k) => {
+      if (k === MISSED) return has("missed", "uncovered");
+      if (k === COVERED) return has("missed", "covered", "found by proposals");
+      return has(name);
+    });
   }
 
   const nameOf = (card) => `${card.part.split}/${card.part.images.id[card.image]}`;
@@ -210,8 +238,8 @@
     $("order").value = offered("order") ? given("order") : "table";
     for (const id of ["least", "most"]) $(id).value = given(id);
     $("accepted").value = ["accepted", "rejected"].includes(given("accepted")) ? given("accepted") : ALL;
-    const outcomes = state.has("outcome") ? given("outcome").split(",") : OUTCOMES;
-    OUTCOMES.forEach((name, k) => { $(`outcome-${k}`).checked = outcomes.includes(name); });
+    const outcomes = state.has("outcome") ? outcomesOf(given("outcome").split(",")) : OUTCOMES.map(() => true);
+    outcomes.forEach((isChosen, k) => { $(`outcome-${k}`).checked = isChosen; });
     const image = given("image");
     open = -1;
     $("large").close();

@@ -95,7 +95,7 @@ def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
     )
 
 
-def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser, proposing):
+def test_missed_objects_are_told_apart_by_whether_a_proposal_covers_them(browser, proposing):
     show(browser, proposing.write_gallery())
     assert counts(browser) == ["1", "1", "1", "1", "1"]
     names = (
@@ -104,14 +104,14 @@ def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser,
     )
     assert browser.read(names) == [
         "found",
-        "found by proposals",
         "misclassified",
-        "still missed",
+        "missed, but a proposal covers it, at 0.20 false alarms per ID image",
+        "missed, no proposal covers it",
         "false unknown",
     ]
     assert words(browser)[-2:] == [
-        "◇ found by proposals: gnu, objectness 0.9",
-        "○ still missed: gnu",
+        "◇ missed, but a proposal covers it: gnu, objectness 0.9",
+        "○ missed, no proposal covers it: gnu",
     ]
     only(browser, 5)
     assert shown(browser) == ["w2"]
@@ -119,13 +119,23 @@ def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser,
         browser.read("document.querySelector('#cards .mark.proposed text').textContent")
         == "proposal 0.9"
     )
-    assert "found+by+proposals" in browser.read("location.hash")
+    assert browser.read("location.hash").endswith("%2Ccovered")
     only(browser, 2)
     assert shown(browser) == ["w3"]
+    assert browser.read("location.hash").endswith("%2Cuncovered")
     choose(browser, source="none")
     assert shown(browser) == ["w2", "w3"]
     assert browser.read(names) == ["found", "misclassified", "missed", "false unknown"]
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "images"),
+    [("missed", ["w2", "w3"]), ("uncovered", ["w3"]), ("found by proposals", ["w2"])],
+)
+def test_an_address_names_all_missed_objects_or_a_part_of_them(browser, proposing, outcome, images):
+    show(browser, proposing.write_gallery(), f"#run=net&split=wild&outcome={outcome}")
+    assert shown(browser) == images
 
 
 def test_the_page_counts_what_the_tables_count(browser, built):
