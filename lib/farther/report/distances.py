@@ -427,7 +427,9 @@ class Distances:
             gains[method] = float(np.mean(per_pair))
         best = max(gains, key=gains.__getitem__)
         points = f"{100 * gains[best]:+.1f} points"
-        opening = f"Of {len(methods)} methods, {title_of(best)}"
+        opening = f"Among the {len(methods)} methods that apply to every run, {title_of(best)}"
+        if len(self.compared) == 1:
+            opening = f"Among {len(methods)} methods, {title_of(best)}"
         shown_title = title_of(reference)
 
         replicates = []
@@ -452,9 +454,11 @@ class Distances:
             low_of_pair, _ = interval(of_pair) or (0, 0)
             if low_of_pair > 0:
                 significant += 1
+        if len(replicates) == 1:
+            return f"{opening} {comparison}."
         return (
             f"{opening} {comparison} on average; the gain is "
-            f"significant for {significant} of {len(replicates)} pairs of detector and split."
+            f"significant for {significant} of {len(replicates)} pairs of run and split."
         )
 
     def _common_methods(self) -> set[str]:

@@ -37,7 +37,7 @@ def test_mean_ranks_leave_out_methods_that_do_not_apply_everywhere(runs):
     chart = ranking.comparisons(runs)["mean_ranks"].charts[0]
     ranks = dict(rows_of(chart).select("method", "rank").iter_rows())
     assert ranks == {"Energy": 1, "MSP": 2, "kNN": 3}
-    assert "over 4 pairs of detector and split" in chart.description
+    assert "over 4 pairs of run and split" in chart.description
 
 
 def test_lower_is_better_is_ranked_from_below(runs):

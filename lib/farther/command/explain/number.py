@@ -352,7 +352,7 @@ def _facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
     if explanation.get("interval"):
         low, high = explanation["interval"]
         resamples = f"{explanation['replicates']} bootstrap replicates over images"
-        facts.append(("interval", f"{low:.4f} … {high:.4f}: 95%, {resamples}"))
+        facts.append(("interval", f"[{low:.4f}, {high:.4f}]: 95%, {resamples}"))
     if explanation.get("against_best"):
         best = explanation["against_best"]
         p = "" if best["p"] is None else f", p = {best['p']:.3f}"

@@ -39,7 +39,8 @@ def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     size_tables = [power.listing(name, results.sizes) for name in results.by_benchmark]
     size_tables = [table for table in size_tables if len(table)]
-    site.write("across.html", **content(results.evaluated, size_tables))
+    message = power.apart(results.sizes)
+    site.write("across.html", message=message, **content(results.evaluated, size_tables))
 
 
 def content(runs: Sequence[Run], size_tables: Sequence[Listing] = ()) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _printed_nll(value: float | None, interval: Sequence[float] | None) -> str:
     if not interval:
         return f"{value:.3f}"
     low, high = interval
-    return f"{value:.3f} ({low:.3f} to {high:.3f})"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:

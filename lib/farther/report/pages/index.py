@@ -58,13 +58,13 @@ def _sentences(results: AllResults) -> list[str]:
 
 
 def _tiles(results: AllResults) -> dict[str, int]:
-    """Numbers of detectors, methods, OOD splits and images."""
+    """Numbers of runs, methods, OOD splits and images."""
     images = {}
     for run in results.evaluated:
         for split in run.splits:
             images[run.benchmark, split.name] = run.images(split.name)
     return {
-        "detectors evaluated": len(results.evaluated),
+        "runs evaluated": len(results.evaluated),
         "methods compared": results.values["method"].n_unique(),
         "OOD splits": len(images),
         "images in them": sum(images.values()),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
-
+from farther.metrics.catalogue import METRICS
 from farther.report import documented, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts.results import detectors
-from farther.report.listing import Listing
+from farther.report.common_runs import MethodsByRuns, PairedMeans, points
+from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run, title_of
 from farther.report.site import Site
+
+#: Metrics of the tables of methods; the first one orders them.
+SHOWN = ("auroc", "ap_u")
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -19,7 +22,7 @@ def write(site: Site, results: AllResults) -> None:
     site.write(
         "methods.html",
         message=results.distances.best_method(),
-        table=_methods(results),
+        tables=_tables(results),
         method_pages=results.method_pages("", results.evaluated),
         not_applicable=not_applicable(results.measured),
     )
@@ -28,15 +31,79 @@ def write(site: Site, results: AllResults) -> None:
         site.write(f"methods/{name}.html", "method.html", siblings, **_method(name, results))
 
 
-def _methods(results: AllResults) -> Listing:
-    """One row per line of section `methods`: its summary, and means over detectors and splits."""
-    rows = [_summary_row(name, results) for name in results.texts]
-    caption = "Methods; means over all splits and all detectors that they apply to."
-    return Listing.from_rows(caption, rows)
+def _tables(results: AllResults) -> list[Listing]:
+    """Methods that apply to every run by their means, the best AUROC first; then the others."""
+    methods = MethodsByRuns.of(results.evaluated, results.texts)
+    compared = {
+        metric: methods.compare(METRICS[metric], _values(metric, results)) for metric in SHOWN
+    }
+    first, *_ = compared.values()
+    rows = []
+    for name in first.ranked:
+        row = _summary_row(name, results)
+        for metric, means in compared.items():
+            row[f"Mean {METRICS[metric].title} (%)"] = means.means.get(name)
+        rows.append(row)
+
+    partial_rows = []
+    for name in results.texts:
+        if name in methods.common:
+            continue
+        row = _summary_row(name, results)
+        for metric, means in compared.items():
+            row[f"{METRICS[metric].title} gained (points)"] = _gain(name, methods, means)
+        partial_rows.append(row)
+
+    gained = [f"{METRICS[metric].title} gained (points)" for metric in SHOWN]
+    listings = [
+        Listing.from_rows(_common_caption(methods), rows),
+        Listing.from_rows(_partial_caption(methods), partial_rows, gained),
+    ]
+    return [listing for listing in listings if len(listing)]
+
+
+def _common_caption(methods: MethodsByRuns) -> str:
+    """Caption of the table of means."""
+    if len(methods.runs) == 1:
+        return "Methods by their mean over all splits of the run, the best AUROC first."
+    return (
+        f"Methods that apply to every run: means over all splits of the {len(methods.runs)} runs, "
+        "the best AUROC first."
+    )
+
+
+def _partial_caption(methods: MethodsByRuns) -> str:
+    """Caption of the table of gains."""
+    if not methods.runs:
+        return "Methods."
+    if len(methods.runs) == 1:
+        return "Methods that do not apply to the run."
+    return (
+        f"Methods that apply to fewer runs: gain over {methods.baseline_title} on the same runs, "
+        "mean over their splits. Their means are not comparable, as they are over other runs."
+    )
+
+
+def _values(metric: str, results: AllResults) -> dict[tuple[str, str], dict[str, float]]:
+    """(run, split) → method → value of a metric, where it is defined."""
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    rows = results.values.filter(metric=metric).drop_nulls("value")
+    for run, split, method, value in rows.select("run", "split", "method", "value").iter_rows():
+        values.setdefault((run, split), {})[method] = value
+    return values
+
+
+def _gain(name: str, methods: MethodsByRuns, means: PairedMeans) -> str:
+    """The gain of a method of fewer runs over the baseline."""
+    if name == methods.baseline:
+        return "baseline"
+    if name not in means.gains:
+        return ABSENT
+    return points(means.gains[name].gain)
 
 
 def _summary_row(name: str, results: AllResults) -> dict[str, Any]:
-    """A row of the table of methods."""
+    """What a method is, and the numbers of runs and images that it is measured on."""
     texts = results.texts[name]
     if len(texts) == 1:
         summary = texts[0].summary.replace("`", "")
@@ -49,15 +116,12 @@ def _summary_row(name: str, results: AllResults) -> dict[str, Any]:
         title = values["label"][0]
     families = values["family"].unique(maintain_order=True)
     tested = values.select("benchmark", "split", "images").unique()
-    means = dict(values.group_by("metric").agg(pl.col("value").mean()).iter_rows())
     return {
         "Method": title,
         "Family": ", ".join(families) or None,
         "Summary": summary,
-        "Detectors": values["run"].n_unique(),
+        "Runs": values["run"].n_unique(),
         "Images": tested["images"].sum() or None,
-        "Mean AUROC (%)": means.get("auroc"),
-        "Mean AP_U (%)": means.get("ap_u"),
     }
 
 
