@@ -44,10 +44,10 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
         ParameterError: a section of params.yaml is absent.
         DataError: a file is damaged.
     """
-    runs = _compared_runs(params, root)
-    if not runs:
+    overview = _read(params, root)
+    if overview is None:
         return NOTHING
-    return Overview.of(runs, list(params["methods"])).text()
+    return overview.text()
 
 
 def overview_data(params: Mapping[str, Any], root: str | Path = ".") -> dict[str, Any] | None:
@@ -61,17 +61,18 @@ def overview_data(params: Mapping[str, Any], root: str | Path = ".") -> dict[str
         ParameterError: a section of params.yaml is absent.
         DataError: a file is damaged.
     """
-    runs = _compared_runs(params, root)
-    if not runs:
+    overview = _read(params, root)
+    if overview is None:
         return None
-    return Overview.of(runs, list(params["methods"])).data()
+    return overview.data()
 
 
-def _compared_runs(params: Mapping[str, Any], root: str | Path) -> list[Run]:
-    """Evaluated runs of detectors of boxes, or of classifiers where there are none."""
+def _read(params: Mapping[str, Any], root: str | Path) -> Overview | None:
+    """The table of a project; None where nothing is evaluated."""
     evaluated = [run for run in read_runs(params, Path(root) / "artifacts") if run.is_evaluated]
-    detectors = [run for run in evaluated if not run.whole_images]
-    return detectors or evaluated
+    if not evaluated:
+        return None
+    return Overview.of(evaluated, list(params["methods"]))
 
 
 @dataclass(frozen=True)
@@ -121,21 +122,27 @@ class Overview:
     Args:
         methods: The methods of the runs.
         columns: The columns, the nearest distance first.
+        noun: What the runs are: "runs", or "runs of detectors" where classifiers are left out.
     """
 
     methods: MethodsByRuns
     columns: Sequence[Column]
+    noun: str = "runs"
 
     @classmethod
     def of(cls, runs: Sequence[Run], names: Sequence[str]) -> Overview:
-        """The table of evaluated runs.
+        """The table of detectors of boxes, or of classifiers where there are none.
 
         Args:
-            runs: The runs.
+            runs: Evaluated runs.
             names: All methods, in the order of params.yaml.
         """
-        methods = MethodsByRuns.of(runs, names)
-        return cls(methods, _columns(methods))
+        detectors = [run for run in runs if not run.whole_images]
+        methods = MethodsByRuns.of(detectors or runs, names)
+        noun = "runs"
+        if 0 < len(detectors) < len(runs):
+            noun = "runs of detectors"
+        return cls(methods, _columns(methods), noun)
 
     @property
     def partial_methods(self) -> list[str]:
@@ -177,13 +184,13 @@ class Overview:
         """A sentence on the means."""
         count = len(self.methods.runs)
         if not self.methods.common:
-            return f"No method applies to all {count} runs: no means are compared."
+            return f"No method applies to all {count} {self.noun}: no means are compared."
         if count == 1:
             return "Means in per cent, over splits; * best."
         if not self.methods.runs_by_partial_method:
-            return f"Means in per cent, over {count} runs and their splits; * best."
+            return f"Means in per cent, over {count} {self.noun} and their splits; * best."
         return (
-            f"Means in per cent, over {count} runs and their splits; * best of the "
+            f"Means in per cent, over {count} {self.noun} and their splits; * best of the "
             f"{_count_methods(len(self.methods.common))} to every run."
         )
 

@@ -199,7 +199,7 @@ def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
     if not times:
         return {}
     # One axis of time for all charts: those of two runs can be compared.
-    time_domain = [SHORTEST_MS, 10.0 ** math.ceil(math.log10(2 * max(times)))]
+    time_domain = [SHORTEST_MS, 10.0 ** max(-1, math.ceil(math.log10(max(times))))]
 
     groups = {}
     for metric in SHOWN:
@@ -438,7 +438,7 @@ def _overview(costs_by_run: CostsByRun) -> Listing:
             gains = [cost.gains[metric].gain for cost in costs if cost.has_gain(metric)]
             row[_gained(metric)] = _range(gains, points)
             better = sum(_is_better(cost, metric) for cost in costs)
-            row[f"Significant, {METRICS[metric].title}"] = f"{better} of {len(gains)}"
+            row[f"Significant gains in {METRICS[metric].title}"] = f"{better} of {len(gains)}"
         rows.append(row)
     caption = (
         "Lowest and highest cost and gain over the detector's confidence in the runs that a method "
@@ -446,7 +446,7 @@ def _overview(costs_by_run: CostsByRun) -> Listing:
     )
     numbers = ["ms per image", "kB stored per image"]
     for metric in SHOWN:
-        numbers += [_gained(metric), f"Significant, {METRICS[metric].title}"]
+        numbers += [_gained(metric), f"Significant gains in {METRICS[metric].title}"]
     return Listing.from_rows(caption, rows, numbers)
 
 

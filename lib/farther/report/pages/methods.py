@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import polars as pl
 
 from farther.metrics.catalogue import METRICS
 from farther.report import documented, tables
@@ -32,64 +35,77 @@ def write(site: Site, results: AllResults) -> None:
 
 
 def _tables(results: AllResults) -> list[Listing]:
-    """Methods that apply to every run by their means, the best AUROC first; then the others."""
-    methods = MethodsByRuns.of(results.evaluated, results.texts)
-    compared = {
-        metric: methods.compare(METRICS[metric], _values(metric, results)) for metric in SHOWN
-    }
-    first, *_ = compared.values()
-    rows = []
-    for name in first.ranked:
-        row = _summary_row(name, results)
-        for metric, means in compared.items():
-            row[f"Mean {METRICS[metric].title} (%)"] = means.means.get(name)
-        rows.append(row)
+    """Tables of the methods on detectors of boxes, then on classifiers of whole images.
 
-    partial_rows = []
-    for name in results.texts:
-        if name in methods.common:
-            continue
-        row = _summary_row(name, results)
-        for metric, means in compared.items():
-            row[f"{METRICS[metric].title} gained (points)"] = _gain(name, methods, means)
-        partial_rows.append(row)
+    Of each kind of run: methods that apply to every run by their means, the best AUROC first, then
+    the others by their gains. The last table has methods that apply to no run.
+    """
+    detectors_of_boxes = [run for run in results.evaluated if not run.whole_images]
+    classifiers = [run for run in results.evaluated if run.whole_images]
+    listings = []
+    for runs, kind in ((detectors_of_boxes, "detectors"), (classifiers, "classifiers")):
+        if runs:
+            noun = f"runs of {kind}" if detectors_of_boxes and classifiers else "runs"
+            listings += _tables_of_runs(runs, noun, results)
 
-    gained = [f"{METRICS[metric].title} gained (points)" for metric in SHOWN]
-    listings = [
-        Listing.from_rows(_common_caption(methods), rows),
-        Listing.from_rows(_partial_caption(methods), partial_rows, gained),
-    ]
+    measured = set(results.values["method"])
+    rows = [_summary_row(name, (), results) for name in results.texts if name not in measured]
+    listings.append(Listing.from_rows("Methods that apply to no run.", rows))
     return [listing for listing in listings if len(listing)]
 
 
-def _common_caption(methods: MethodsByRuns) -> str:
-    """Caption of the table of means."""
-    if len(methods.runs) == 1:
-        return "Methods by their mean over all splits of the run, the best AUROC first."
-    return (
-        f"Methods that apply to every run: means over all splits of the {len(methods.runs)} runs, "
-        "the best AUROC first."
+def _tables_of_runs(runs: Sequence[Run], noun: str, results: AllResults) -> list[Listing]:
+    """The tables of means and of gains over some runs.
+
+    Args:
+        runs: The runs.
+        noun: What they are, such as "runs of detectors".
+        results: All results.
+    """
+    methods = MethodsByRuns.of(runs, results.texts)
+    compared = {}
+    for metric in SHOWN:
+        compared[METRICS[metric].title] = methods.compare(METRICS[metric], _values(metric, runs))
+    first, *_ = compared.values()
+    rows = []
+    for name in first.ranked:
+        row = _summary_row(name, runs, results)
+        for title, means in compared.items():
+            row[f"Mean {title} (%)"] = means.means.get(name)
+        rows.append(row)
+
+    partial_rows = []
+    for name, runs_of_method in methods.runs_by_partial_method.items():
+        row = _summary_row(name, runs_of_method, results)
+        for title, means in compared.items():
+            row[f"{title} gained (points)"] = _gain(name, methods, means)
+        partial_rows.append(row)
+
+    if len(runs) == 1:
+        caption = f"Means over all splits of {runs[0].full_title}, the best AUROC first."
+    else:
+        caption = (
+            f"Methods that apply to all {len(runs)} {noun}: means over all splits, "
+            "the best AUROC first."
+        )
+    partial_caption = (
+        f"Methods that apply to fewer {noun}: gain over {methods.baseline_title} on the same runs, "
+        "mean over all splits. Means over other runs would not be comparable."
     )
+    gained = [f"{title} gained (points)" for title in compared]
+    return [
+        Listing.from_rows(caption, rows),
+        Listing.from_rows(partial_caption, partial_rows, gained),
+    ]
 
 
-def _partial_caption(methods: MethodsByRuns) -> str:
-    """Caption of the table of gains."""
-    if not methods.runs:
-        return "Methods."
-    if len(methods.runs) == 1:
-        return "Methods that do not apply to the run."
-    return (
-        f"Methods that apply to fewer runs: gain over {methods.baseline_title} on the same runs, "
-        "mean over their splits. Their means are not comparable, as they are over other runs."
-    )
-
-
-def _values(metric: str, results: AllResults) -> dict[tuple[str, str], dict[str, float]]:
+def _values(metric: str, runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, float]]:
     """(run, split) → method → value of a metric, where it is defined."""
     values: dict[tuple[str, str], dict[str, float]] = {}
-    rows = results.values.filter(metric=metric).drop_nulls("value")
-    for run, split, method, value in rows.select("run", "split", "method", "value").iter_rows():
-        values.setdefault((run, split), {})[method] = value
+    for run in runs:
+        rows = run.values.filter(metric=metric).drop_nulls("value")
+        for split, method, value in rows.select("split", "method", "value").iter_rows():
+            values.setdefault((run.name, split), {})[method] = value
     return values
 
 
@@ -102,15 +118,22 @@ def _gain(name: str, methods: MethodsByRuns, means: PairedMeans) -> str:
     return points(means.gains[name].gain)
 
 
-def _summary_row(name: str, results: AllResults) -> dict[str, Any]:
-    """What a method is, and the numbers of runs and images that it is measured on."""
+def _summary_row(name: str, runs: Sequence[Run], results: AllResults) -> dict[str, Any]:
+    """What a method is, and the numbers of runs and images that it is measured on.
+
+    Args:
+        name: The method.
+        runs: The runs that the row is about.
+        results: All results.
+    """
     texts = results.texts[name]
     if len(texts) == 1:
         summary = texts[0].summary.replace("`", "")
     else:
         summary = f"The best of {', '.join(text.name for text in texts)}."
 
-    values = results.values.filter(method=name)
+    of_runs = pl.col("run").is_in([run.name for run in runs])
+    values = results.values.filter(of_runs, method=name)
     title = title_of(name)
     if not values.is_empty():
         title = values["label"][0]
