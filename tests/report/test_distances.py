@@ -82,7 +82,7 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
     differences = [replicates("knn", split) - replicates("msp", split) for split in splits]
     low, high = interval(np.mean(differences, axis=0))
     third = distances.sentences()[2]
-    assert third.startswith("Of 3 methods, kNN finds the most unknown objects")
+    assert third.startswith("Among 3 methods, kNN finds the most unknown objects")
     points = f"{100 * gain('knn'):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
     assert points in third
 

@@ -133,7 +133,7 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
     assert list(found["Table A.9"][0].values())[2:5] == ["5.0", "10.0", "0.0"]
     assert [list(row.values())[2:7] for row in found["Table A.10"]] == [
         ["✓", "✗", "✗", "✗", "0.0"],
-        ["✗", "✓", "✗", "✗", "30.0 (25.0 to 50.0)"],
+        ["✗", "✓", "✗", "✗", "30.0 [25.0, 50.0]"],
         ["✓", "✓", "✗", "✗", "35.0"],
         ["✓", "✓", "✓", "✗", "40.0"],
         ["✓", "✓", "✗", "✓", "50.0"],
