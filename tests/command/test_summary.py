@@ -140,13 +140,14 @@ PARAMS = {
 
 
 @pytest.fixture
-def summarised(project, capsys):
+def summarised(project, capsys, monkeypatch):
     """Runs the command on the project; returns its output."""
+    monkeypatch.chdir(project)
+    (project / "params.yaml").write_text(json.dumps(PARAMS))  # JSON is YAML
 
     def run(*arguments):
-        (project / "params.yaml").write_text(json.dumps(PARAMS))  # JSON is YAML
         capsys.readouterr()
-        assert main(["summary", "--params", str(project / "params.yaml"), *arguments]) == 0
+        assert main(["summary", *arguments]) == 0
         return capsys.readouterr()
 
     return run
@@ -190,8 +191,9 @@ def test_short_json_has_no_table(summarised):
 
 def test_json_before_anything_is_evaluated_is_empty(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(json.dumps(PARAMS))
-    assert main(["summary", "--json", "--params", str(tmp_path / "params.yaml")]) == 0
+    assert main(["summary", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "findings": [],
         "means": None,

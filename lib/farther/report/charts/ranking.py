@@ -106,12 +106,19 @@ def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
 
     Methods that lack a value in a run or split are left out.
     """
-    values = [run.values for run in runs if run.is_evaluated]
-    if not values:
-        return {}
-    table = CompleteTable.of(pl.concat(values), "auroc")
-    mean_by_run = table.values.group_by("run").agg(pl.col(table.methods).mean())
-    return {method: float(mean_by_run[method].to_numpy().mean()) for method in table.methods}
+    means_by_method: dict[str, list[float]] = {}
+    evaluated = [run for run in runs if run.is_evaluated]
+    for run in evaluated:
+        of_metric = run.values.filter(metric=CLASSIC)
+        complete = of_metric.filter(pl.col("value").is_not_null().all().over("method"))
+        means = complete.group_by("method", maintain_order=True).agg(pl.col("value").mean())
+        for method, mean in means.iter_rows():
+            means_by_method.setdefault(method, []).append(mean)
+    return {
+        method: sum(means) / len(means)
+        for method, means in means_by_method.items()
+        if len(means) == len(evaluated)
+    }
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts.results import detectors
 from farther.report.common_runs import MethodsByRuns, PairedMeans, points
 from farther.report.listing import ABSENT, Listing
-from farther.report.results import Run, title_of
+from farther.report.results import VALUES, Run, title_of
 from farther.report.site import Site
 
 #: Metrics of the tables of methods; the first one orders them.
@@ -132,8 +132,8 @@ def _summary_row(name: str, runs: Sequence[Run], results: AllResults) -> dict[st
     else:
         summary = f"The best of {', '.join(text.name for text in texts)}."
 
-    of_runs = pl.col("run").is_in([run.name for run in runs])
-    values = results.values.filter(of_runs, method=name)
+    values = pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)])
+    values = values.filter(method=name)
     title = title_of(name)
     if not values.is_empty():
         title = values["label"][0]
@@ -143,7 +143,7 @@ def _summary_row(name: str, runs: Sequence[Run], results: AllResults) -> dict[st
         "Method": title,
         "Family": ", ".join(families) or None,
         "Summary": summary,
-        "Runs": values["run"].n_unique(),
+        "Runs": sum(name in run.methods for run in runs),
         "Images": tested["images"].sum() or None,
     }
 
