@@ -7,7 +7,7 @@ shown by its gain over the baseline, the detector's own confidence, on its own r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from farther.report.results import Run, title_of
 
 #: Where methods are measured, such as a run, or a run and a split → method → value. Values that
 #: are not defined are left out.
-ValuesByPlace = Mapping[Hashable, Mapping[str, float]]
+ValuesByPlace = Mapping[Any, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,10 @@ class PairedMeans:
             by_place = [by_method for by_method in self.values.values() if method in by_method]
             if not by_place:
                 continue
-            baseline_values = [
-                by_method[self.methods.baseline]
-                for by_method in by_place
-                if self.methods.baseline in by_method
-            ]
             baseline_mean = None
-            if len(baseline_values) == len(by_place):
-                baseline_mean = float(np.mean(baseline_values))
+            baseline = self.methods.baseline
+            if baseline is not None and all(baseline in by_method for by_method in by_place):
+                baseline_mean = float(np.mean([by_method[baseline] for by_method in by_place]))
             mean = float(np.mean([by_method[method] for by_method in by_place]))
             gains[method] = Gain(len(by_place), mean, baseline_mean)
         return gains

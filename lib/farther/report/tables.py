@@ -469,7 +469,7 @@ def summary_data(params: Mapping[str, Any], root: str | Path = ".") -> list[dict
     """
     entries = []
     for run in read_runs(params, Path(root) / "artifacts"):
-        entry = {
+        entry: dict[str, Any] = {
             "run": run.name,
             "title": run.full_title,
             "benchmark": run.benchmark,

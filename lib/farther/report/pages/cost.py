@@ -193,7 +193,7 @@ def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
     for costs in costs_by_run.values():
         methods.update(dict.fromkeys(cost.method for cost in costs))
     legend = vl.legend_keys(methods, vl.SHAPES)
-    times = []
+    times: list[float] = []
     for costs in costs_by_run.values():
         times += [max(cost.ms, SHORTEST_MS) for cost in costs if cost.ms is not None]
     if not times:
