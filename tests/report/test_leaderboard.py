@@ -88,8 +88,8 @@ def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     )
     # Both of `second` are first, and `first` third.
     assert ranks == [
-        (str(second), "msp", "1.0"),
         (str(second), "knn", "1.0"),
+        (str(second), "msp", "1.0"),
         (str(first), "msp", "3.0"),
     ]
     assert ood.cells.filter(metric="fpr95", is_best=True)["text"].to_list() == ["20.0", "20.0"]

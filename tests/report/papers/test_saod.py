@@ -37,7 +37,7 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
         "tr(Σ) (%)",
         "H(Σ) (%)",
     ]
-    assert re.fullmatch(r"\d+\.\d \(\d+\.\d to \d+\.\d\)", three["1 − p (%)"])
+    assert re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", three["1 − p (%)"])
     assert three["|Σ| (%)"] == "—"  # its boxes have no variance
     assert float(three["1 − p (%)"].split()[0]) == pytest.approx(
         100 * found["Table 2"][0]["top-3 (%)"], abs=0.06

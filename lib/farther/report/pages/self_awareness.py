@@ -100,7 +100,7 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
     )
     intervals = "95% intervals, by drawing images."
     return {
-        "message": _message([aware for _, aware in results]),
+        "message": first_sentence([aware for _, aware in results]),
         "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
         "intervals": per_run(intervals, results, _intervals, first="Detector"),
         "runs": views,
@@ -117,7 +117,7 @@ ANSWERS = {
 }
 
 
-def _message(results: Sequence[SelfAwarenessResults]) -> str:
+def first_sentence(results: Sequence[SelfAwarenessResults]) -> str:
     """Which images are accepted, and how far confidences are off: ranges over the runs.
 
     "" where nothing is evaluated.
