@@ -201,7 +201,7 @@ def apart(test_sizes: pl.DataFrame) -> str:
     Args:
         test_sizes: See `sizes`.
     """
-    clauses = []
+    clauses: list[str] = []
     differences = []
     for metric in SHOWN:
         of_metric = test_sizes.filter(metric=metric)
