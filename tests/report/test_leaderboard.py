@@ -82,7 +82,7 @@ def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     assert group.differences == []
     open_set, ood = group.tables
     ranks = (
-        open_set.cells.unique("rank", maintain_order=True)
+        open_set.cells.unique(["project", "method"], maintain_order=True)
         .select("project", "method", "rank")
         .rows()
     )
