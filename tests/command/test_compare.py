@@ -98,6 +98,31 @@ def test_rows_are_chosen_by_name(folders, capsys, arguments, count):
     assert len(compared(capsys, *folders, *arguments)["metrics"]) == count
 
 
+def test_rounding_is_counted_in_a_note_and_shown_by_all(folders, capsys, tmp_path):
+    write(tmp_path / "after", {"a-net/far/knn": {"auroc": 0.80003, "fpr95": 0.50004}})
+    comparison = compared(capsys, *folders)
+    assert not any(names[2] == "knn" for names in rows(comparison))
+    assert any(
+        note == "2 metrics differ by rounding only, at most by 4e-05; --all shows them."
+        for note in comparison["notes"]
+    )
+    assert main(["compare", *folders]) == 0
+    text = capsys.readouterr().out
+    assert "+0.0000" not in text
+    assert "-0.0000" not in text
+    assert ("a-net", "far", "knn", "auroc") in rows(compared(capsys, *folders, "--all"))
+
+
+def test_what_differs_by_rounding_only_is_no_difference(tmp_path, capsys):
+    for side, auroc in (("before", 0.5), ("after", 0.49999)):
+        write(tmp_path / side, {"a-net/detector": {"map": 0.5}, "a-net/far/msp": {"auroc": auroc}})
+    sides = [str(tmp_path / side) for side in ("before", "after")]
+    assert main(["compare", *sides, "--check"]) == 0
+    text = capsys.readouterr().out
+    assert "No metric differs by more than rounding." in text
+    assert "1 metric differs by rounding only" in text
+
+
 def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
     assert main(["compare", *folders, "--run", "a-ne"]) == 2
     assert "Did you mean 'a-net'?" in capsys.readouterr().err

@@ -1,10 +1,11 @@
-"""The closing lines of `farther summary`: metrics and counts beside those of the last commit."""
+"""`farther summary`: its last line, the comparison with the last commit, and its JSON."""
 
 import json
 import subprocess
 
 import pytest
 
+from farther.command import main
 from farther.command.summary import LISTED, compared_with_commit
 
 MSP = "artifacts/metrics/net/far/msp.json"
@@ -37,21 +38,25 @@ def project(tmp_path):
 
 
 def test_equal_values_are_counted_in_one_line(project):
-    assert (
-        compared_with_commit(project)
-        == "metrics: 5 values match the last commit (largest difference 0)"
-    )
+    differences = compared_with_commit(project)
+    assert differences.sentence() == "5 metrics and counts match the last commit within 1e-4."
+    assert differences.largest == 0
 
 
-def test_rounding_is_no_difference_but_its_size_is_told(project):
-    write(project, {MSP: {**COMMITTED[MSP], "auroc": 0.7500003}})
-    assert (
-        compared_with_commit(project)
-        == "metrics: 5 values match the last commit (largest difference 3e-07)"
-    )
+def test_rounding_is_no_difference_and_takes_one_line(project):
+    write(project, {MSP: {**COMMITTED[MSP], "auroc": 0.75003}})
+    differences = compared_with_commit(project)
+    assert differences.sentence() == "5 metrics and counts match the last commit within 1e-4."
+    assert differences.data(every=True) == {
+        "compared": 5,
+        "differ": 0,
+        "largest": pytest.approx(3e-5),
+        "rounding": 1e-4,
+        "values": [],
+    }
 
 
-def test_values_that_differ_are_listed_with_file_name_and_both_values(project):
+def test_values_that_differ_are_counted_in_one_line_and_listed_with_both_values(project):
     write(
         project,
         {
@@ -59,13 +64,20 @@ def test_values_that_differ_are_listed_with_file_name_and_both_values(project):
             "artifacts/counts/ingest/voc.json": {"train": {"images": 399}},
         },
     )
-    first, heads, *rows = compared_with_commit(project).splitlines()
-    assert first == "metrics: 2 of 5 values differ from the last commit (largest difference 1)"
+    differences = compared_with_commit(project)
+    assert differences.sentence() == (
+        "2 of 5 metrics and counts differ from the last commit, at most by 1 (train.images of "
+        "artifacts/counts/ingest/voc.json); all: farther summary --all"
+    )
+    heads, *rows = differences.table().splitlines()
     assert heads.split() == ["file", "name", "committed", "now"]
     assert [row.split() for row in rows] == [
         [MSP, "auroc", "0.75", "0.5"],
         ["artifacts/counts/ingest/voc.json", "train.images", "400", "399"],
     ]
+    assert "values" not in differences.data(every=False)
+    first, _ = differences.data(every=True)["values"]
+    assert first == {"file": MSP, "name": "auroc", "before": 0.75, "after": 0.5}
 
 
 def test_a_value_that_only_one_side_has_differs(project):
@@ -73,8 +85,11 @@ def test_a_value_that_only_one_side_has_differs(project):
         project,
         {MSP: {"auroc": 0.75, "nose": 0.1}, "artifacts/metrics/new/detector.json": {"map": 0.25}},
     )
-    first, _, *rows = compared_with_commit(project).splitlines()
-    assert first == "metrics: 3 of 6 values differ from the last commit (largest difference 0)"
+    differences = compared_with_commit(project)
+    assert differences.sentence().startswith(
+        "3 of 6 metrics and counts differ from the last commit, which only one side has;"
+    )
+    _, *rows = differences.table().splitlines()
     assert {tuple(row.split()[1:]) for row in rows} == {
         ("fpr95", "0.5", "–"),
         ("nose", "–", "0.1"),
@@ -91,19 +106,97 @@ def test_after_ten_values_the_others_are_counted(project):
             }
         },
     )
-    lines = compared_with_commit(project).splitlines()
-    assert len(lines) == LISTED + 3 and lines[-1] == "and 3 more"
+    lines = compared_with_commit(project).table().splitlines()
+    assert len(lines) == LISTED + 2
+    assert lines[-1] == "and 3 more"
 
 
-def test_without_committed_metrics_there_is_no_line(tmp_path, project):
+def test_without_committed_metrics_there_is_no_comparison(tmp_path, project):
     alone = tmp_path / "alone"  # within the repository, but none of its files is committed
     write(alone, COMMITTED)
-    assert compared_with_commit(alone) == ""
+    assert compared_with_commit(alone) is None
 
 
-def test_outside_of_git_there_is_no_line(tmp_path, monkeypatch):
+def test_outside_of_git_there_is_no_comparison(tmp_path, monkeypatch):
     write(tmp_path, COMMITTED)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert compared_with_commit(tmp_path) == ""
+    assert compared_with_commit(tmp_path) is None
     monkeypatch.setenv("PATH", "")  # no git on this machine
-    assert compared_with_commit(tmp_path) == ""
+    assert compared_with_commit(tmp_path) is None
+
+
+PARAMS = {
+    "datasets": {},
+    "benchmarks": {
+        "voc": {
+            "id": "voc",
+            "rules": "rules.yaml",
+            "splits": {"far": {"dataset": "coco", "subset": "val", "distance": "far"}},
+        }
+    },
+    "detectors": {"net": {"adapter": "yolo", "benchmark": "voc", "weights": "net.pt"}},
+    "methods": {"confidence": {}, "msp": {}},
+}
+
+
+@pytest.fixture
+def summarised(project, capsys, monkeypatch):
+    """Runs the command on the project; returns its output."""
+    monkeypatch.chdir(project)
+    (project / "params.yaml").write_text(json.dumps(PARAMS))  # JSON is YAML
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert main(["summary", *arguments]) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+def test_the_last_line_of_the_result_is_one_sentence_and_the_table_comes_with_all(
+    project, summarised
+):
+    assert summarised().out.splitlines()[-1] == (
+        "5 metrics and counts match the last commit within 1e-4."
+    )
+    write(project, {MSP: {**COMMITTED[MSP], "auroc": 0.5}})
+    assert "committed" not in summarised().out
+    assert "committed" in summarised("--all").out
+
+
+def test_json_has_findings_means_report_and_commit(project, summarised):
+    output = summarised("--json")
+    data = json.loads(output.out)
+    assert list(data) == ["findings", "means", "report", "commit"]
+    assert data["report"] is None
+    assert data["commit"] == {"compared": 5, "differ": 0, "largest": 0.0, "rounding": 1e-4}
+    assert data["means"]["runs"] == ["net"]
+    assert output.err == ""  # no next step for programs
+
+
+def test_json_of_all_has_the_values_of_each_run(summarised):
+    data = json.loads(summarised("--json", "--all").out)
+    (run,) = data["runs"]
+    assert run["run"] == "net"
+    assert run["detector"] == {"map": 0.5}
+    auroc = next(row for row in run["values"] if row["metric"] == "auroc")
+    assert (auroc["split"], auroc["method"], auroc["value"]) == ("far", "msp", 0.75)
+    assert auroc["low"] is None
+    assert data["commit"]["values"] == []
+
+
+def test_short_json_has_no_table(summarised):
+    assert "means" not in json.loads(summarised("--json", "--short").out)
+
+
+def test_json_before_anything_is_evaluated_is_empty(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(json.dumps(PARAMS))
+    assert main(["summary", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "findings": [],
+        "means": None,
+        "report": None,
+        "commit": None,
+    }

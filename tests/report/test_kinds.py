@@ -55,7 +55,7 @@ def test_the_methods_of_the_charts_are_compared_with_native_and_text_scores(run)
         ("Energy", "post-hoc + native"),
         ("Native", "native"),
     ]
-    assert rows["Near AUROC\N{NO-BREAK SPACE}↑"].to_list() == ["50.0 (40.0 to 60.0)"] * 2
+    assert rows["Near AUROC\N{NO-BREAK SPACE}↑"].to_list() == ["50.0 [40.0, 60.0]"] * 2
     assert "post-hoc + native" in benchmark_tables("voc", [run])[0].different("Kind")
     assert ",native,native," in to_csv([run])
 

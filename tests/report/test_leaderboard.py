@@ -77,25 +77,49 @@ def entries(*names: object) -> list:
 
 def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     first = write_project(tmp_path / "first", {"msp": WORSE})
-    second = write_project(
-        tmp_path / "second", {"msp": BEST, "knn": {**BEST, "ap_u": None}}, "voc-b"
-    )
+    second = write_project(tmp_path / "second", {"msp": BEST, "knn": BEST}, "voc-b")
     (group,) = ranked_together(entries(first, second))
     assert group.differences == []
     open_set, ood = group.tables
     ranks = (
-        open_set.cells.unique("rank", maintain_order=True)
+        open_set.cells.unique(["project", "method"], maintain_order=True)
         .select("project", "method", "rank")
         .rows()
     )
-    # In AP_U kNN has no value and is third; in the other three metrics both of `second` are first
-    # and `first` third.
+    # Both of `second` are first, and `first` third.
     assert ranks == [
+        (str(second), "knn", "1.0"),
         (str(second), "msp", "1.0"),
-        (str(second), "knn", "1.5"),
-        (str(first), "msp", "2.8"),
+        (str(first), "msp", "3.0"),
     ]
     assert ood.cells.filter(metric="fpr95", is_best=True)["text"].to_list() == ["20.0", "20.0"]
+
+
+def test_rows_that_lack_a_value_are_not_ranked_and_have_their_gain_over_confidence(tmp_path):
+    confidence = {**WORSE, "r_u": 0.3}
+    partial = {**BEST, "ap_u": None}
+    project = write_project(
+        tmp_path / "one", {"confidence": confidence, "msp": WORSE, "knn": partial}
+    )
+    (group,) = ranked_together(entries(project))
+    ranked, unranked, ood = group.tables
+    assert ranked.different("Method") == ["Confidence", "MSP"]
+    assert ranked.cells.filter(metric="r_u", is_best=True)["method"].to_list() == ["confidence"]
+    assert unranked.different("Method") == ["kNN"]
+    assert "Mean rank" not in unranked.labels
+    texts = dict(unranked.cells.select("metric", "text").iter_rows())
+    assert texts == {"nose": "-80.0", "ap_u": "—", "p_u": "+40.0", "r_u": "+50.0"}
+    assert not unranked.cells["is_best"].any()
+    assert "points" in unranked.caption
+    # In the other table it has all values.
+    assert "kNN" in ood.different("Method")
+
+
+def test_without_confidence_rows_that_lack_a_value_have_no_gain(tmp_path):
+    project = write_project(tmp_path / "one", {"msp": WORSE, "knn": {**BEST, "ap_u": None}})
+    (group,) = ranked_together(entries(project))
+    _, unranked, _ = group.tables
+    assert set(unranked.cells["text"]) == {"—"}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +306,7 @@ def test_the_command_writes_one_page_that_can_be_replaced_and_nothing_else(tmp_p
     project, out = write_project(tmp_path / "<b>project", {"msp": BEST}), tmp_path / "out"
     for _ in range(2):
         assert main(["benchmark", "leaderboard", str(project), "--out", str(out)]) == 0
-    assert "1 runs in 1 group: " in capsys.readouterr().out
+    assert "1 run in 1 group: " in capsys.readouterr().out
     page = (out / "index.html").read_text()
     assert "&lt;b&gt;project" in page
     assert "<b>" not in page

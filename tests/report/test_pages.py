@@ -52,7 +52,7 @@ def test_the_tables_hold_the_values_and_mark_the_best(index, detectors):
 def test_a_value_carries_its_interval(index, detectors):
     for page in (index, detectors):
         intervals = [e.attributes["data-i"] for e in page.all("td") if "data-i" in e.attributes]
-        assert "100.0 to 100.0" in intervals
+        assert "[100.0, 100.0]" in intervals
         assert len(intervals) >= 3 * 2 * 3
 
 

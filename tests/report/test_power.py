@@ -6,6 +6,7 @@ import pytest
 
 from farther.metrics.ood import auroc
 from farther.report.power import (
+    apart,
     images_to_halve,
     listing,
     significant_pairs,
@@ -61,6 +62,23 @@ def test_each_split_of_a_benchmark_has_a_row(evaluated, params):
     assert undecided(far).startswith(
         "No two methods can be told apart on any split: no difference in AUROC or R_U"
     )
+
+
+def test_a_sentence_has_the_share_of_pairs_that_differ_and_what_a_split_detects():
+    test_sizes = pl.DataFrame(
+        {
+            "metric": ["auroc", "auroc", "r_u", "r_u"],
+            "pairs": [6, 4, 6, 4],
+            "apart": [3, 1, 0, 1],
+            "smallest": [0.02, 0.04, 0.1, 0.1],
+        }
+    )
+    assert apart(test_sizes) == (
+        "Of the pairs of methods on a split of a run, 40% differ significantly by AUROC (4 of 10) "
+        "and 10% by R_U (1 of 10). On a split of median size, true differences of 3.0 points in "
+        "AUROC and 10.0 points in R_U are significant in 80% of the test sets."
+    )
+    assert apart(test_sizes.clear()) == ""
 
 
 def test_the_splits_on_which_no_pair_is_told_apart_are_named():

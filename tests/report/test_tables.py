@@ -87,7 +87,7 @@ def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_cont
     cells = run_tables(make_run(results, {"methods": methods}))[OOD].cells.filter(metric="auroc")
     assert cells["is_best"].to_list() == [True, False, False]
     assert cells["is_tied"].to_list() == [False, True, False]
-    assert cells["interval"][1] == "60.0 to 70.0"
+    assert cells["interval"][1] == "[60.0, 70.0]"
 
 
 def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):

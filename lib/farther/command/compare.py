@@ -28,6 +28,8 @@ from farther.terminal import say
 NUMBERS = 6
 #: Characters of a heading.
 HEADING = 14
+#: Changes below this are printed as ±0.0000: they are rounding.
+ROUNDING = 5e-5
 #: Number of tests above which a sentence says how many are significant by chance alone.
 FEW_TESTS = 10
 
@@ -79,7 +81,7 @@ def compare(
         Literal["name", "change", "p"], typer.Option(help="Order of the rows.")
     ] = "name",
     all: Annotated[
-        bool, typer.Option("--all", help="Also show metrics that did not change.")
+        bool, typer.Option("--all", help="Also show metrics that are equal up to rounding.")
     ] = False,
     no_test: Annotated[
         bool, typer.Option("--no-test", help="Do not test changes for significance.")
@@ -138,7 +140,7 @@ def compare(
     if no_test and (runs or methods):
         comparison.changes = [replace(row, interval=None, p=None) for row in comparison.changes]
     if not all:
-        comparison.changes = [row for row in comparison.changes if row.before != row.after]
+        comparison = _without_rounding(comparison)
     if sort == "change":
         comparison.changes.sort(key=_size, reverse=True)
     elif sort == "p":
@@ -194,6 +196,27 @@ def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Compa
     return Comparison(a, b, rows, notes)
 
 
+def _without_rounding(comparison: Comparison) -> Comparison:
+    """The comparison without metrics that are equal, or equal up to rounding.
+
+    A note has the number of the latter, and their largest change.
+    """
+    rows = []
+    rounding = []
+    for row in comparison.changes:
+        if row.before == row.after:
+            continue
+        if row.change is not None and abs(row.change) < ROUNDING:
+            rounding.append(abs(row.change))
+        else:
+            rows.append(row)
+    if not rounding:
+        return replace(comparison, changes=rows)
+    count = "1 metric differs" if len(rounding) == 1 else f"{len(rounding):,} metrics differ"
+    note = f"{count} by rounding only, at most by {max(rounding):.1g}; --all shows them."
+    return replace(comparison, changes=rows, notes=[*comparison.notes, note])
+
+
 def _size(row: Change) -> float:
     """Size of a change; 0 where one side has no value."""
     return abs(row.change or 0.0)
@@ -236,7 +259,7 @@ def _to_text(comparison: Comparison, *, by_subject: bool) -> str:
     heads = _heads(comparison)
     blocks = []
     if not rows:
-        blocks.append("No metric differs.")
+        blocks.append("No metric differs by more than rounding.")
     elif by_subject:
         blocks += _tables_by_subject(rows, heads)
     else:

@@ -33,6 +33,7 @@ def leaderboard(
       farther benchmark leaderboard https://example.org/group/project.git@main
     """
     from farther.command.committed import read_committed
+    from farther.report.common_runs import count_runs
     from farther.report.leaderboard import StoredRun, read_stored_runs, write_leaderboard
 
     runs: list[StoredRun] = []
@@ -41,4 +42,4 @@ def leaderboard(
         runs += read_stored_runs(project.name, project.files, project.commit, project.date)
     groups = write_leaderboard(runs, out)
     plural = "" if groups == 1 else "s"
-    say(f"{len(runs)} runs in {groups} group{plural}: {(out / 'index.html').resolve()}")
+    say(f"{count_runs(len(runs))} in {groups} group{plural}: {(out / 'index.html').resolve()}")

@@ -1,9 +1,9 @@
 """The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it;
-`summary(params, root)` returns the main tables as text, `overview(params, root)` one of means,
-`headline(params, root)` what the results show in sentences; `export_charts(report, out)` writes the
-charts as figures of a paper.
+`summary(params, root)` returns the main tables as text, `overview(params, root)` one of means, and
+`summary_data` and `overview_data` the same for programs; `headline(params, root)` returns what the
+results show in sentences; `export_charts(report, out)` writes the charts as figures of a paper.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ from typing import Any
 
 from farther.report.charts.figures import export_charts
 from farther.report.distances import headline
-from farther.report.overview import overview
-from farther.report.tables import summary
+from farther.report.overview import overview, overview_data
+from farther.report.tables import summary, summary_data
 
-__all__ = ["build", "export_charts", "headline", "overview", "summary"]
+__all__ = [
+    "build",
+    "export_charts",
+    "headline",
+    "overview",
+    "overview_data",
+    "summary",
+    "summary_data",
+]
 
 
 def build(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import Field
 
 from farther.errors import DataError, FartherError
 from farther.metrics.catalogue import Metric
+from farther.report.common_runs import points
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import OOD, OPEN_SET, VALUES, cell, title_of, title_of_split, with_best
 from farther.report.site import Site
@@ -29,6 +29,9 @@ from farther.tables.documents import parse_json, parse_yaml, write_json
 from farther.tables.files import digest
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
+
+#: The method that gains are measured against, by its name in params.yaml.
+BASELINE = "confidence"
 
 #: File beside the page with all that it shows.
 DATA = "leaderboard.json"
@@ -326,26 +329,39 @@ class RankedRuns:
 
     @property
     def tables(self) -> list[ResultTable]:
-        """Methods of all runs as rows, the best mean rank first."""
+        """Methods of all runs as rows, the best mean rank first.
+
+        Rows that lack a value in a column are not ranked: a second table has their gains.
+        """
+        labels = {"Project": "project", "Detector": "detector", "Method": "label"}
         tables = []
         for kind, description in TABLES.items():
             metrics = tuple(metric for metric in RANKED if metric.group == kind)
             cells = _cells(self.runs, metrics)
-            if cells.is_empty():
-                continue
-            table = ResultTable(
-                name=f"group-{self.name}-{kind}",
-                caption=f"{self.title}: {description} (%).",
-                labels={
-                    "Project": "project",
-                    "Detector": "detector",
-                    "Method": "label",
-                    "Mean rank": "rank",
-                },
-                metrics=metrics,
-                cells=cells,
-            )
-            tables.append(table)
+            complete = pl.col("value").is_not_null().all().over("run", "method")
+            ranked = _ranked(cells.filter(complete), metrics)
+            if not ranked.is_empty():
+                table = ResultTable(
+                    name=f"group-{self.name}-{kind}",
+                    caption=f"{self.title}: {description} (%).",
+                    labels={**labels, "Mean rank": "rank"},
+                    metrics=metrics,
+                    cells=ranked,
+                )
+                tables.append(table)
+            gains = _gains(cells, cells.filter(~complete))
+            if not gains.is_empty():
+                table = ResultTable(
+                    name=f"group-{self.name}-{kind}-partial",
+                    caption=(
+                        f"{self.title}: {description}; rows that lack a value, which are not "
+                        f"ranked: gain over {title_of(BASELINE)} of the same run (points)."
+                    ),
+                    labels=labels,
+                    metrics=metrics,
+                    cells=gains,
+                )
+                tables.append(table)
         return tables
 
 
@@ -380,11 +396,12 @@ def _differences(inputs: Mapping[str, str], reference: Mapping[str, str]) -> lis
 
 
 def _cells(runs: Sequence[StoredRun], metrics: Sequence[Metric]) -> pl.DataFrame:
-    """One row per project, run, method, split and metric, the best mean rank first.
+    """One row per project, run, method, split and metric.
+
+    Splits and metrics without any value are left out.
 
     Returns:
-        The columns of `Run.values`, and the labels of the table: project, detector and rank, the
-        mean over splits and metrics of the method's rank among all runs and methods.
+        The columns of `Run.values`, and the labels of the table: project and detector.
     """
     splits: set[str] = set()
     for run in runs:
@@ -393,19 +410,51 @@ def _cells(runs: Sequence[StoredRun], metrics: Sequence[Metric]) -> pl.DataFrame
     for number, run in enumerate(runs):
         rows += _rows_of_run(str(number), run, sorted(splits), metrics)
 
-    columns = ("split", "metric")
     cells = pl.DataFrame(rows, schema=COLUMNS)
-    measured = cells.filter(pl.col("value").is_not_null().any().over(columns))
+    return cells.filter(pl.col("value").is_not_null().any().over("split", "metric"))
+
+
+def _ranked(cells: pl.DataFrame, metrics: Sequence[Metric]) -> pl.DataFrame:
+    """Complete rows, the best mean rank first.
+
+    Args:
+        cells: From `_cells`: runs and methods that have a value in each column.
+        metrics: The metrics.
+
+    Returns:
+        `cells` with a column `rank`: the mean over splits and metrics of the method's rank among
+        all runs and methods.
+    """
+    columns = ("split", "metric")
     higher = [metric.name for metric in metrics if metric.higher_is_better]
     is_higher_better = pl.col("metric").is_in(higher)
-    # The better, the larger; a row without a value is last.
+    # The better, the larger.
     quality = pl.when(is_higher_better).then(pl.col("value")).otherwise(-pl.col("value"))
-    rank = quality.fill_null(-math.inf).rank("min", descending=True).over(columns)
-    ranked = measured.with_columns(rank=rank)
+    rank = quality.rank("min", descending=True).over(columns)
+    ranked = cells.with_columns(rank=rank)
     mean_rank = pl.col("rank").mean().over("run", "method")
     ordered = ranked.with_columns(mean_rank).sort("rank", maintain_order=True)
     printed = ordered.with_columns(pl.col("rank").round(1).cast(pl.String))
     return with_best(printed, over=columns)
+
+
+def _gains(cells: pl.DataFrame, incomplete: pl.DataFrame) -> pl.DataFrame:
+    """Gains of rows that lack a value over the baseline of the same run, in points.
+
+    Args:
+        cells: All rows.
+        incomplete: Rows of `cells`; those of the baseline itself are left out.
+
+    Returns:
+        `incomplete` with gains as its values and texts; none is the best.
+    """
+    baseline = cells.filter(method=BASELINE).select("run", "split", "metric", baseline="value")
+    rows = incomplete.filter(pl.col("method") != BASELINE)
+    gain = pl.col("value") - pl.col("baseline")
+    joined = rows.join(baseline, on=["run", "split", "metric"], how="left", maintain_order="left")
+    gains = joined.with_columns(value=gain, printed=(100 * gain).round(1)).drop("baseline")
+    text = pl.col("value").map_elements(points, return_dtype=pl.String).fill_null(ABSENT)
+    return gains.with_columns(text=text, is_best=False, is_second=False)
 
 
 def _rows_of_run(

@@ -19,26 +19,38 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
     """A fraction in per cent with one decimal, without the sign, and its interval if it has one.
 
     >>> percent(0.4567), percent(0.4567, [0.25, 0.5]), percent(None)
-    ('45.7', '45.7 (25.0 to 50.0)', '—')
+    ('45.7', '45.7 [25.0, 50.0]', '—')
     """
     text = ABSENT
     if value is not None:
         text = f"{100 * value:.1f}"
     if interval is None:
         return text
-    return f"{text} ({interval_text(interval)})"
+    return f"{text} {interval_text(interval)}"
 
 
 def interval_text(interval: Sequence[float] | None) -> str:
-    """Both ends of an interval in per cent, "" where there is none.
+    """An interval in per cent, "" where there is none.
 
     >>> interval_text([0.25, 0.5])
-    '25.0 to 50.0'
+    '[25.0, 50.0]'
     """
     if interval is None:
         return ""
     low, high = interval
-    return f"{percent(low)} to {percent(high)}"
+    return f"[{percent(low)}, {percent(high)}]"
+
+
+def percent_range(values: Iterable[float]) -> str:
+    """The smallest and the largest of some fractions in per cent, without decimals.
+
+    >>> percent_range([0.25, 0.5, 0.4]), percent_range([0.25])
+    ('25% to 50%', '25%')
+    """
+    texts = [f"{100 * value:.0f}%" for value in sorted(values)]
+    if texts[0] == texts[-1]:
+        return texts[0]
+    return f"{texts[0]} to {texts[-1]}"
 
 
 def with_and(texts: Sequence[str]) -> str:

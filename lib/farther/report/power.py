@@ -196,6 +196,34 @@ def listing(name: str, test_sizes: pl.DataFrame) -> Listing:
     return Listing.from_rows(caption, rows, numbers)
 
 
+def apart(test_sizes: pl.DataFrame) -> str:
+    """A sentence on how many pairs of methods differ significantly; "" without replicates.
+
+    Args:
+        test_sizes: See `sizes`.
+    """
+    clauses: list[str] = []
+    differences = []
+    for metric in SHOWN:
+        of_metric = test_sizes.filter(metric=metric)
+        pairs = int(of_metric["pairs"].sum())
+        if not pairs:
+            continue
+        title = METRICS[metric].title
+        count = int(of_metric["apart"].sum())
+        smallest = float(np.median(of_metric["smallest"].to_numpy()))
+        verb = "" if clauses else "differ significantly "
+        clauses.append(f"{100 * count / pairs:.0f}% {verb}by {title} ({count:,} of {pairs:,})")
+        differences.append(f"{100 * smallest:.1f} points in {title}")
+    if not clauses:
+        return ""
+    return (
+        f"Of the pairs of methods on a split of a run, {with_and(clauses)}. "
+        f"On a split of median size, true differences of {with_and(differences)} are significant "
+        "in 80% of the test sets."
+    )
+
+
 def undecided(test_sizes: pl.DataFrame) -> str:
     """A sentence on the splits where no pair of methods of any run is told apart.
 

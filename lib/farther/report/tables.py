@@ -50,9 +50,8 @@ class ResultTable:
         caption: One sentence.
         labels: Label columns: heading → column of `cells`.
         metrics: The columns below each split.
-        cells: Rows of `Run.values`: one per cell, in the order of rows and columns. With a column
-            `halved`, about how many images would halve an interval, intervals are shown from the
-            start.
+        cells: Rows of `Run.values`: one per cell, in the order of rows and columns; a column
+            `halved`, if any, has about how many images would halve an interval.
         note: Printed below the table, "" for none.
         instead: Why the table of unknown objects is absent, "" where it is not.
     """
@@ -450,6 +449,36 @@ def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
     width = shutil.get_terminal_size((100, 24)).columns
     texts = [_run_summary(run, width) for run in read_runs(params, Path(root) / "artifacts")]
     return "\n\n".join([*texts, "In per cent; * marks the best of a column."])
+
+
+#: Columns of `Run.values` that programs read.
+DATA_COLUMNS = ("split", "distance", "method", "metric", "value", "low", "high", "is_best")
+
+
+def summary_data(params: Mapping[str, Any], root: str | Path = ".") -> list[dict[str, Any]]:
+    """The tables of all runs for programs; values are fractions.
+
+    Args:
+        params: params.yaml, parsed.
+        root: The project's folder.
+
+    Returns:
+        One entry per run: `run`, `title`, `benchmark`, `detector` (its own metrics; {} before it is
+        evaluated), `values` (one row per split, method and metric, with a 95% interval and whether
+        it is the best of its column) and `not_applicable` (method → reason).
+    """
+    entries = []
+    for run in read_runs(params, Path(root) / "artifacts"):
+        entry: dict[str, Any] = {
+            "run": run.name,
+            "title": run.full_title,
+            "benchmark": run.benchmark,
+            "detector": dict(run.detector),
+            "values": run.values.select(DATA_COLUMNS).to_dicts(),
+            "not_applicable": run.not_applicable,
+        }
+        entries.append(entry)
+    return entries
 
 
 def _run_summary(run: Run, width: int) -> str:

@@ -1,6 +1,7 @@
 """The page of cost and quality."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.report.conftest import run_of
@@ -18,6 +19,7 @@ GAINS = {
         "odin": {"auroc": {"value": 0.75, "gain": 0.05, "gain_interval": None}},
     },
 }
+KNN_GAIN = GAINS["methods"]["knn"]["auroc"]
 COST = {
     "images": 4,
     "runs": {
@@ -80,19 +82,56 @@ def texts_of(row) -> list[str]:
 
 
 def test_the_message_compares_the_best_methods_with_and_without_further_passes(run):
-    message = cost.content([run], COST, TIMES)["message"]
+    message = cost.content([run], COST, TIMES)["passes"]
     assert (
         "the best method with further passes, odin, has an AUROC 3.0 points above "
         "the best without, kNN, at 90.1"
     ) in message
 
 
+def test_the_page_begins_with_the_runs_where_methods_are_significantly_better(run):
+    assert cost.content([run], COST, TIMES)["message"] == (
+        "No method has a significantly higher AUROC than the detector's confidence: use the "
+        "confidence, which costs nothing."
+    )
+    gains = {**GAINS["methods"], "knn": {"auroc": {**KNN_GAIN, "gain_interval": (0.01, 0.05)}}}
+    better = run_of(
+        {"knn": {}, "odin": {}, "confidence": {}},
+        {"gains": {"baseline": "confidence", "methods": gains}},
+    )
+    assert cost.content([better], COST, TIMES)["message"] == (
+        "A significantly higher AUROC than the detector's confidence in every run that they apply "
+        "to: kNN (1 run)."
+    )
+    cost_of_two = {**COST, "runs": {"net": COST["runs"]["net"], "two": COST["runs"]["net"]}}
+    both = [replace(run, name="two", title="two"), better]
+    assert cost.content(both, cost_of_two, TIMES)["message"] == (
+        "A significantly higher AUROC than the detector's confidence in some runs only: "
+        "kNN (1 of 2)."
+    )
+
+
+def test_the_first_table_has_costs_and_gains_over_the_runs_of_a_method(run):
+    (knn, odin) = (texts_of(row) for row in cost.content([run], COST, TIMES)["overview"].rows)
+    assert knn[:7] == ["kNN", "1", "—", "0.500", "5.2", "+2.0", "0 of 1"]
+    assert odin[:7] == ["odin", "1", "perturbed", "90.1", "0.8", "+5.0", "0 of 1"]
+
+
+def test_intervals_are_within_the_axis_and_charts_share_that_of_time(run):
+    (chart,) = cost.content([run], COST, TIMES)["groups"]["AUROC"].charts
+    _, intervals, points = chart.spec["layer"]
+    low, high = intervals["encoding"]["y"]["scale"]["domain"]
+    assert low < -1 < 5 < high
+    assert points["encoding"]["y"]["title"] == "gain in AUROC (points)"
+    assert points["encoding"]["x"]["scale"]["domain"] == [0.01, 100]
+
+
 def test_the_chart_shows_gain_by_time_of_pass_and_scoring(run):
     (chart,) = cost.content([run], COST, TIMES)["groups"]["AUROC"].charts
     points = {row["method"]: row for row in chart.spec["data"]["values"]}
     odin = points["odin"]
-    assert (odin["ms"], odin["gain"], odin["low"]) == (90.1, 0.05, None)
-    assert (points["kNN"]["low"], points["kNN"]["high"]) == (-0.01, 0.05)
+    assert (odin["ms"], odin["gain"], odin["low"]) == (90.1, 5.0, None)
+    assert (points["kNN"]["low"], points["kNN"]["high"]) == (-1.0, 5.0)
     assert points["Confidence"]["ms"] == cost.SHORTEST_MS
     assert "odin: +5.0 at 90.1 ms" in chart.description
 
@@ -101,7 +140,7 @@ def test_the_table_has_passes_times_bytes_and_gains(run):
     table = cost.content([run], COST, TIMES)["tables"]["net (voc)"]
     confidence, knn, odin = (texts_of(row) for row in table.rows)
     assert confidence[6] == "baseline"
-    assert knn == ["kNN", "—", "0", "0", "0.500", "5.2", "+2.0 (-1.0 to +5.0)", "—"]
+    assert knn == ["kNN", "—", "0", "0", "0.500", "5.2", "+2.0 [-1.0, +5.0]", "—"]
     assert odin[:5] == ["odin", "perturbed", "1", "1", "90.1"]
 
 

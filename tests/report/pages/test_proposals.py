@@ -144,18 +144,36 @@ def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
     assert not any("proposals" in text for text in without)
 
 
-def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_recovered(run):
+def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
+    assert content([(run, "msp")])["message"] == (
+        "net (pets) misses 50% of the near unknown objects. Its proposals (boxes) cover 25% "
+        "(the highest of 2 pairs of run and distance; the lowest: 0%), at 0.22 false alarms per ID "
+        "image; 25% [10, 40] have neither a detection nor a proposal."
+    )
+    (name, source), *_ = run.recovered.sources.items()
+    nothing = source.model_copy(update={"distances": {"far": source.distances["far"]}})
+    recovered = run.recovered.model_copy(update={"sources": {name: nothing}})
+    message = content([(replace(run, recovered=recovered), "msp")])["message"]
+    assert message == "Proposals cover none of the unknown objects that the detectors miss."
+    assert content([])["message"] == ""
+
+
+def test_the_axis_of_the_curves_ends_above_the_data(run):
+    for chart in content([(run, "msp")])["curves"].charts:
+        assert chart.spec["encoding"]["y"]["scale"]["domain"] == [0, 0.5]
+
+
+def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_covered(run):
     page = content([(run, "msp")])
     missed = page["missed"].frame
-    assert missed.columns[-2:] == ["At 0.1", "At 1"]
-    assert missed["At 0.1"].to_list() == ["50.0 (0.0 to 100.0)"] * 2
+    assert missed.columns[-2:] == ["Not covered at 0.1", "Not covered at 1"]
+    assert missed["Not covered at 0.1"].to_list() == ["50.0 [0.0, 100.0]"] * 2
     (sentence,) = page["nothing"]
-    assert "recovers none of the far unknown objects" in sentence
+    assert "covers none of the missed far unknown objects" in sentence
     alarms = page["operating"].frame["False alarms per ID image"]
-    assert alarms.to_list() == ["0.22 (0.10 to 0.30)"]
+    assert alarms.to_list() == ["0.22 [0.10, 0.30]"]
     assert len(page["sizes"]) == 2
-    assert "25.0 → 50.0 (40.0 to 60.0)" in page["together"].frame.row(0)
+    assert "25.0 → 50.0 [40.0, 60.0]" in page["together"].frame.row(0)
     assert len(page["together_by_size"]) == 1
-    near, far = page["charts"][run.full_title]
-    assert near.charts
-    assert far.charts
+    titles = [chart.title for chart in page["curves"].charts]
+    assert titles == [f"{run.full_title}: near", f"{run.full_title}: far"]

@@ -37,7 +37,7 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
         "tr(Σ) (%)",
         "H(Σ) (%)",
     ]
-    assert re.fullmatch(r"\d+\.\d \(\d+\.\d to \d+\.\d\)", three["1 − p (%)"])
+    assert re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", three["1 − p (%)"])
     assert three["|Σ| (%)"] == "—"  # its boxes have no variance
     assert float(three["1 − p (%)"].split()[0]) == pytest.approx(
         100 * found["Table 2"][0]["top-3 (%)"], abs=0.06
@@ -133,7 +133,7 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
     assert list(found["Table A.9"][0].values())[2:5] == ["5.0", "10.0", "0.0"]
     assert [list(row.values())[2:7] for row in found["Table A.10"]] == [
         ["✓", "✗", "✗", "✗", "0.0"],
-        ["✗", "✓", "✗", "✗", "30.0 (25.0 to 50.0)"],
+        ["✗", "✓", "✗", "✗", "30.0 [25.0, 50.0]"],
         ["✓", "✓", "✗", "✗", "35.0"],
         ["✓", "✓", "✓", "✗", "40.0"],
         ["✓", "✓", "✗", "✓", "50.0"],

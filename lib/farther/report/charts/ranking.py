@@ -102,18 +102,23 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
 
 
 def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
-    """Method → its mean over the splits of each run, then over the runs that it applies to."""
-    values = [run.values for run in runs if run.is_evaluated]
-    if not values:
-        return {}
-    mean_by_run = (
-        pl.concat(values)
-        .filter(metric="auroc")
-        .group_by("run", "method", maintain_order=True)
-        .agg(pl.col("value").mean())
-    )
-    means = mean_by_run.group_by("method", maintain_order=True).agg(pl.col("value").mean())
-    return dict(means.drop_nulls().iter_rows())
+    """Method → its mean over the splits of each run, then over runs.
+
+    Methods that lack a value in a run or split are left out.
+    """
+    means_by_method: dict[str, list[float]] = {}
+    evaluated = [run for run in runs if run.is_evaluated]
+    for run in evaluated:
+        of_metric = run.values.filter(metric=CLASSIC)
+        complete = of_metric.filter(pl.col("value").is_not_null().all().over("method"))
+        means = complete.group_by("method", maintain_order=True).agg(pl.col("value").mean())
+        for method, mean in means.iter_rows():
+            means_by_method.setdefault(method, []).append(mean)
+    return {
+        method: sum(means) / len(means)
+        for method, means in means_by_method.items()
+        if len(means) == len(evaluated)
+    }
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
     text = vl.describe_rows("{method} {rank:.2f}", rows)
     return vl.chart(
         f"{metric.title} {metric.arrow}: {test}",
-        f"Mean rank of each method by {metric.title} over {ranking.count} pairs of detector and "
+        f"Mean rank of each method by {metric.title} over {ranking.count} pairs of run and "
         f"split ({test}): {text}.",
         rows,
         vl.layer(
@@ -245,7 +250,10 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
 
 
 def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
-    """Mean AUROC of each method on near and on far splits, over the detectors that have both."""
+    """Mean AUROC of each method on near and on far splits, over the runs that have both.
+
+    Methods that do not apply to all of these runs are left out.
+    """
     means = (
         values.filter(metric=CLASSIC)
         .drop_nulls("value")
@@ -255,13 +263,14 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
     by_distance = means.pivot("distance", index=["run", "method"], values="value")
     if "near" not in by_distance.columns or "far" not in by_distance.columns:
         return None
+    with_both = by_distance.drop_nulls(["near", "far"])
     gaps = (
-        by_distance.drop_nulls(["near", "far"])
-        .group_by("method")
+        with_both.group_by("method")
         .agg(pl.mean("near"), pl.mean("far"), runs=pl.len())
         .with_columns(gap=pl.col("far") - pl.col("near"))
         .sort("gap", "method")
     )
+    gaps = gaps.filter(pl.col("runs") == with_both["run"].n_unique())
     if gaps.is_empty():
         return None
     rows = gaps.with_columns(pl.col("method").map_elements(title_of, return_dtype=pl.String))
@@ -287,9 +296,7 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
         vl.layer(
             vl.point_mark(80),
             x=vl.quantitative("value", title="mean AUROC", axis=vl.PERCENT, scale=vl.ROUND),
-            tooltip=vl.tooltip(
-                "method", "distance", "value:.1%", "gap:+.1% far − near", "runs: detectors"
-            ),
+            tooltip=vl.tooltip("method", "distance", "value:.1%", "gap:+.1% far − near", "runs:"),
             **vl.legend_channels("distance", legend, shape=vl.SHAPES),
         ),
         step=24,

@@ -70,7 +70,7 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         Page(
             "proposals.html",
             "Proposals",
-            "How many of the objects that a detector misses do its proposals find, "
+            "How many of the objects that a detector misses do its proposals cover, "
             "and at how many false alarms?",
             proposals.write,
         ),

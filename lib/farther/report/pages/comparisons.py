@@ -39,15 +39,19 @@ def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     size_tables = [power.listing(name, results.sizes) for name in results.by_benchmark]
     size_tables = [table for table in size_tables if len(table)]
-    site.write("across.html", **content(results.evaluated, size_tables))
+    message = power.apart(results.sizes)
+    site.write("across.html", **content(results.evaluated, size_tables, message))
 
 
-def content(runs: Sequence[Run], size_tables: Sequence[Listing] = ()) -> dict[str, Any]:
+def content(
+    runs: Sequence[Run], size_tables: Sequence[Listing] = (), message: str = ""
+) -> dict[str, Any]:
     """Variables of the template `across.html`.
 
     Args:
         runs: All evaluated runs.
         size_tables: Differences that the images of each benchmark can show.
+        message: What the page says first, "" for nothing.
     """
     runs_by_benchmark: dict[str, list[Run]] = {}
     for run in runs:
@@ -55,6 +59,7 @@ def content(runs: Sequence[Run], size_tables: Sequence[Listing] = ()) -> dict[st
     means = [_means_table(title, part) for title, part in runs_by_benchmark.items()]
     errors = [_errors_table(title, part) for title, part in runs_by_benchmark.items()]
     variables: dict[str, Any] = {
+        "message": message,
         "size": size_tables,
         "classifiers": classifiers(runs),
         "ranks": ranking.ranks(runs),
@@ -111,7 +116,7 @@ def _printed_nll(value: float | None, interval: Sequence[float] | None) -> str:
     if not interval:
         return f"{value:.3f}"
     low, high = interval
-    return f"{value:.3f} ({low:.3f} to {high:.3f})"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:

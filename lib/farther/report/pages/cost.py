@@ -9,7 +9,8 @@ does the same with the part of the page of proposals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from farther.evaluation.results import Gain, Gains
 from farther.metrics.catalogue import METRICS
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
-from farther.report.listing import ABSENT, Listing
+from farther.report.common_runs import count_runs, points
+from farther.report.listing import ABSENT, Listing, with_and
 from farther.report.pages import proposals
 from farther.report.results import Run
 from farther.report.site import Site, as_script
@@ -99,7 +101,13 @@ def write_costs(
     times = read_times(artifacts / "times.json")
     untimed = content(runs, cost, NO_TIMES)
     part = site.render("cost.html", "costs.html", **untimed)
-    site.write("cost.html", tables=untimed["tables"], costs=Markup(part), key=digest(part))
+    site.write(
+        "cost.html",
+        message=untimed["message"],
+        tables=untimed["tables"],
+        costs=Markup(part),
+        key=digest(part),
+    )
     if not times["runs"]:
         return
 
@@ -128,6 +136,8 @@ def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
         "machine": times["machine"],
         "images": cost["images"],
         "message": _message(costs_by_run),
+        "passes": _passes_message(costs_by_run),
+        "overview": _overview(costs_by_run),
         "groups": _chart_groups(costs_by_run),
         "tables": {run: _listing(run, costs) for run, costs in costs_by_run.items()},
     }
@@ -183,14 +193,21 @@ def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
     for costs in costs_by_run.values():
         methods.update(dict.fromkeys(cost.method for cost in costs))
     legend = vl.legend_keys(methods, vl.SHAPES)
+    times: list[float] = []
+    for costs in costs_by_run.values():
+        times += [max(cost.ms, SHORTEST_MS) for cost in costs if cost.ms is not None]
+    if not times:
+        return {}
+    # One axis of time for all charts: those of two runs can be compared.
+    time_domain = [SHORTEST_MS, 10.0 ** max(-1, math.ceil(math.log10(max(times))))]
 
     groups = {}
     for metric in SHOWN:
         charts = []
         for run, costs in costs_by_run.items():
-            points = _points(costs, metric)
-            if points:
-                charts.append(_chart(run, metric, points, legend))
+            rows = _points(costs, metric)
+            if rows:
+                charts.append(_chart(run, metric, rows, legend, time_domain))
         if charts:
             groups[METRICS[metric].title] = vl.ChartGroup(legend, tuple(charts))
     return groups
@@ -198,44 +215,72 @@ def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
 
 def _points(costs: Sequence[MethodCost], metric: str) -> list[dict[str, Any]]:
     """One point per method of a run that was timed and has a gain."""
-    points = []
+    rows = []
     for cost in costs:
         if cost.ms is None or not cost.has_gain(metric):
             continue
         gain = cost.gains[metric]
         low, high = gain.gain_interval or (None, None)
-        point = {
+        row = {
             "method": cost.method,
             "ms": round(max(cost.ms, SHORTEST_MS), 4),
             "passes": f"{cost.forward} forward, {cost.backward} backward",
-            "gain": round(gain.gain or 0, 4),
-            "low": _rounded(low),
-            "high": _rounded(high),
+            "gain": _in_points(gain.gain or 0),
+            "low": _in_points(low),
+            "high": _in_points(high),
         }
-        points.append(point)
-    return points
+        rows.append(row)
+    return rows
 
 
-def _rounded(value: float | None) -> float | None:
+def _in_points(value: float | None) -> float | None:
+    """A difference of fractions in points, None for None."""
     if value is None:
         return None
-    return round(value, 4)
+    return round(100 * value, 2)
+
+
+def _gain_domain(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Ends of the axis of gains, with all intervals and zero between them."""
+    values = [0.0]
+    for row in rows:
+        values += [row[name] for name in ("gain", "low", "high") if row[name] is not None]
+    margin = max(0.05 * (max(values) - min(values)), 0.5)
+    return [round(min(values) - margin, 2), round(max(values) + margin, 2)]
 
 
 def _chart(
-    run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]
+    run: str,
+    metric: str,
+    rows: Sequence[Mapping[str, Any]],
+    legend: Sequence[vl.Key],
+    time_domain: Sequence[float],
 ) -> vl.Chart:
-    """A chart of gain by time, with intervals and a line at zero."""
+    """A chart of gain by time, with intervals and a line at zero.
+
+    Args:
+        run: Title of the run.
+        metric: The metric.
+        rows: From `_points`.
+        legend: The methods.
+        time_domain: Ends of the axis of time.
+    """
     gain = f"gain in {METRICS[metric].title}"
-    in_points = [{**point, "points": 100 * point["gain"]} for point in points]
-    text = vl.describe_rows("{method}: {points:+.1f} at {ms:.3g} ms", in_points)
+    text = vl.describe_rows("{method}: {gain:+.1f} at {ms:.3g} ms", rows)
     x = vl.quantitative(
         "ms",
         title="further ms per image",
-        scale={"type": "log", "nice": True},
+        # The padding keeps marks at the ends within the chart.
+        scale={"type": "log", "domain": list(time_domain), "padding": 8},
         axis={"tickCount": 4, "format": "~g", "labelOverlap": True},
     )
-    gain_axis = {"axis": {"format": "+~%", "tickCount": 5}, "title": gain}
+    # Zero has no sign.
+    sign = "datum.value === 0 ? '0' : format(datum.value, '+~f')"
+    gain_axis = {
+        "axis": {"labelExpr": sign, "tickCount": 5},
+        "title": f"{gain} (points)",
+        "scale": {"domain": _gain_domain(rows)},
+    }
     zero = vl.layer({"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, y={"datum": 0})
     intervals = vl.layer(
         {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
@@ -250,9 +295,9 @@ def _chart(
         y=vl.quantitative("gain", **gain_axis),
         tooltip=vl.tooltip(
             "method",
-            f"gain:+.1% {gain}",
-            "low:+.1% from",
-            "high:+.1% to",
+            f"gain:+.1f {gain} (points)",
+            "low:+.1f from",
+            "high:+.1f to",
             "ms:.3~g further ms per image",
             "passes further passes",
         ),
@@ -260,9 +305,9 @@ def _chart(
     )
     return vl.chart(
         run,
-        f"{gain.capitalize()} over the detector's confidence, in points, by further milliseconds "
-        f"per image. {text}.",
-        pl.DataFrame(points, infer_schema_length=None),
+        f"{gain[0].upper()}{gain[1:]} over the detector's confidence, in points, by further "
+        f"milliseconds per image. {text}.",
+        pl.DataFrame(rows, infer_schema_length=None),
         zero,
         intervals,
         gains,
@@ -287,10 +332,10 @@ def _listing(run: str, costs: Sequence[MethodCost]) -> Listing:
             "kB stored per image": f"{cost.stored_bytes / 1000:.1f}",
         }
         for metric in SHOWN:
-            row[f"{METRICS[metric].title} gained"] = _printed_gain(cost, metric)
+            row[_gained(metric)] = _printed_gain(cost, metric)
         rows.append(row)
     caption = f"{run}: detection takes {time}. What each method adds, and what it gains, in points."
-    gain_titles = [f"{METRICS[metric].title} gained" for metric in SHOWN]
+    gain_titles = [_gained(metric) for metric in SHOWN]
     return Listing.from_rows(caption, rows, ["ms per image", "kB stored per image", *gain_titles])
 
 
@@ -310,14 +355,114 @@ def _printed_gain(cost: MethodCost, metric: str) -> str:
     if not cost.has_gain(metric):
         return ABSENT
     gain = cost.gains[metric]
-    points = f"{100 * (gain.gain or 0):+.1f}"
+    text = points(gain.gain)
     if gain.gain_interval is None:
-        return points
+        return text
     low, high = gain.gain_interval
-    return f"{points} ({100 * low:+.1f} to {100 * high:+.1f})"
+    return f"{text} [{points(low)}, {points(high)}]"
+
+
+def _gained(metric: str) -> str:
+    """Heading of the gains in a metric."""
+    return f"{METRICS[metric].title} gained (points)"
+
+
+def _is_better(cost: MethodCost, metric: str) -> bool:
+    """True if a method is significantly better than the detector's confidence."""
+    if cost.is_baseline or not cost.has_gain(metric):
+        return False
+    interval = cost.gains[metric].gain_interval
+    return interval is not None and interval[0] > 0
+
+
+def _by_method(costs_by_run: CostsByRun) -> dict[str, list[MethodCost]]:
+    """Title of each method that has a gain in any run → its costs in these runs."""
+    by_method: dict[str, list[MethodCost]] = {}
+    for costs in costs_by_run.values():
+        for cost in costs:
+            if not cost.is_baseline and cost.has_gain(SHOWN[0]):
+                by_method.setdefault(cost.method, []).append(cost)
+    return by_method
 
 
 def _message(costs_by_run: CostsByRun) -> str:
+    """In how many runs methods are significantly better than confidence; "" without gains."""
+    by_method = _by_method(costs_by_run)
+    if not by_method:
+        return ""
+    metric = SHOWN[0]
+    in_all = []
+    in_some = []
+    for method, costs in by_method.items():
+        better = sum(_is_better(cost, metric) for cost in costs)
+        if better == len(costs):
+            in_all.append(f"{method} ({count_runs(better)})")
+        elif better:
+            in_some.append(f"{method} ({better} of {len(costs)})")
+    title = METRICS[metric].title
+    if not in_all and not in_some:
+        return (
+            f"No method has a significantly higher {title} than the detector's confidence: use the "
+            "confidence, which costs nothing."
+        )
+    sentences = []
+    if in_all:
+        sentences.append(
+            f"A significantly higher {title} than the detector's confidence in every run that they "
+            f"apply to: {with_and(in_all)}."
+        )
+    if in_some:
+        opening = "In some runs" if in_all else f"A significantly higher {title} than the "
+        if not in_all:
+            opening += "detector's confidence in some runs only"
+        sentences.append(f"{opening}: {with_and(in_some)}.")
+    return " ".join(sentences)
+
+
+def _overview(costs_by_run: CostsByRun) -> Listing:
+    """What each method costs and gains, over the runs that it applies to."""
+    rows = []
+    for method, costs in _by_method(costs_by_run).items():
+        times = [cost.ms for cost in costs if cost.ms is not None]
+        row: dict[str, Any] = {
+            "Method": method,
+            "Runs": len(costs),
+            "Pass": ", ".join(dict.fromkeys(cost.pass_name for cost in costs if cost.pass_name))
+            or ABSENT,
+            "ms per image": _range(times, _printed_ms),
+            "kB stored per image": _range(
+                [cost.stored_bytes / 1000 for cost in costs], lambda size: f"{size:.1f}"
+            ),
+        }
+        for metric in SHOWN:
+            gains = [cost.gains[metric].gain for cost in costs if cost.has_gain(metric)]
+            row[_gained(metric)] = _range(gains, points)
+            better = sum(_is_better(cost, metric) for cost in costs)
+            row[f"Significant gains in {METRICS[metric].title}"] = f"{better} of {len(gains)}"
+        rows.append(row)
+    caption = (
+        "Lowest and highest cost and gain over the detector's confidence in the runs that a method "
+        "applies to, and in how many of these the gain is significant."
+    )
+    numbers = ["ms per image", "kB stored per image"]
+    for metric in SHOWN:
+        numbers += [_gained(metric), f"Significant gains in {METRICS[metric].title}"]
+    return Listing.from_rows(caption, rows, numbers)
+
+
+def _range(values: Sequence[float | None], printed: Callable[[float], str]) -> str:
+    """The lowest and the highest value, as "0.1 to 0.3"."""
+    defined = sorted(value for value in values if value is not None)
+    if not defined:
+        return ABSENT
+    low = printed(defined[0])
+    high = printed(defined[-1])
+    if low == high:
+        return low
+    return f"{low} to {high}"
+
+
+def _passes_message(costs_by_run: CostsByRun) -> str:
     """For each run with passes: the best method that needs one, beside the best that needs none."""
     sentences = []
     for run, costs in costs_by_run.items():

@@ -59,13 +59,21 @@ def _sentences(results: AllResults) -> list[str]:
 
 
 def _tiles(results: AllResults) -> dict[str, int]:
-    """Numbers of detectors, methods, OOD splits and images."""
+    """Numbers of runs, methods, OOD splits and images.
+
+    Runs of detectors and of classifiers are counted apart where there are both.
+    """
     images = {}
     for run in results.evaluated:
         for split in run.splits:
             images[run.benchmark, split.name] = run.images(split.name)
+    classifiers = sum(run.whole_images for run in results.evaluated)
+    detectors = len(results.evaluated) - classifiers
+    runs = {"runs evaluated": len(results.evaluated)}
+    if classifiers and detectors:
+        runs = {"runs of detectors": detectors, "runs of classifiers": classifiers}
     return {
-        "detectors evaluated": len(results.evaluated),
+        **runs,
         "methods compared": results.values["method"].n_unique(),
         "OOD splits": len(images),
         "images in them": sum(images.values()),

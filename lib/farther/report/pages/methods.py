@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
+from farther.metrics.catalogue import METRICS
 from farther.report import documented, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts.results import detectors, outcomes_by_split
-from farther.report.listing import Listing
-from farther.report.results import Run, title_of
+from farther.report.common_runs import MethodsByRuns, PairedMeans, points
+from farther.report.listing import ABSENT, Listing
+from farther.report.results import VALUES, Run, title_of
 from farther.report.site import Site
+
+#: Metrics of the tables of methods; the first one orders them.
+SHOWN = ("auroc", "ap_u")
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -19,7 +25,7 @@ def write(site: Site, results: AllResults) -> None:
     site.write(
         "methods.html",
         message=results.distances.best_method(),
-        table=_methods(results),
+        tables=_tables(results),
         method_pages=results.method_pages("", results.evaluated),
         not_applicable=not_applicable(results.measured),
     )
@@ -28,36 +34,117 @@ def write(site: Site, results: AllResults) -> None:
         site.write(f"methods/{name}.html", "method.html", siblings, **_method(name, results))
 
 
-def _methods(results: AllResults) -> Listing:
-    """One row per line of section `methods`: its summary, and means over detectors and splits."""
-    rows = [_summary_row(name, results) for name in results.texts]
-    caption = "Methods; means over all splits and all detectors that they apply to."
-    return Listing.from_rows(caption, rows)
+def _tables(results: AllResults) -> list[Listing]:
+    """Tables of the methods on detectors of boxes, then on classifiers of whole images.
+
+    Of each kind of run: methods that apply to every run by their means, the best AUROC first, then
+    the others by their gains. The last table has methods that apply to no run.
+    """
+    detectors_of_boxes = [run for run in results.evaluated if not run.whole_images]
+    classifiers = [run for run in results.evaluated if run.whole_images]
+    listings = []
+    for runs, kind in ((detectors_of_boxes, "detectors"), (classifiers, "classifiers")):
+        if runs:
+            noun = f"runs of {kind}" if detectors_of_boxes and classifiers else "runs"
+            listings += _tables_of_runs(runs, noun, results)
+
+    measured = set(results.values["method"])
+    rows = [_summary_row(name, (), results) for name in results.texts if name not in measured]
+    listings.append(Listing.from_rows("Methods that apply to no run.", rows))
+    return [listing for listing in listings if len(listing)]
 
 
-def _summary_row(name: str, results: AllResults) -> dict[str, Any]:
-    """A row of the table of methods."""
+def _tables_of_runs(runs: Sequence[Run], noun: str, results: AllResults) -> list[Listing]:
+    """The tables of means and of gains over some runs.
+
+    Args:
+        runs: The runs.
+        noun: What they are, such as "runs of detectors".
+        results: All results.
+    """
+    methods = MethodsByRuns.of(runs, results.texts)
+    compared = {}
+    for metric in SHOWN:
+        compared[METRICS[metric].title] = methods.compare(METRICS[metric], _values(metric, runs))
+    first, *_ = compared.values()
+    rows = []
+    for name in first.ranked:
+        row = _summary_row(name, runs, results)
+        for title, means in compared.items():
+            row[f"Mean {title} (%)"] = means.means.get(name)
+        rows.append(row)
+
+    partial_rows = []
+    for name, runs_of_method in methods.runs_by_partial_method.items():
+        row = _summary_row(name, runs_of_method, results)
+        for title, means in compared.items():
+            row[f"{title} gained (points)"] = _gain(name, methods, means)
+        partial_rows.append(row)
+
+    if len(runs) == 1:
+        caption = f"Means over all splits of {runs[0].full_title}, the best AUROC first."
+    else:
+        caption = (
+            f"Methods that apply to all {len(runs)} {noun}: means over all splits, "
+            "the best AUROC first."
+        )
+    partial_caption = (
+        f"Methods that apply to fewer {noun}: gain over {methods.baseline_title} on the same runs, "
+        "mean over all splits. Means over other runs would not be comparable."
+    )
+    gained = [f"{title} gained (points)" for title in compared]
+    return [
+        Listing.from_rows(caption, rows),
+        Listing.from_rows(partial_caption, partial_rows, gained),
+    ]
+
+
+def _values(metric: str, runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, float]]:
+    """(run, split) → method → value of a metric, where it is defined."""
+    values: dict[tuple[str, str], dict[str, float]] = {}
+    for run in runs:
+        rows = run.values.filter(metric=metric).drop_nulls("value")
+        for split, method, value in rows.select("split", "method", "value").iter_rows():
+            values.setdefault((run.name, split), {})[method] = value
+    return values
+
+
+def _gain(name: str, methods: MethodsByRuns, means: PairedMeans) -> str:
+    """The gain of a method of fewer runs over the baseline."""
+    if name == methods.baseline:
+        return "baseline"
+    if name not in means.gains:
+        return ABSENT
+    return points(means.gains[name].gain)
+
+
+def _summary_row(name: str, runs: Sequence[Run], results: AllResults) -> dict[str, Any]:
+    """What a method is, and the numbers of runs and images that it is measured on.
+
+    Args:
+        name: The method.
+        runs: The runs that the row is about.
+        results: All results.
+    """
     texts = results.texts[name]
     if len(texts) == 1:
         summary = texts[0].summary.replace("`", "")
     else:
         summary = f"The best of {', '.join(text.name for text in texts)}."
 
-    values = results.values.filter(method=name)
+    values = pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)])
+    values = values.filter(method=name)
     title = title_of(name)
     if not values.is_empty():
         title = values["label"][0]
     families = values["family"].unique(maintain_order=True)
     tested = values.select("benchmark", "split", "images").unique()
-    means = dict(values.group_by("metric").agg(pl.col("value").mean()).iter_rows())
     return {
         "Method": title,
         "Family": ", ".join(families) or None,
         "Summary": summary,
-        "Detectors": values["run"].n_unique(),
+        "Runs": sum(name in run.methods for run in runs),
         "Images": tested["images"].sum() or None,
-        "Mean AUROC (%)": means.get("auroc"),
-        "Mean AP_U (%)": means.get("ap_u"),
     }
 
 

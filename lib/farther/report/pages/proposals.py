@@ -1,15 +1,17 @@
 """The page of proposals.
 
-It shows how many of the unknown objects that detectors miss they recover, and at how many false
+It shows how many of the unknown objects that detectors miss they cover, and at how many false
 alarms.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 from markupsafe import Markup
 
 from farther.evaluation.proposals import RecoveredObjects, SourceResults
@@ -135,7 +137,7 @@ def _printed_ms(ms: float | None) -> str:
 
 @dataclass(frozen=True)
 class SourceObjects:
-    """Unknown objects of a distance, and what a source of a run recovers of them."""
+    """Unknown objects of a distance, and what a source of a run covers of them."""
 
     run: Run
     name: str
@@ -151,10 +153,11 @@ def content(runs_with_method: Sequence[tuple[Run, str]]) -> dict[str, Any]:
     """
     runs = [run for run, _ in runs_with_method]
     return {
+        "message": _message(runs),
         "asked": _asked_alarms(runs),
         "missed": _missed_table(runs),
         "nothing": _without_recovery(runs),
-        "charts": {run.full_title: _charts(run) for run in runs},
+        "curves": _charts(runs),
         "operating": _operating_table(runs),
         "together": _together_table(runs_with_method),
         "recall": _recall_table(runs),
@@ -194,19 +197,82 @@ def _objects(runs: Iterable[Run]) -> Iterator[SourceObjects]:
                     yield SourceObjects(run, name, distance, source.distances[distance])
 
 
+@dataclass(frozen=True)
+class Covered:
+    """Missed objects of a distance that a source covers at its threshold τ_o.
+
+    Args:
+        objects: The objects.
+        source: Results of the source.
+        missed, not_covered: Shares of the unknown objects.
+    """
+
+    objects: SourceObjects
+    source: SourceResults
+    missed: float
+    not_covered: float
+
+    @property
+    def share(self) -> float:
+        """Share of the unknown objects that is missed and covered."""
+        return self.missed - self.not_covered
+
+
+def _covered(runs: Iterable[Run]) -> Iterator[Covered]:
+    """What the first source of each run covers, of each distance."""
+    for run in runs:
+        if run.first_source is None:
+            continue
+        name, source = run.first_source
+        for distance, results in source.distances.items():
+            missed = results.values.get("missed")
+            not_covered = results.values.get("still_missed")
+            if missed is not None and not_covered is not None:
+                objects = SourceObjects(run, name, distance, results)
+                yield Covered(objects, source, missed, not_covered)
+
+
+def _message(runs: Sequence[Run]) -> str:
+    """How many missed objects proposals cover, and at how many false alarms; "" without any."""
+    covered = list(_covered(runs))
+    if not covered:
+        return ""
+    best = max(covered, key=lambda candidate: candidate.share)
+    if not best.share > 0:
+        return "Proposals cover none of the unknown objects that the detectors miss."
+    interval = best.objects.results.intervals.get("still_missed")
+    bracket = ""
+    if interval is not None:
+        low, high = interval
+        bracket = f" [{100 * low:.0f}, {100 * high:.0f}]"
+    rank = ""
+    if len(covered) > 1:
+        lowest = min(candidate.share for candidate in covered)
+        rank = (
+            f" (the highest of {len(covered)} pairs of run and distance; "
+            f"the lowest: {100 * lowest:.0f}%)"
+        )
+    return (
+        f"{best.objects.run.full_title} misses {100 * best.missed:.0f}% of the "
+        f"{best.objects.distance} unknown objects. Its proposals ({best.objects.name}) cover "
+        f"{100 * best.share:.0f}%{rank}, at {best.source.alarms:.2g} false alarms per ID image; "
+        f"{100 * best.not_covered:.0f}%{bracket} have neither a detection nor a proposal."
+    )
+
+
 def _missed_table(runs: Sequence[Run]) -> Listing:
-    """Missed objects without proposals, and with them at each rate of false alarms."""
+    """Missed objects, and those that no proposal covers at each rate of false alarms."""
     rates: set[float] = set()
     for objects in _objects(runs):
         rates.update(point.alarms for point in objects.results.froc)
-    titles = {rate: f"At {rate:g}" for rate in sorted(rates)}
+    titles = {rate: f"Not covered at {rate:g}" for rate in sorted(rates)}
 
     rows = [_missed_row(objects, titles) for objects in _objects(runs)]
     caption = (
-        "Share of the unknown objects that is missed (%): by the detections alone, and still with "
-        "proposals at a number of false alarms per ID image, with 95% intervals."
+        "Share of the unknown objects that is missed (%), and that no proposal covers either at a "
+        "number of false alarms per ID image, with 95% intervals."
     )
-    return Listing.from_rows(caption, rows, ["Objects", "Without", *titles.values()])
+    return Listing.from_rows(caption, rows, ["Objects", "Missed", *titles.values()])
 
 
 def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str, Any]:
@@ -222,7 +288,7 @@ def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str
         "Objects of": objects.distance,
         "Source": objects.name,
         "Objects": values.get("objects"),
-        "Without": percent(values.get("missed"), objects.results.intervals.get("missed")),
+        "Missed": percent(values.get("missed"), objects.results.intervals.get("missed")),
     }
     row.update(dict.fromkeys(titles.values(), ABSENT))
     for point in objects.results.froc:
@@ -231,34 +297,54 @@ def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str
 
 
 def _without_recovery(runs: Iterable[Run]) -> list[str]:
-    """Sentences on sources that recover none of the missed objects of a distance."""
+    """Sentences on sources that cover none of the missed objects of a distance."""
     sentences = []
     for objects in _objects(runs):
         values = objects.results.values
         if values.get("missed") and not values.get("recovered"):
             sentences.append(
-                f"{objects.run.full_title}: {objects.name} recovers none of the "
+                f"{objects.run.full_title}: {objects.name} covers none of the missed "
                 f"{objects.distance} unknown objects at the chosen threshold."
             )
     return sentences
 
 
-def _charts(run: Run) -> list[vl.ChartGroup]:
-    """A chart of each distance: share still missed by false alarms, one curve per source."""
+def _charts(runs: Sequence[Run]) -> vl.ChartGroup:
+    """A chart of each run and distance: share missed by false alarms, one curve per source.
+
+    The axis of shares ends above the highest share of any curve, for all charts.
+    """
+    points_by_title = {}
+    for run in runs:
+        for distance in _distances(run):
+            curves = {}
+            for objects in _objects([run]):
+                if objects.distance == distance:
+                    curves[objects.name] = objects.results.curve
+            points = vl.series(curves)
+            if not points.is_empty():
+                points_by_title[run.full_title, distance] = points
+    if not points_by_title:
+        return vl.ChartGroup()
+
+    every_point = pl.concat(points_by_title.values())
+    legend = vl.legend_keys(every_point["series"].unique(maintain_order=True), vl.DASHES)
+    top = _round_up(every_point["y"].to_list())
     charts = []
-    for distance in _distances(run):
-        curves = {}
-        for objects in _objects([run]):
-            if objects.distance == distance:
-                curves[objects.name] = objects.results.curve
+    for (title, distance), points in points_by_title.items():
         description = (
-            f"Share of the {distance} unknown objects that {run.full_title} still misses, "
+            f"Share of the {distance} unknown objects that {title} misses and no proposal covers, "
             "by false alarms per ID image."
         )
         x = vl.Axis("false alarms per ID image", "~g", None)
-        y = vl.Axis("still missed")
-        charts.append(vl.line_group(distance, description, vl.series(curves), x, y))
-    return charts
+        y = vl.Axis("missed and not covered", domain=(0, top))
+        charts.append(vl.lines(f"{title}: {distance}", description, points, legend, x, y))
+    return vl.ChartGroup(legend, tuple(charts))
+
+
+def _round_up(shares: Iterable[float]) -> float:
+    """The highest share, rounded up to tenths; 0.1 at least."""
+    return max(1, math.ceil(10 * max(shares) - 1e-9)) / 10
 
 
 def _operating_table(runs: Iterable[Run]) -> Listing:
@@ -268,8 +354,9 @@ def _operating_table(runs: Iterable[Run]) -> Listing:
         for name, source in _sources_of(run):
             rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(source)})
     caption = (
-        "At the threshold τ_o chosen on ID validation images: proposals called unknown in ID test "
-        "images, all of which are false alarms, and what is missed then (%)."
+        "At the threshold τ_o chosen on ID validation images: proposals at or above it in ID test "
+        "images, all of which are false alarms; missed objects → missed objects that no proposal "
+        "covers (%)."
     )
     missed_titles = [f"Missed, {distance}" for distance in DISTANCES]
     return Listing.from_rows(caption, rows, ["τ_o", "False alarms per ID image", *missed_titles])
@@ -283,7 +370,7 @@ def _operating_cells(source: SourceResults) -> dict[str, str]:
     alarms = f"{source.alarms:.2f}"
     if source.alarms_interval is not None:
         low, high = source.alarms_interval
-        alarms += f" ({low:.2f} to {high:.2f})"
+        alarms += f" [{low:.2f}, {high:.2f}]"
 
     cells = {"Kind": source.kind, "τ_o": threshold, "False alarms per ID image": alarms}
     for distance in DISTANCES:
@@ -389,7 +476,7 @@ def _recall_table(runs: Iterable[Run]) -> Listing:
 
 
 def _sizes_table(runs: Iterable[Run]) -> Listing:
-    """Missed objects without and with proposals, by size."""
+    """Missed objects, and those that no proposal covers, by size."""
     rows = []
     for objects in _objects(runs):
         for size, values in objects.results.by_size.items():
@@ -400,9 +487,9 @@ def _sizes_table(runs: Iterable[Run]) -> Listing:
                     "Objects of": objects.distance,
                     "Size": size,
                     "Objects": int(values["objects"]),
-                    "Without": percent(values["missed"]),
-                    "With proposals": percent(values["still_missed"]),
+                    "Missed": percent(values["missed"]),
+                    "Not covered": percent(values["still_missed"]),
                 }
                 rows.append(row)
-    caption = "Missed without and with proposals at τ_o (%), by size (COCO's)."
-    return Listing.from_rows(caption, rows, ["Without", "With proposals"])
+    caption = "Missed, and not covered by a proposal at τ_o either (%), by size (COCO's)."
+    return Listing.from_rows(caption, rows, ["Missed", "Not covered"])

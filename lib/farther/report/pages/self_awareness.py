@@ -12,7 +12,7 @@ from farther.evaluation.results import Reliability, SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages, decided_images
-from farther.report.listing import Listing, interval_text, percent
+from farther.report.listing import Listing, interval_text, percent, percent_range, with_and
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
 from farther.report.results import Run
@@ -100,11 +100,39 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
     )
     intervals = "95% intervals, by drawing images."
     return {
+        "message": first_sentence([aware for _, aware in results]),
         "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
         "intervals": per_run(intervals, results, _intervals, first="Detector"),
         "runs": views,
         "contents": sections,
     }
+
+
+#: Values of the message → what they say.
+ANSWERS = {
+    "tpr": "{} of the ID test images are accepted",
+    "tnr": "{} of the OOD images are rejected",
+    "laece": "calibrated confidences are off by {} on ID images (LaECE)",
+    "laece_t": "by {} on shifted ones",
+}
+
+
+def first_sentence(results: Sequence[SelfAwarenessResults]) -> str:
+    """Which images are accepted, and how far confidences are off: ranges over the runs.
+
+    "" where nothing is evaluated.
+    """
+    clauses = []
+    for name, clause in ANSWERS.items():
+        values = [aware.values.get(name) for aware in results]
+        defined = [value for value in values if value is not None]
+        if defined:
+            clauses.append(clause.format(percent_range(defined)))
+    if not clauses:
+        return ""
+    if len(results) == 1:
+        return f"{with_and(clauses)}."
+    return f"Over {len(results)} runs, {with_and(clauses)}."
 
 
 def _run_view(aware: SelfAwarenessResults, examples: Sequence[DecidedImages]) -> dict[str, Any]:

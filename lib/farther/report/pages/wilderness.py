@@ -96,42 +96,52 @@ def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, 
 
 
 def _message(results_by_title: Mapping[str, WildernessResults]) -> str:
-    """The result in one sentence: ranges over the runs."""
-    unknown_shares = {}
-    lost_f1 = {}
+    """What images without known objects cost, in two sentences: the largest cost of any run."""
+    sentences = [_unknown_objects(results_by_title), _lost_by_thresholds(results_by_title)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _unknown_objects(results_by_title: Mapping[str, WildernessResults]) -> str:
+    """A sentence on the share of detections that are unknown objects; "" without any."""
+    shares = {}
     for title, wild in results_by_title.items():
         share, _ = _share(wild, "unknown_unknown")
         if share is not None:
-            unknown_shares[title] = share
+            shares[title] = share
+    if not shares:
+        return ""
+    worst = max(shares, key=shares.__getitem__)
+    share, interval = _share(results_by_title[worst], "unknown_unknown")
+    bracket = f" {interval_text(interval)}" if interval else ""
+    return (
+        f"With one OOD image per ID image, {percent(share)}%{bracket} of the detections of {worst} "
+        f"are unknown objects{_rank(shares, '%')}, at the confidence where {100 * RECALL:g}% of "
+        "the known objects are found."
+    )
+
+
+def _lost_by_thresholds(results_by_title: Mapping[str, WildernessResults]) -> str:
+    """A sentence on the F1 that thresholds chosen without OOD images lose; "" without any."""
+    lost_f1 = {}
+    for title, wild in results_by_title.items():
         lost = _lost_f1(wild)
         if lost is not None:
             lost_f1[title] = lost
-
-    clauses = []
-    if unknown_shares:
-        clauses.append(
-            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are "
-            f"found, {_range(unknown_shares)} per cent of the detections are unknown objects"
-        )
-    if lost_f1:
-        clauses.append(f"thresholds chosen without OOD images lose {_range(lost_f1)} points of F1")
-    if not clauses:
+    if not lost_f1:
         return ""
-    sentence = "; ".join(clauses)
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    worst = max(lost_f1, key=lost_f1.__getitem__)
+    return (
+        f"With confidence thresholds that were chosen without OOD images, the F1 of {worst} is "
+        f"{percent(lost_f1[worst])} points lower there than on ID images alone{_rank(lost_f1)}."
+    )
 
 
-def _range(values: Mapping[str, float]) -> str:
-    """The smallest and the largest value in per cent, each with its run.
-
-    One value where there is one run.
-    """
+def _rank(values: Mapping[str, float], unit: str = "") -> str:
+    """The number of runs of which a value is the highest, and the lowest one; "" for one run."""
     if len(values) == 1:
-        return percent(next(iter(values.values())))
-    smallest = min(values, key=values.__getitem__)
-    largest = max(values, key=values.__getitem__)
-    ends = dict.fromkeys((smallest, largest))
-    return " to ".join(f"{percent(values[title])} [{title}]" for title in ends)
+        return ""
+    lowest = percent(min(values.values()))
+    return f" (the highest of {len(values)} runs; the lowest: {lowest}{unit})"
 
 
 def _share(wild: WildernessResults, cause: str) -> tuple[float | None, Interval]:

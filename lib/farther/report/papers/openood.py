@@ -275,7 +275,9 @@ def _table(columns: Sequence[Column], metric: str, printed: PrintedTable) -> Lis
     ordered_rows = []
     for row in rows:
         ordered_rows.append({heading: row[heading] for heading in headings if heading in row})
-    caption = "In per cent. Avg.: mean over the columns that the method applies to."
+    caption = (
+        "In per cent. Avg.: mean over all columns of the network, of methods that apply to all."
+    )
     return Listing.from_rows(caption, ordered_rows, headings[2:])
 
 
@@ -341,8 +343,14 @@ def _method_rows(
                 if printed_row is not None:
                     id_dataset = column.printed_id[network]
                     row[_printed_heading(id_dataset)] = printed.cell(id_dataset, printed_row)
+        of_network = [column for column in columns if network in column.networks]
+        values_of_network = [
+            values
+            for column, values in zip(columns, values_by_column, strict=True)
+            if network in column.networks
+        ]
         for kind, heading in MEANS.items():
-            row[heading] = _cell(_mean_of_kind(columns, values_by_column, kind), kind)
+            row[heading] = _cell(_mean_of_kind(of_network, values_of_network, kind), kind)
         rows.append(row)
     return rows
 
@@ -354,13 +362,20 @@ def _has_value(values: NearFar) -> bool:
 def _mean_of_kind(
     columns: Sequence[Column], values_by_column: Sequence[NearFar], kind: str
 ) -> NearFar:
-    """Mean over the columns of a kind that have a value."""
+    """Mean over all columns of a kind; without one where the method lacks a column.
+
+    A benchmark without near or without far splits has no such value under any method, and is no
+    part of that mean.
+    """
     near = []
     far = []
     for column, values in zip(columns, values_by_column, strict=True):
-        if column.kind == kind:
-            near.append(values.near)
-            far.append(values.far)
+        if column.kind != kind:
+            continue
+        if not _has_value(values):
+            return NearFar(None, None)
+        near.append(values.near)
+        far.append(values.far)
     return NearFar(_mean(near), _mean(far))
 
 

@@ -8,7 +8,7 @@
   // ------------------------------------------------------------------------------------------------------------ saving
 
   const toCsv = ({ columns, rows, withIntervals }) => {
-    const bounds = (cell) => (cell.dataset.i ?? " to ").split(" to ");
+    const bounds = (cell) => (cell.dataset.i ?? "[, ]").slice(1, -1).split(", ");
     const heads = columns.flatMap(({ name, isLabel }) =>
       isLabel || !withIntervals ? [name] : [name, `${name} low`, `${name} high`]);
     const lines = rows.map((cells) => cells.flatMap((cell) => {
@@ -20,7 +20,7 @@
 
   const written = (cell, withIntervals) => {
     const interval = withIntervals && cell.dataset.i;
-    return interval ? `${text(cell)} (${interval})` : text(cell);
+    return interval ? `${text(cell)} ${interval}` : text(cell);
   };
 
   const LEGEND = "Bold: best; underlined: second best; †: not significantly different from the best; ";
