@@ -112,7 +112,7 @@ class RunEntry(Schema):
     """A run: one detector on one benchmark. An entry of the section `detectors`.
 
     Args:
-        title: The detector's name in the report; by default the run's, without that of the benchmark.
+        title: The detector's name in the report; by default the run's, without the benchmark's.
         adapter: Program that runs the network, or reads detections that another program wrote.
         benchmark: Name of the benchmark, in the section `benchmarks`.
         weights: The checkpoint, the folder of a model, or the file of detections. For some adapters

@@ -35,6 +35,9 @@ def reference(tables_by_section: Mapping[str, Sequence[KeyTable]]) -> str:
 def _section_parts(section: Section, tables: Sequence[KeyTable]) -> list[str]:
     """The heading of a section, and its tables."""
     parts = [f"## {section.name}"]
+    anchor_by_path: dict[str, str] = {}
+    for table in tables:
+        anchor_by_path.setdefault(table.path, anchor(table.title))
     stages_above = ""
     for table in tables:
         if table.title != section.name:
@@ -49,15 +52,18 @@ def _section_parts(section: Section, tables: Sequence[KeyTable]) -> list[str]:
             parts.append(f"Reruns: {stages}")
             stages_above = stages
         if table.keys:
-            parts.append(_rows(table))
+            parts.append(_rows(table, anchor_by_path))
     return parts
 
 
-def _rows(table: KeyTable) -> str:
-    """The keys of a table as rows."""
+def _rows(table: KeyTable, anchor_by_path: Mapping[str, str]) -> str:
+    """The keys of a table as rows, with links to the tables of the keys in their values."""
     lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for key in table.keys:
-        lines.append(f"| `{key.name}` | {key.type} | {_default(key)} | {_meaning(key)} |")
+        meaning = _escaped(key.meaning)
+        for path in key.tables:
+            meaning += f" Keys: [`{path}`](#{anchor_by_path.get(path, anchor(path))})."
+        lines.append(f"| `{key.name}` | {key.type} | {_default(key)} | {meaning} |")
     return "\n".join(lines)
 
 
@@ -66,14 +72,6 @@ def _default(key: Key) -> str:
     if key.has_value:
         return f"`{key.written_default}`"
     return key.written_default
-
-
-def _meaning(key: Key) -> str:
-    """The meaning of a key, with links to the tables of the keys in its value."""
-    text = _escaped(key.meaning)
-    for path in key.tables:
-        text += f" Keys: [`{path}`](#{anchor(path)})."
-    return text
 
 
 def _stages_text(path: str) -> str:

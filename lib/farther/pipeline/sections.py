@@ -170,7 +170,9 @@ def _stages() -> dict[str, Any]:
 
 def after_any_change() -> tuple[str, ...]:
     """The stages that depend on the file params.yaml: they run after each change of it."""
-    return tuple(name for name, stage in _stages().items() if "params.yaml" in stage.get("deps", ()))
+    return tuple(
+        name for name, stage in _stages().items() if "params.yaml" in stage.get("deps", ())
+    )
 
 
 def reruns(path: str) -> tuple[str, ...]:
@@ -271,8 +273,15 @@ def tables_of(
 
 
 def _as_written(text: str) -> str:
-    """Text of a docstring, with Python's None as YAML writes it."""
-    return re.sub(r"\bNone\b", "null", text)
+    """Text of a docstring for readers of YAML.
+
+    Python's None becomes null, and references to modules are left out.
+
+    >>> _as_written("Its rule; None for none; see `farther.methods.tau`.")
+    'Its rule; null for none.'
+    """
+    without_references = re.sub(r"; see `farther\.[\w.]+`", "", text)
+    return re.sub(r"\bNone\b", "null", without_references)
 
 
 def _told_apart(table: KeyTable, paths: Sequence[str]) -> KeyTable:
@@ -316,15 +325,13 @@ def variants_of(path: str, tag: Key, registry: Registry[Any], base: type) -> lis
     """
     common = tables_of(path, base)
     keys = (tag, *common[0].keys)
-    tables = [replace(common[0], keys=keys, summary="Keys of every kind:", text=""), *common[1:]]
+    tables = [replace(common[0], keys=keys, summary="Keys of every kind.", text=""), *common[1:]]
     for name in registry.names():
         tables += _own_tables(path, f"{tag.name}: {name}", registry.get(name), common)
     return tables
 
 
-def _own_tables(
-    path: str, variant: str, cls: type, common: Sequence[KeyTable]
-) -> list[KeyTable]:
+def _own_tables(path: str, variant: str, cls: type, common: Sequence[KeyTable]) -> list[KeyTable]:
     """The tables of a kind, without what it has in common with the others.
 
     Args:
@@ -365,7 +372,7 @@ def _derived() -> list[KeyTable]:
     from farther.derived.base import KINDS, Derived
 
     common = tables_of("derived.KIND.DATASET", Derived)
-    summary = "Keys of every derived dataset; KIND is `paste`, `corrupt` or `blank`:"
+    summary = "Keys of every derived dataset; KIND is `paste`, `corrupt` or `blank`."
     text = "Its name is that of a dataset, which the section `datasets` does not have as well."
     tables = [replace(common[0], summary=summary, text=text), *common[1:]]
     cutouts_path = "derived.paste.DATASET.cutouts"
@@ -452,9 +459,7 @@ def _detectors() -> list[KeyTable]:
     return [
         replace(entry, keys=tuple(keys), text=text),
         *variants_of(f"{path}.passes.PASS", pass_kind, passes.PASSES, passes.Pass),
-        *variants_of(
-            f"{path}.proposals.SOURCE", source_kind, proposals.SOURCES, proposals.Source
-        ),
+        *variants_of(f"{path}.proposals.SOURCE", source_kind, proposals.SOURCES, proposals.Source),
     ]
 
 

@@ -45,9 +45,7 @@ def main() -> None:
     write_record(OUTPUT)
 
 
-def _stratified(
-    name: str, entry: dict[str, Any], settings: StratifySection
-) -> BenchmarkSimilarity:
+def _stratified(name: str, entry: dict[str, Any], settings: StratifySection) -> BenchmarkSimilarity:
     """Similarity of a benchmark's splits to its ID images."""
     stratified = benchmark(name, entry)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")

@@ -1,4 +1,4 @@
-"""Types of values in params.yaml in words, from the type hints of the dataclasses that read them."""
+"""Types of values in params.yaml in words, from the type hints of the classes that read them."""
 
 from __future__ import annotations
 

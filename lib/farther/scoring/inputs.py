@@ -64,8 +64,8 @@ class TauSettings:
 
     Args:
         calibration_split: ID split whose scores τ is taken from.
-        keep: Share of the scores of `calibration_split` that are at or above τ. A lower one flags more detections as
-            unknown, those of known objects included.
+        keep: Share of the scores of `calibration_split` that are at or above τ. A lower one flags
+            more detections as unknown, those of known objects included.
         threshold_rule: "percentile": the largest τ that keeps at least this share, as in FMIYC's
             text; "gaussian": mean − 1.645 · standard deviation (for 0.95), as in its code, which
             keeps this share of Gaussian scores only.
