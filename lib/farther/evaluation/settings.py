@@ -38,8 +38,8 @@ class SelfAwarenessSettings:
         image_threshold: Where the threshold is from above which an image is rejected: "pseudo_ood",
             the ID images without their objects; or "keep_95", which accepts 95% of the ID
             validation images. null: the former where the benchmark has such images.
-        calibrator: How confidences are calibrated for each class: "linear", "histogram",
-            "isotonic", "temperature" (scaling), "platt" (scaling), or "identity", not at all.
+        calibrator: How confidences are calibrated for each class: "linear" (least squares),
+            "histogram" (bins of equal counts), "isotonic", "temperature" or "platt" scaling.
         iou: Smallest IoU of a true positive.
     """
 
@@ -95,8 +95,8 @@ class EvaluationSettings:
 
     Args:
         id_split: ID split that the OOD splits are compared with.
-        calibration_split: ID split that the thresholds of self-awareness and of proposals are
-            chosen on. The threshold τ of methods is taken from `fit.calibration_split`.
+        calibration_split: ID split that the thresholds of self-awareness, of proposals and of
+            `farther choose` are chosen on. The τ of methods is taken from `fit.calibration_split`.
         iou: IoU from which on a detection matches an object.
         protocol: Formulas of the metrics: "paper", those of the papers' texts; "published-code",
             those of the code behind their tables, with all that it does differently.

@@ -362,7 +362,8 @@ def _datasets() -> list[KeyTable]:
         keys=(tag, *table.keys),
         summary="A dataset: where its images are, and how its annotations are read.",
         text="Its name is yours; benchmarks and derived datasets refer to it.",
-        further="`farther list datasets FORMAT` lists the further keys of a format.",
+        further="`farther list datasets FORMAT` lists the further keys of a format, and its own "
+        "defaults.",
     )
     return [table, *nested]
 
