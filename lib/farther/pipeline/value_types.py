@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
@@ -38,7 +37,8 @@ def type_text(hint: Any, metadata: Iterable[Any] = ()) -> str:
 
     >>> type_text(Literal["local", "ray"])
     '`local` or `ray`'
-    >>> type_text(Annotated[float, Gt(0), Le(1)] | None)
+    >>> from pydantic import Field
+    >>> type_text(Annotated[float, Field(gt=0, le=1)] | None)
     'number > 0, ≤ 1 or null'
     >>> type_text(tuple[int, ...]), type_text(dict[str, Path])
     ('list (integer)', 'mapping (name: path)')
@@ -96,7 +96,7 @@ def _list_text(items: tuple[Any, ...], metadata: tuple[Any, ...]) -> str:
     size = ""
     if len(items) > 1 and items[-1] is not Ellipsis:
         size = f" of {len(items)}"
-    elif any(isinstance(limit, MinLen) for limit in metadata):
+    elif any(hasattr(limit, "min_length") for limit in metadata):
         size = " of at least 1"
     return f"list{size} ({type_text(items[0])})"
 
@@ -106,17 +106,17 @@ def _range_text(hint: Any, metadata: tuple[Any, ...]) -> str:
     from_to: list[Any] = []
     limits = []
     for limit in metadata:
-        if isinstance(limit, Gt) and hint is int:
-            limits.append(f"≥ {limit.gt + 1}")  # type: ignore[operator]
-        elif isinstance(limit, Gt):
+        if hasattr(limit, "gt") and hint is int:
+            limits.append(f"≥ {limit.gt + 1}")
+        elif hasattr(limit, "gt"):
             limits.append(f"> {limit.gt}")
-        elif isinstance(limit, Ge):
+        elif hasattr(limit, "ge"):
             from_to.append(limit.ge)
             limits.append(f"≥ {limit.ge}")
-        elif isinstance(limit, Le):
+        elif hasattr(limit, "le"):
             from_to.append(limit.le)
             limits.append(f"≤ {limit.le}")
-        elif isinstance(limit, Lt):
+        elif hasattr(limit, "lt"):
             limits.append(f"< {limit.lt}")
     if not limits:
         return ""
