@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from tests.support.described import described, undescribed
 
 import farther.pipeline
 from farther import datasets
@@ -24,23 +24,13 @@ from farther.pipeline.sections import (
     REQUIRED,
     SECTION_BY_NAME,
     SECTIONS,
-    KeyTable,
     find_tables,
     reruns,
-    tables_of,
 )
 from farther.registry import build
 from farther.scoring.entries import read_entry
-from farther_demo import DemoWorld
 
 FILES = [ROOT / "params.yaml", *sorted((ROOT / "profiles").glob("*.yaml"))]
-
-
-def described() -> dict[str, list[KeyTable]]:
-    """The tables of each section; that of the demo world is made as the docs make it."""
-    tables = {section.name: section.load() for section in SECTIONS}
-    tables["demo"] = tables_of("demo", DemoWorld)
-    return tables
 
 
 TABLES = described()
@@ -52,30 +42,6 @@ CREATED = [
     for table in READ_BY_CLASS
     if table.cls is not RunEntry and not inspect.isabstract(table.cls)
 ]
-
-
-def is_at(table: KeyTable, place: list[str]) -> bool:
-    """Whether a table describes the mapping at a place: capitals stand for any name."""
-    parts = table.path.split(".")
-    if len(parts) != len(place):
-        return False
-    return all(part in (name, part.upper()) for part, name in zip(parts, place, strict=True))
-
-
-def undescribed(value: Any, place: list[str]) -> Iterator[str]:
-    """Places of the keys in a value of params.yaml that no table has."""
-    tables = [table for table in TABLES.get(place[0], ()) if is_at(table, place)]
-    if isinstance(value, list):
-        for item in value:
-            yield from undescribed(item, [*place, "ITEM"])
-    if not isinstance(value, dict):
-        return
-    known = {key.name for table in tables for key in table.keys}
-    is_open = any(table.further for table in tables) or any(name.isupper() for name in known)
-    for name, inner in value.items():
-        if tables and not is_open and name not in known:
-            yield ".".join([*place, name])
-        yield from undescribed(inner, [*place, name])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
