@@ -1,10 +1,14 @@
-"""Hooks of the docs: the reference of methods, weights of pages in the search, and the page 404."""
+"""Hooks of the docs: references made from the code, weights in the search, and the page 404."""
 
 from typing import Any
 
 from farther.methods.reference import sections
+from farther.pipeline.params_reference import reference as reference_of_params
+from farther.pipeline.sections import tables_of
+from farther_demo import DemoWorld
 
-MARK = "<!-- reference of methods -->"
+METHODS = "<!-- reference of methods -->"
+PARAMS = "<!-- reference of params.yaml -->"
 
 #: Weight of the pages of the Python API in the search; other pages have 1. The search weighs a
 #: title 1,000 times as much as a text, and each function of the API is a title.
@@ -12,11 +16,14 @@ API_WEIGHT = 0.0001
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Puts the reference of methods in place of the mark, and weighs pages of the API."""
+    """Puts each reference in place of its mark, and weighs pages of the API."""
     if page.file.src_uri.startswith("api/"):
         page.meta.setdefault("search", {})["boost"] = API_WEIGHT
-    if MARK in markdown:
-        return markdown.replace(MARK, sections())
+    if METHODS in markdown:
+        return markdown.replace(METHODS, sections())
+    if PARAMS in markdown:
+        tables = {"demo": tables_of("demo", DemoWorld)}
+        return markdown.replace(PARAMS, reference_of_params(tables))
     return markdown
 
 

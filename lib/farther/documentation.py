@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
@@ -52,19 +53,30 @@ _TITLE = re.compile(r"^([A-Z]\w+):\n(?= )", re.MULTILINE)
 def describe(cls: type) -> Description:
     """Describes a dataclass by its docstring and those of the classes that it inherits from."""
     own = _parse(cls)
-    description_by_name: dict[str, str] = {}
-    for owner in reversed(cls.__mro__[:-1]):
-        arguments = _parse(owner).sections.get("Args", "")
-        for names, description in _ARGUMENT.findall(arguments):
-            for name in names.split(", "):
-                description_by_name[name] = " ".join(description.split())
-
+    description_by_name = arguments(cls)
     parameters = []
     for field in fields(cls):
         if field.init:
             description = description_by_name.get(field.name, "")
             parameters.append(Parameter(field.name, _default(field), description))
     return replace(own, parameters=tuple(parameters))
+
+
+def arguments(cls: type) -> dict[str, str]:
+    """Description of each argument in the docstrings of a class and of those it inherits from."""
+    description_by_name: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        entries = _parse(owner).sections.get("Args", "")
+        for names, description in _ARGUMENT.findall(entries):
+            for name in names.split(", "):
+                description_by_name[name] = " ".join(description.split())
+    return description_by_name
+
+
+def summary_and_text(cls: type) -> tuple[str, str]:
+    """The first paragraph of a class's docstring, and those between it and the first section."""
+    own = _parse(cls)
+    return own.summary, own.text
 
 
 def _parse(cls: type) -> Description:
@@ -75,7 +87,7 @@ def _parse(cls: type) -> Description:
     bodies = titles_and_bodies[1::2]
     sections = {}
     for title, body in zip(titles, bodies, strict=True):
-        sections[title] = inspect.cleandoc(body)
+        sections[title] = textwrap.dedent(body).strip()
     summary, _, text = head.strip().partition("\n\n")
     return Description(" ".join(summary.split()), text.strip(), sections, parameters=())
 

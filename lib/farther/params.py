@@ -9,7 +9,7 @@ from typing import Any
 
 from farther.canonical_names import canonicalise
 from farther.code import CODE
-from farther.errors import LISTED, DataError, ParameterError, shorten
+from farther.errors import LISTED, DataError, ParameterError, choose, shorten
 from farther.tables.documents import parse_yaml, read_json
 from farther.tables.files import read_text
 from farther.tables.schema import Schema, check
@@ -111,9 +111,25 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
 _cached_parse = lru_cache(maxsize=4)(parse)
 
 
-class _Run(Schema):
-    """Types of the values in an entry of the section `detectors`."""
+class RunEntry(Schema):
+    """A run: one detector on one benchmark. An entry of the section `detectors`.
 
+    Args:
+        title: The detector's name in the report; by default the run's, without the benchmark's.
+        adapter: Program that runs the network, or reads detections that another program wrote.
+        benchmark: Name of the benchmark, in the section `benchmarks`.
+        weights: The checkpoint, the folder of a model, or the file of detections. For some adapters
+            the name of a model on the hub, `owner/name`.
+        params: Parameters of the adapter.
+        classes: The ID class, as the rules file writes it, of each of the detector's classes whose
+            name differs; null for a class that is not an ID class: its detections count as unknown.
+        threshold: Keys of the section `threshold`, in the place of those there, for this run alone.
+        passes: Extra inference (MC dropout, test-time augmentation, ensembles, crops, …), by a name
+            that a method's `pass` gives.
+        proposals: Class-agnostic boxes for objects that the detector misses, by a name.
+    """
+
+    title: str | None = None
     adapter: str | None = None
     benchmark: str | None = None
     weights: str | None = None
@@ -144,7 +160,7 @@ def _add_derived(params: dict[str, Any], file: str) -> None:
 def _check_run(entry: dict[str, Any], file: str, where: str) -> None:
     """Checks the types of the values in an entry of the section `detectors`."""
     try:
-        check(_Run, entry, file)
+        check(RunEntry, entry, file)
     except DataError as error:
         raise ParameterError(f"{file}: section {where!r}: {error.field}: {error.problem}") from None
 
@@ -155,15 +171,30 @@ def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
     Absent parts are empty dicts.
 
     Raises:
-        ParameterError: there is no such entry, or it names no adapter or no benchmark.
+        ParameterError: there is no such entry, it has a key that is not one of `RunEntry`, or it
+            names no adapter or no benchmark.
     """
     entry = dict(section("detectors", name, file=file))
+    try:
+        check_keys(entry)
+    except ParameterError as error:
+        raise ParameterError(f"{file}: section 'detectors.{name}': {error}") from None
     for key in ("adapter", "benchmark"):
         if not entry.get(key):
             raise ParameterError(f"{file}: section 'detectors.{name}': {key!r} is missing")
     for key in ("params", "classes", "threshold", "passes", "proposals"):
         entry[key] = entry.get(key) or {}
     return entry
+
+
+def check_keys(entry: Mapping[str, Any]) -> None:
+    """Refuses keys of an entry of the section `detectors` that are not those of `RunEntry`.
+
+    Raises:
+        ParameterError: a key is unknown; the message suggests the nearest one.
+    """
+    for key in entry:
+        choose("parameter of a detector", str(key), RunEntry.model_fields)
 
 
 def _check_names(

@@ -52,7 +52,11 @@ _FILLING = (0.6, 1.0)
 
 @checked(config=STRICT, kw_only=True, frozen=True)
 class Subsets:
-    """Number of scenes in each subset of an ID dataset."""
+    """Number of scenes in each subset of an ID dataset.
+
+    Args:
+        train, val, test: Number of images in the subset of this name.
+    """
 
     train: NonNegativeInt
     val: NonNegativeInt
@@ -72,8 +76,8 @@ class DemoWorld:
         most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`,
             selected as by a benchmark's `most`, which then selects the same images as from all of
             them; None writes all, as the detectors were trained on them.
-        voc, bdd: Number of scenes in each of their subsets.
-        coco, openimages: Number of scenes.
+        voc, bdd: Number of scenes in each subset of the dataset.
+        coco, openimages: Number of scenes of the dataset.
         crop_size: Side of the images of `drawings` in pixels.
         drawings: Number of images in each of its subsets of known classes; all classes are equally
             frequent.

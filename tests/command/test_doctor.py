@@ -235,3 +235,15 @@ def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
     assert (named.state, named.text) == ("ok", "1 prompts of classes, 1 negative ones")
     dropout = finding_about(kind="dropout")
     assert "needs a network, but coco_results imports detections" in dropout.text
+
+
+def test_a_section_that_nothing_reads_is_noted_where_it_may_be_misspelt(here, capsys):
+    def misspell(params):
+        params["reports"] = params.pop("report")
+        params["mine"] = {"key": 1}
+
+    change(misspell)
+    _, findings = doctor(capsys, "--quick")
+    noted = by_topic(findings, "pipeline")
+    assert "did you mean 'report'?" in noted["reports"]["text"]
+    assert "mine" not in noted

@@ -22,6 +22,8 @@ STEPS = {
     "list detectors yolo": "write `adapter: yolo` in an entry of 'detectors' in params.yaml",
     "list datasets coco": "write `format: coco` in an entry of 'datasets' in params.yaml",
     "list metrics": "farther list metrics NAME, or farther explain number RUN METHOD SPLIT NAME",
+    "list params": "farther list params SECTION",
+    "list params fit": "edit 'fit' in params.yaml, then farther repro",
     "list metrics nose": "farther explain number RUN METHOD SPLIT nose",
     "benchmark profile": "farther benchmark profile NAME --data DIR",
     "benchmark duplicates voc": "farther benchmark review voc",

@@ -58,6 +58,7 @@ COMPLETED = {
     "list detectors coco": ["coco_results"],
     "list datasets vo": ["voc", "vos"],
     "list metrics nos": ["nose"],
+    "list params thr": ["threshold"],
     "benchmark profile fmiyc-": ["fmiyc-published-code", "fmiyc-rebuilt"],
     "benchmark review ": BENCHMARKS,
     "benchmark review voc --run ": RUNS,

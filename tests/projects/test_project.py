@@ -8,6 +8,7 @@ import torch
 import yaml
 from dvc.utils.serialize import modify_yaml
 from tests.projects.files import coco, picture, results
+from tests.support.described import described, undescribed
 from torchvision.models import mobilenet_v3_small
 from transformers import (
     ViTConfig,
@@ -357,3 +358,21 @@ def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
     read = yaml.safe_load((tmp_path / "again/params.yaml").read_text())
     assert read["detectors"]["x"]["classes"] == long
     assert read["methods"]["energy"] == {"temperature": 2}
+
+
+def test_keys_of_a_new_project_are_described_and_its_comments_name_commands(pets, tmp_path, capsys):
+    detector = results(tmp_path / "r.json", "cat")
+    init(tmp_path / "made", pets, [], [detector], Lookup()).write()
+    text = (tmp_path / "made/params.yaml").read_text()
+    params = yaml.safe_load(text)
+    absent = [place for name, part in params.items() for place in undescribed(part, [name])]
+    assert absent == []
+    assert set(params) <= set(described())
+
+    for file in (tmp_path / "made").rglob("*.yaml"):
+        assert "docs/" not in file.read_text()
+    commands = re.findall(r"`farther (list [a-z]+)", text)
+    assert {"list params", "list datasets", "list detectors", "list methods"} <= set(commands)
+    for command in commands:
+        assert main(command.split()) == 0
+    capsys.readouterr()

@@ -40,14 +40,13 @@ def duplicates(
       farther benchmark duplicates voc --cosine 0.99
     """
     from farther.registry import build
-    from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates
+    from farther.similarity import SimilarityFiles, SplitSource, near_duplicates
+    from farther.similarity.stratify import StratifySection
 
     project = Project(params)
     benchmark = project.benchmark_name(benchmark)
     checked = project.benchmark(benchmark)
-    section = dict(project.section("stratify"))
-    section.pop("wordnet", None)
-    settings = build(StratifyParams, f"{params}: stratify", section)
+    settings = build(StratifySection, f"{params}: stratify", project.section("stratify"))
     threshold = settings.duplicate if cosine is None else cosine
     embeddings = project.artifacts / "embeddings"
     splits = []

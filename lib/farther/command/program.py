@@ -21,6 +21,7 @@ from farther.command import (
     explain,
     init,
     leaderboard,
+    list_params,
     lists,
     negatives,
     predict,
@@ -56,6 +57,7 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
             "detectors": lists.detectors,
             "datasets": lists.datasets,
             "metrics": lists.metrics,
+            "params": list_params.params,
         },
     ),
     "benchmark": (
@@ -74,7 +76,7 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
 
 #: {name that a subcommand had before version 1: its name}; they work until version 2.
 FORMER = {
-    **{name: f"list {name}" for name in GROUPS["list"][1]},
+    **{name: f"list {name}" for name in ("methods", "detectors", "datasets", "metrics")},
     **{name: f"benchmark {name}" for name in GROUPS["benchmark"][1]},
     "uncertainty": "explain uncertainty",
     "check-objects": "remote check",

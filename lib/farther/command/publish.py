@@ -25,7 +25,8 @@ def publish(
         option("SPLIT", "Split to publish; repeatable; by default all OOD splits.", splits),
     ] = None,
     words: Annotated[
-        Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")
+        Path | None,
+        option("FILE", "YAML with title, licence and answers to the datasheet's questions."),
     ] = None,
     params: Params = PARAMS,
 ) -> None:

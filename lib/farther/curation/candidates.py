@@ -81,7 +81,7 @@ def _read(path: Path) -> pl.DataFrame:
     """Line (`row`), and dataset, subset and image, of each candidate."""
     if_absent = (
         "the file does not exist; the stage `enrich` writes candidates from pools, "
-        "see docs/enrichment.md"
+        "see farther list params enrich"
     )
     text = read_text(path, if_absent)
     try:

@@ -43,7 +43,7 @@ _SEARCH_CATEGORIES = dict.fromkeys(("distance", "dataset", "subset", "category")
 
 @dataclass(config=STRICT, kw_only=True)
 class Enrichment:
-    """Parameters of a search for candidates.
+    """Candidates for a benchmark's OOD splits from larger pools, for reviewers to decide on.
 
     Args:
         pools: The images to search, as a benchmark's splits name theirs.

@@ -59,7 +59,7 @@ class ImageSource:
     """A subset of a dataset.
 
     Args:
-        dataset, subset: The names of both.
+        dataset, subset: Dataset and subset of the images.
     """
 
     dataset: str
@@ -76,7 +76,7 @@ class RuledImages(ImageSource):
     """A subset of a dataset, whose images are chosen by the rules.
 
     Args:
-        dataset, subset: Source of the images.
+        dataset, subset: Dataset and subset of the images.
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
     """
 
@@ -90,23 +90,23 @@ class RuledImages(ImageSource):
 
 @dataclass(config=STRICT, kw_only=True)
 class OodSplit(RuledImages):
-    """One OOD split; see `RuledImages` for its other parameters.
+    """One OOD split.
 
     Args:
         distance: `near`: images that show a near category; `far`: those that show none; `farther`:
             both.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen
             on it.
-        known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and
-            unknown objects share the images (see `farther.derived`); known objects then have the
-            names of the ID classes. `with unknown` keeps it only where an unknown object is
-            labelled too: the others are ID images.
-        candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only
+        known: What is done with an image that shows a labelled ID class: `remove`, or `keep` where
+            known and unknown objects share the images; known objects then have the names of the ID
+            classes. `with unknown` keeps it only where an unknown object is labelled too: the
+            others are ID images.
+        candidates: A file of candidates, as the stage `enrich` writes it: of the subset, only
             images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or
             reviewers remove it. By default `reviewed` with `candidates` and `all` without.
-        pairs: Images that the unknown objects were added to; see
-            `farther.metrics.open_set.image_pairs`.
+        pairs: The images that the unknown objects were added to, for metrics of what an added
+            object changes.
         assigned: `by rules`; or `as published` for a subset that is a curated split already: only
             reviewers' decisions change it.
         rest_of: An OOD split of the same images whose `most` leaves some out: this split draws from
@@ -135,12 +135,11 @@ class IdSplit(RuledImages):
 
     By the rules, its images show an ID class and no category that overlaps with one. Their objects
     are those of ID classes, by the names of the ID classes; objects of other classes are left out.
-    See `RuledImages` for the other parameters.
 
     Args:
-        empty: Fate of an image that shows no ID class.
-        others: Fate of an image that shows a class which is not an ID class. `remove` where unknown
-            objects share the images: detections of these are no ID detections.
+        empty: What is done with an image that shows no ID class.
+        others: What is done with an image that shows a class which is not an ID class. `remove`
+            where unknown objects share the images: detections of these are no ID detections.
     """
 
     empty: Literal["keep", "remove"] = "remove"
@@ -157,7 +156,7 @@ class PartOfSubset:
     √(part · (1 − part) · n).
 
     Args:
-        of: The subset.
+        of: The subset of the ID dataset.
         part: Share of its images. Parts of one subset follow each other in the order of `subsets`.
         together: Regular expression with one group, searched in the file's path: images with the
             same group (frames of one video, crops of one picture) belong to the same part. An image
@@ -177,13 +176,11 @@ class PartOfSubset:
 class ShiftedSplit(RuledImages):
     """Images of the ID classes under another distribution, such as corrupted images.
 
-    See `farther.derived` for such datasets.
-    Its labels of ID classes have the ID dataset's names. See `RuledImages` for the other
-    parameters; `vocabulary` is for `by rules`.
+    Its labels of ID classes have the ID dataset's names; `vocabulary` is for `by rules`.
 
     Args:
         severity: Strength of the shift, from 1 on; images of the largest may be rejected without
-            loss (`farther.metrics.self_awareness`).
+            loss where self-awareness is measured.
         classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class
             which by the rules is an ID class or overlaps with one, labelled by that ID class:
             images of other classes that count as ID.
@@ -197,10 +194,10 @@ class ShiftedSplit(RuledImages):
 
 @dataclass(config=STRICT, kw_only=True)
 class PseudoOod(ImageSource):
-    """Images of the ID validation split whose objects were blanked out (see `farther.derived`).
+    """Images of the ID validation split whose objects were blanked out (see `derived.blank`).
 
     Args:
-        dataset, subset: Source of its images.
+        dataset, subset: Dataset and subset of its images.
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
@@ -232,35 +229,36 @@ def _usual_subsets() -> dict[str, IdSubset]:
 
 @dataclass(config=STRICT, kw_only=True)
 class Benchmark:
-    """One benchmark.
+    """One benchmark: an ID dataset, and the splits that detectors of its classes are tested on.
 
     Args:
-        id: The ID dataset.
-        rules: The rules file.
+        id: The ID dataset, in the section `datasets`.
+        rules: The class mapping (rules file): which categories of the datasets are ID classes, and
+            which are near.
         splits: The OOD splits by name.
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
         shifted_val: The same of ID validation images, on which AP alone is measured (SAOD, Table
             A.8).
         pseudo_ood: Images without their known objects, from which the image threshold is taken; the
             split's name is `pseudo_ood`.
-        subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an
-            `IdSplit`.
+        subsets: The ID splits by name: each the name of a subset of the ID dataset, a part of one,
+            or a subset of another dataset.
         most: Largest number of images of an ID or OOD split, by name: those whose names have the
             smallest digests, so that a larger number adds images and replaces none. Thousands of
             regions are often enough to fit a score.
-        protocol: Name of the lists of the rules file.
-        empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there
-            that could be found or missed, so `remove` is the default (FMIYC keeps images with
-            labelled unknowns only).
-        decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override
-            the rules.
+        protocol: The lists of the rules file that apply, by their name under its `protocols`.
+        empty: What is done with an OOD image without any labelled object. Nothing unknown is
+            labelled there that could be found or missed, so `remove` is the default (FMIYC keeps
+            images with labelled unknowns only).
+        decisions: The file of reviewers' decisions, which `farther benchmark review` writes; they
+            override the rules.
         title: Its name in reports.
         division: Divides the ID dataset's classes into known and unknown ones: only the known ones
             are ID classes. Of the ID splits, images that show an unknown class are left out. In an
             OOD split of the ID dataset, images that show a known class are removed, and unknown
             classes are near.
         kind: The task: `ood`; `osr`, open-set recognition; `ad`, anomaly detection. By default
-            `osr` with a division and `ood` without; see `task`.
+            `osr` with a division and `ood` without.
     """
 
     id: str

@@ -428,8 +428,8 @@ class Reader(ABC):
         missing_images: "error": an annotated image without a file is an error; "drop": it is
             dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` fails.
-        orientation: The pixels that boxes refer to where images have an EXIF orientation; see
-            `AnnotatedOn`.
+        orientation: The pixels that boxes refer to where images have an EXIF orientation: those of
+            the image as it is "displayed", or as it is "stored"; "auto" finds out.
         subset_names: Subsets to read. When empty, all that are present.
     """
 

@@ -51,17 +51,18 @@ PUBLISHED = {"T40": 0.40, "T45": 0.45, "T50": 0.50}
 
 @checked(config=STRICT, kw_only=True)
 class WordNetParams:
-    """Parameters of WordNet's similarities.
+    """A local WordNet, and the distances of class names at which classes are ID, near or far.
 
     Args:
         folder: WordNet's `dict` folder (`data.noun`, `index.noun`, `lexnames`, …), of version 3.0
             or 3.1.
-        synsets: YAML file that maps class names to synsets (see
-            `farther.datasets.hierarchy.read_synsets`). None: names are looked up as they are.
+        synsets: YAML file that maps class names to synsets: the name, then a synset
+            ("rider.n.03"), a word of WordNet, or a list of them. None: names are looked up as they
+            are.
         threshold: The largest distance of an ID class: "T40", "T45", "T50", or a number.
         near: The largest distance of a near class.
-        leacock_chodorow: "normalised": that similarity is divided by its largest value, log 2D;
-            "raw": it is not.
+        leacock_chodorow: "normalised": Leacock and Chodorow's similarity is divided by its
+            largest value, log 2D; "raw": it is not.
     """
 
     folder: Path

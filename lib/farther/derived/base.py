@@ -38,10 +38,9 @@ class SceneSelection:
     """The images that a dataset is derived from.
 
     Args:
-        dataset, subset: Images of an ingested dataset.
+        dataset, subset: Dataset and subset of the images.
         most: Largest number of images, selected as by a benchmark's `most`; all when None.
-        rules: A rules file: only images of its ID classes, labelled by their names (see
-            `farther.curation.IdSplit`).
+        rules: A rules file: only images of its ID classes, labelled by their names.
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
     """
 

@@ -25,8 +25,8 @@ class BoxCutOuts(AnnotatedSource):
     The image files are in `root`.
 
     Args:
-        dataset, subset: Source of the objects.
-        tables: Folder that `ingest` wrote.
+        dataset, subset: Dataset and subset of the objects.
+        tables: Folder of the tables that `ingest` wrote.
         edge: Share of the box's shorter side over which each edge fades.
     """
 

@@ -40,7 +40,7 @@ class Corrupt(ChangedImages):
     name, the severity and the seed. So subsets grow without changing.
 
     Args:
-        severities: From 1 to 5.
+        severities: Severities of the corruptions, from 1 to 5; one subset each.
         corruptions: "saod" or "imagenet-c", whose fifteen kinds differ in two (speckle noise and
             Gaussian blur; glass and zoom blur); or a list of the corruptions to draw from.
         draw_per: "severity" draws a corruption for each image and severity; "image" a single one

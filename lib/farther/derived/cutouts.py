@@ -52,8 +52,8 @@ class CutOutSource(ABC):
     """A source of cut-outs.
 
     Args:
-        root: Folder of its files.
-        smallest: Smallest number of pixels of a cut-out's shorter side.
+        root: Folder of the files.
+        smallest: Shortest side of a cut-out that is used, in pixels.
     """
 
     root: Path

@@ -47,10 +47,10 @@ class MaskCutOuts(AnnotatedSource):
     """Objects of a COCO file with a `segmentation`: polygons, or run lengths as numbers or text.
 
     Args:
-        annotations: The file, within the root.
+        annotations: The COCO file, within the root.
         images: Folder of the images, within the root; `.` for the root itself.
-        orientation: The pixels that outlines refer to where images have an EXIF orientation; see
-            `AnnotatedOn`.
+        orientation: The pixels that outlines refer to where images have an EXIF orientation: those
+            of the image as it is "displayed", or as it is "stored"; "auto" finds out.
     """
 
     annotations: str = "annotations/instances_val2017.json"

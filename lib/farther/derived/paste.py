@@ -40,10 +40,9 @@ class Paste(Derived):
 
     Args:
         rules: The rules file that decides which classes are unknown.
-        vocabulary: Its name for the vocabulary of the cut-outs' categories.
-        cutouts: The source of the cut-outs: `source`, one of `farther.derived.names()`, and its
-            parameters.
-        protocol: Lists of the rules file to use.
+        vocabulary: The rules file's name for the vocabulary of the cut-outs' categories.
+        cutouts: The source of the cut-outs, and its parameters.
+        protocol: The lists of the rules file that apply, by their name under its `protocols`.
         categories: Unknown categories to paste; all when empty.
         pasting: How cut-outs are pasted into a scene.
 

@@ -15,25 +15,13 @@ from farther.detectors.known_classes import check_classes, with_class_names
 from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources, selections
-from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, choose, shorten
+from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, shorten
+from farther.params import check_keys
 from farther.tables import Header, Images
 from farther.tables.files import regular_file
 
-#: Keys of an entry.
-KEYS = (
-    "title",
-    "adapter",
-    "benchmark",
-    "weights",
-    "params",
-    "classes",
-    "threshold",
-    "passes",
-    "proposals",
-)
-
 #: Origin of a checkpoint that section `sources` does not name.
-ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
+ELSEWHERE = "your own training, or the detector's authors"
 
 
 def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) -> None:
@@ -52,8 +40,7 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
     """
     if not isinstance(entry, Mapping):
         raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
-    for key in entry:
-        choose("parameter of a detector", str(key), KEYS)
+    check_keys(entry)
     detector = detectors.of_entry(entry)
     read_passes(run, entry.get("passes"), encoder)
     selections(run, read_sources(run, entry.get("proposals")), detector)

@@ -50,7 +50,8 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     them per channel (LaRD; FMIYC, Appendix F.2.4). If the checkpoint has the head that VOS trains,
     the header's `detector["vos_head"]` has its numbers.
 
-    If it has the head of box variances (docs/training.md), `box_variance` is predicted.
+    If it has the head of box variances that the trainer `faster_rcnn` adds, `box_variance` is
+    predicted.
 
     A checkpoint of Detectron2 on MSRA's ResNet-50, as the authors of VOS publish them, is
     recognised by the names of its weights and computed as Detectron2 does, from Pillow's scaling

@@ -42,7 +42,7 @@ class Source(ABC):
     """Class-agnostic boxes with an objectness.
 
     Args:
-        most: Largest number per image; the best are kept.
+        most: Largest number of proposals per image; those of the highest objectness are kept.
         iou: Of two proposals of any class that overlap by more than this, the better one is kept.
         smallest: Proposals whose shorter side has fewer pixels are dropped.
     """
@@ -68,7 +68,7 @@ class NetworkSource(Source):
     Args:
         objectness: "network": the network's own objectness (the RPN's probability); "class_score":
             the highest score of a class; "ambiguity": how much class score there is and how little
-            of it is of one class, see `farther.detectors.networks.proposals.ambiguity`.
+            of it is of one class.
         size: Exponent γ of the square root of the box's share of the image, by which the objectness
             is multiplied. The false alarms among anchors and queries are mostly small known objects
             just below the threshold. 0 disables it.
@@ -173,8 +173,8 @@ class ImportedBoxes(Source):
 
     Args:
         file: The file or folder, which an adapter of imported detections reads.
-        adapter: That adapter: "detections", "coco_results" or "parquet".
-        params: Its parameters.
+        adapter: Adapter that reads the file: "detections", "coco_results" or "parquet".
+        params: Parameters of the adapter: see `farther list detectors`.
     """
 
     file: Path

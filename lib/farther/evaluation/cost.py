@@ -45,11 +45,11 @@ REGIONS = 4096
 
 @checked(config=STRICT, kw_only=True)
 class CostParams:
-    """Section `cost` of params.yaml.
+    """What costs are measured on: section `cost` of params.yaml.
 
     Args:
-        images: Number of images of the ID test split that are timed; 0 measures nothing.
-        split: Its name.
+        images: Number of images that networks and methods are timed on; 0 measures no times.
+        split: The ID split that they are from.
     """
 
     images: Annotated[int, Field(ge=0)] = 16

@@ -33,10 +33,13 @@ class SelfAwarenessSettings:
     """How a run is made self-aware: section `evaluate.self_awareness` of params.yaml.
 
     Args:
-        aggregate: see `farther.metrics.self_awareness.image_uncertainty.aggregate`.
-        image_threshold: "pseudo_ood" or "keep_95"; by default the former where the benchmark has
-            such images.
-        calibrator: see `farther.metrics.self_awareness.calibration.fit`.
+        aggregate: An image's uncertainty from those of its detections: "sum", "mean", "min", or
+            "top-m", the mean of the m least uncertain ones, as in "top-3".
+        image_threshold: Where the threshold is from above which an image is rejected: "pseudo_ood",
+            the ID images without their objects; or "keep_95", which accepts 95% of the ID
+            validation images. null: the former where the benchmark has such images.
+        calibrator: How confidences are calibrated for each class: "linear" (least squares),
+            "histogram" (bins of equal counts), "isotonic", "temperature" or "platt" scaling.
         iou: Smallest IoU of a true positive.
     """
 
@@ -56,7 +59,8 @@ class ProposalSettings:
     Args:
         alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration
             split.
-        rates: False alarms per ID image at which the FROC curve is read.
+        rates: False alarms per ID image at which the recall of proposals is reported (the FROC
+            curve).
     """
 
     alarms: float = Field(default=0.2, gt=0)
@@ -91,34 +95,35 @@ class EvaluationSettings:
 
     Args:
         id_split: ID split that the OOD splits are compared with.
-        calibration_split: ID split that the thresholds of self-awareness are chosen on.
-        iou, protocol: see `farther.metrics.open_set.evaluate`, and
-            `farther.metrics.self_awareness.evaluate`.
-        aupr: see `farther.metrics.ood.evaluate`.
+        calibration_split: ID split that the thresholds of self-awareness, of proposals and of
+            `farther choose` are chosen on. The τ of methods is taken from `fit.calibration_split`.
+        iou: IoU from which on a detection matches an object.
+        protocol: Formulas of the metrics: "paper", those of the papers' texts; "published-code",
+            those of the code behind their tables, with all that it does differently.
+        aupr: Area under a precision–recall curve: "step", average precision; "trapezoid", by
+            straight lines, as some papers have it.
         separation: Further comparisons: "gtu", of ID detections with the OOD detections on
             labelled unknown objects; "uu", with those on no object; "correct_id", of the ID
             detections of the right class with all OOD detections.
-        replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for
-            no intervals.
-        recomputed_replicates: Number of replicates of the metrics of wilderness, which are
-            computed anew in each: about 0.1 s per replicate on 20,000 regions; 0 for no intervals.
-        drawn_images: Largest number of images of a split that the bootstrap draws one by one; those
-            of a larger split are drawn in 1,024 random groups, see
-            `farther.metrics.statistics.bootstrap`.
+        replicates: Number of bootstrap resamples of the images, for intervals and tests; 0 for
+            none.
+        recomputed_replicates: The same for the metrics of wilderness, which are computed anew in
+            each resample: about 0.1 s per resample on 20,000 detections; 0 for no intervals.
+        drawn_images: Largest number of images of a split that are resampled one by one; those of a
+            larger split are resampled in 1,024 random groups, which takes less memory.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
         comparisons: "all_pairs" corrects comparisons with the best method for the number of
-            methods; "single" compares each with the best as if there were no other method. See
-            `farther.metrics.statistics.bootstrap.compare_with`.
-        kept: Shares of ID regions that τ keeps, for the curves over τ.
-        confidences: Operating thresholds for the curves over t*.
-        supercategories: {category: supercategory}, for metrics by supercategory; may be empty.
-        self_awareness: see `SelfAwarenessSettings`.
-        proposals: see `ProposalSettings`.
-        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a
-            cluster, see docs/cluster.md.
-        memory: GiB that a run reserves on the cluster.
-        user_defined: User-defined metrics, and the parameters of each; see
-            `farther.metrics.user_defined`.
+            methods; "single" compares each with the best as if there were no other method.
+        kept: Shares of ID detections that τ keeps, for the curves over τ.
+        confidences: Values of t*, for the curves over t*. They change neither the t* that the other
+            metrics are measured at (section `threshold`) nor those metrics.
+        supercategories: The supercategory of each category, for metrics by supercategory.
+        self_awareness: How a run is made self-aware.
+        proposals: How proposals are evaluated.
+        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a Ray
+            cluster. Results are the same.
+        memory: Memory in GiB that a run reserves on the cluster.
+        user_defined: User-defined metrics (of files in `extensions/`), and the parameters of each.
     """
 
     id_split: str = "test"

@@ -20,12 +20,22 @@ from farther.tables.schema import Schema, check
 
 @dataclass(config=STRICT, kw_only=True)
 class ThresholdSettings:
-    """How the operating threshold is chosen: section `threshold` of params.yaml.
+    """The operating threshold t*: section `threshold` of params.yaml.
+
+    Detections with a confidence below t* are discarded before anything is measured. At a lower t*
+    fewer unknown objects are missed, more are misclassified, and more detections are wrong. For a
+    lower t*, write it as a number, `rule: 0.1`, here for all runs, or as `threshold: {rule: 0.1}`
+    in the entry of one run under `detectors`. Inference does not run again: detections are stored
+    from a lower confidence on, for networks the `score_threshold` among the adapter's `params`.
+    Classifiers of whole images have no t*.
 
     Args:
-        split: ID split it is chosen on.
-        rule, tolerance: see `farther.metrics.closed_set.operating_threshold.choose`; always 0 for
-            classifiers of whole images.
+        split: ID split that t* is chosen on.
+        rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
+            over the classes. "best_map": the largest confidence that costs no more than `tolerance`
+            of the mAP (IoU 0.50 to 0.95) of all stored detections. A number from 0 to 1: that
+            number is t*.
+        tolerance: For "best_map": the share of the mAP that may be lost, from 0 to 1.
     """
 
     split: str = "val"

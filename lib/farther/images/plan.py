@@ -30,15 +30,15 @@ class StreamParams:
         workers: Worker processes; 0 does everything in this process. Beside a model on a GPU they
             decode and prepare; the default is one fewer than there are cores, and at most 8. On the
             CPU each decodes, prepares and runs the model on one core, with memory for a batch; the
-            default is the number of cores, and at most 8. With "ray", the number beside each model;
-            see `farther.images.ray`.
-        shard_images: Images in one shard: the unit that is written at once, kept after a kill, and
-            held in memory.
+            default is the number of cores, and at most 8. With "ray", the number beside each model.
+        shard_images: Images in one shard: the unit that is written at once, kept after an
+            interruption, and held in memory.
         batches: Which images of a shard share a batch: those of "similar shape", so that there is
             little padding, or those that follow each other in the "table". The order of the rows is
             that of the table either way.
         max_pixels: Images with more are not decoded and count as failures.
-        max_failures: Fraction of the images that may be unusable before the run ends in an error.
+        max_failures: Share of the images that may be unusable before the run ends in an error; they
+            are left out and listed.
         engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a
             Ray cluster ("ray"). The output is the same.
     """

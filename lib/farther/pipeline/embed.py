@@ -11,7 +11,8 @@ from farther.datasets import image_roots
 from farther.params import section
 from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
-from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
+from farther.similarity import Encoder, embed_dataset
+from farther.similarity.embed import EmbedSection
 from farther.stage import run_stage
 
 ARTIFACTS = Path("artifacts")
@@ -24,13 +25,12 @@ def main() -> None:
     Writes artifacts/embeddings/<dataset>.
     """
     withdraw_if_changed("embed")
-    encoder_params = build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder"))
-    encoder = Encoder(encoder_params)
-    params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
+    settings = build(EmbedSection, "params.yaml: embed", section("embed"))
+    encoder = Encoder(settings.encoder)
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():
         out = ARTIFACTS / "embeddings" / name
         work = ARTIFACTS / ".work" / "embeddings" / name
-        embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, params)
+        embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, settings.images)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from farther.similarity import (
     BenchmarkSimilarity,
     SimilarityFiles,
     SplitSource,
-    StratifyParams,
-    WordNetParams,
     stratify_benchmark,
 )
+from farther.similarity.stratify import StratifySection
 from farther.stage import run_stage
 from farther.terminal import say
 
@@ -29,15 +28,9 @@ def main() -> None:
 
     Writes similarity/, counts and histograms.
     """
-    settings = section("stratify")
-    words = settings.pop("wordnet", None)
-    params = build(StratifyParams, "params.yaml: stratify", settings)
-    wordnet = None
-    if words is not None:
-        wordnet = build(WordNetParams, "params.yaml: stratify.wordnet", words)
-
+    settings = build(StratifySection, "params.yaml: stratify", section("stratify"))
     for name, entry in section("benchmarks").items():
-        similarity = _stratified(name, entry, params, wordnet)
+        similarity = _stratified(name, entry, settings)
         counts = ARTIFACTS / "counts" / "similarity" / f"{name}.json"
         plot = ARTIFACTS / "plots" / "similarity" / f"{name}.csv"
         similarity.write(Path(OUTPUT) / name, counts, plot)
@@ -52,9 +45,7 @@ def main() -> None:
     write_record(OUTPUT)
 
 
-def _stratified(
-    name: str, entry: dict[str, Any], params: StratifyParams, wordnet: WordNetParams | None
-) -> BenchmarkSimilarity:
+def _stratified(name: str, entry: dict[str, Any], settings: StratifySection) -> BenchmarkSimilarity:
     """Similarity of a benchmark's splits to its ID images."""
     stratified = benchmark(name, entry)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
@@ -67,7 +58,7 @@ def _stratified(
         # blur near and far.
         if source.known == "remove":
             ood_splits.append(SplitSource(split, source.dataset, source.subset, source.distance))
-    return stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
+    return stratify_benchmark(files, id_splits, ood_splits, settings, settings.wordnet)
 
 
 if __name__ == "__main__":

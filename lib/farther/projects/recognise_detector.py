@@ -56,7 +56,8 @@ _DETECTRON2 = (
 _DETR = "weights of DETR's own code: give a folder of transformers with this network"
 #: Beginning of the names of weights in a state dict → its kind, for a message.
 STATES = {
-    "visual.": "weights of a CLIP: name their architecture by hand (docs/classifiers.md)",
+    "visual.": "weights of a CLIP: name their architecture by hand "
+    "(farther list detectors open_clip_classifier)",
     "bbox_head.": _MMDETECTION,
     "roi_head.": _MMDETECTION,
     "backbone.bottom_up.": _DETECTRON2,

@@ -25,7 +25,8 @@ class Counterpart:
     """The published detector that a run is compared with.
 
     Args:
-        detector, id: Its name and its ID dataset in the tables of `data/published`.
+        detector: Its name in the tables of `data/published`.
+        id: Its ID dataset in these tables.
         comparable: Whether the run has the published detector's weights and the benchmark's own
             images, so that a difference is meaningful. Otherwise the page says that the two measure
             different things.
@@ -38,22 +39,22 @@ class Counterpart:
 
 @dataclass(config=STRICT, kw_only=True)
 class ReportSettings:
-    """Parameters of a report.
+    """What the report shows: section `report` of params.yaml.
 
     Args:
         title: Heading of the first page.
         examples: Example images per run and OOD split.
-        method: The method whose outcomes are drawn; when None the detector's own confidence, or
+        method: The method whose outcomes are drawn; null takes the detector's own confidence, or
             else the first method.
         image_side: Longest side of an example image in pixels.
-        curves: Methods in a chart of curves, those with the highest mean AUROC.
-        curve_points: Points per curve.
+        curves: Number of methods in a chart of curves, those with the highest mean AUROC.
+        curve_points: Number of points per curve.
         few: Values from fewer detections or objects than this are printed grey and never marked as
             the best.
-        categories: Categories in a chart of a split, the most frequent ones.
+        categories: Number of categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
-        published: Run, or name of `seeds` → the published detector that it is compared with.
-        seeds: Name → runs that differ in their training seed only: one row, mean ± standard
+        published: The published detector that a run, or a name of `seeds`, is compared with.
+        seeds: A name for runs that differ in their training seed only: one row, mean ± standard
             deviation, in the tables of their benchmark and in `artifacts/seeds.json`. Or runs on
             several divisions of one dataset's classes (open-set recognition), whose mean is on the
             page Published and in the latter.

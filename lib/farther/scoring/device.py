@@ -24,7 +24,9 @@ Device = Literal["auto", "cpu", "cuda"]
 
 @dataclass(config=STRICT, kw_only=True)
 class ScoringSettings:
-    """Section `scoring` of params.yaml.
+    """Where scores are computed: section `scoring` of params.yaml.
+
+    Both give the same scores up to rounding.
 
     Args:
         device: "cpu"; "cuda", an NVIDIA or AMD GPU; or "auto", such a GPU if PyTorch can use one,

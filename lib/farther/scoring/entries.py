@@ -39,7 +39,7 @@ class ParameterChoice:
     """A choice of parameters: the best by AUROC of ID validation against an OOD split.
 
     Args:
-        ood_split: Name of the OOD split.
+        ood_split: The OOD split that they are chosen on.
         grids: For each method to try, the values to try of each parameter.
     """
 
@@ -49,17 +49,22 @@ class ParameterChoice:
 
 @dataclass(config=STRICT, kw_only=True)
 class MethodEntry:
-    """One line of the section `methods`, checked.
+    """An OOD score: an entry of the section `methods` of params.yaml.
+
+    A method whose inputs a detector does not have is left out for its runs. One method may be
+    listed several times, with other parameters each.
 
     Args:
         name: Its name.
-        method: The method.
+        method: The method: see `farther list methods`.
         params: Its parameters.
-        search: Choose parameters on an OOD split that no result is reported on.
-        oracle: Choose them on one that results are reported on, and say so.
-        pass_name: Key `pass`: name of the pass whose regions are scored; None scores the run's own.
-        fit_on: The ID split that is learned from; or, with `pass`, in `fit.split` the regions of
-            the pass, or the run's own ("detections").
+        search: Choose the method's parameters on an OOD split that no result is reported on (`use:
+            validation`).
+        oracle: Choose them on a split that results are reported on; the report says so.
+        pass_name: The extra inference whose rows are scored, by its name in `passes` of a run; null
+            scores the run's own detections.
+        fit_on: The ID split that is learned from, in the place of `fit.split`. With `pass`: `pass`,
+            the rows of the extra inference in `fit.split`, or `detections`, the run's own.
     """
 
     name: str

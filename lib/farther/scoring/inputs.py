@@ -42,14 +42,13 @@ class FitSettings:
     """What methods are fitted on: section `fit` of params.yaml, without what is about τ.
 
     Args:
-        split: Name of the in-distribution split that methods learn from.
-        calibration_split: Name of the in-distribution split that τ is taken from, which some
-            methods learn from, too.
-        labels: The class of a region that methods of classes learn from: the predicted one, or that
-            of the annotated object that it overlaps most, from an IoU of 0.5 on; regions without
-            one are left out. See `Method.annotation`.
-        max_regions: Largest number of regions to learn from, drawn at random; None takes all.
-        seed: Of that draw.
+        split: ID split that methods learn from.
+        calibration_split: ID split that τ is taken from, which some methods learn from, too.
+        labels: The class of a detection that methods of classes learn from: the predicted one, or
+            that of the annotated object that it overlaps most, from an IoU of 0.5 on; detections
+            without one are left out.
+        max_regions: Largest number of detections to learn from, drawn at random; null takes all.
+        seed: Seed of that draw.
     """
 
     split: str = "train"
@@ -64,9 +63,12 @@ class TauSettings:
     """The threshold τ of each method: section `fit` without what methods are fitted on.
 
     Args:
-        calibration_split: Name of the in-distribution split whose scores it is taken from.
-        keep: Fraction of these scores that it keeps.
-        threshold_rule: See `farther.methods.threshold`.
+        calibration_split: ID split whose scores τ is taken from.
+        keep: Share of the scores of `calibration_split` that are at or above τ. A lower one flags
+            more detections as unknown, those of known objects included.
+        threshold_rule: "percentile": the largest τ that keeps at least this share, as in FMIYC's
+            text; "gaussian": mean − 1.645 · standard deviation (for 0.95), as in its code, which
+            keeps this share of Gaussian scores only.
     """
 
     calibration_split: str = "val"
@@ -75,8 +77,14 @@ class TauSettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class FitSection(FitSettings, TauSettings):
-    """The section `fit` of params.yaml, whole; see `FitSettings` and `TauSettings`."""
+class FitSection(TauSettings, FitSettings):
+    """What methods are fitted on, and their threshold τ: section `fit` of params.yaml.
+
+    Detections whose score is below τ are flagged as unknown.
+
+    Args:
+        calibration_split: ID split whose scores τ is taken from. Some methods learn from it, too.
+    """
 
     def fit_settings(self) -> FitSettings:
         """What methods are fitted on."""

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.code import digest_of
 from farther.errors import DataError
-from farther.images.clip import Encoder
+from farther.images.clip import Encoder, EncoderParams
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed, key_of
@@ -38,19 +38,34 @@ NAMES = "names.parquet"
 
 @dataclass(config=STRICT, kw_only=True)
 class EmbedParams(StreamParams):
-    """Parameters of streaming images through CLIP.
+    """How images go through CLIP.
+
+    All images have one shape once they are prepared, so batches follow the table.
 
     Args:
-        batch_size, workers, shard_images, batches, max_pixels, max_failures, engine: See
-            `StreamParams`. All images have one shape once they are prepared, so batches follow the
-            table.
-        stored: Precision of the stored numbers; float16 changes a cosine by less than 0.001.
+        stored: Precision of the stored embeddings; float16 changes a cosine by less than 0.001.
     """
 
     batch_size: Annotated[int, Field(ge=1)] = 64
     shard_images: Annotated[int, Field(ge=1)] = 4096
     batches: Literal["similar shape", "table"] = "table"
     stored: Literal["float16", "float32"] = "float16"
+
+
+@dataclass(config=STRICT, kw_only=True)
+class EmbedSection:
+    """The CLIP that embeds all images and class names: section `embed` of params.yaml.
+
+    Args:
+        weights: File or folder of its weights, which DVC tracks: `embed` and `infer` rerun when
+            they change. `encoder` says how they are loaded.
+        encoder: The CLIP, and its prompt for class names.
+        images: How images go through it.
+    """
+
+    weights: Path | None = None
+    encoder: EncoderParams
+    images: EmbedParams = Field(default_factory=EmbedParams)
 
 
 @plain_dataclass(frozen=True)

@@ -11,6 +11,7 @@ import polars as pl
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from farther.datasets.wordnet import WordNetParams
 from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError
 from farther.metrics.ood import auroc
@@ -28,21 +29,22 @@ DECIMALS = 6
 
 @checked(config=STRICT, kw_only=True)
 class StratifyParams:
-    """Parameters of the similarity to ID.
+    """Parameters of the similarity to ID: an image's largest cosine to a reference image.
 
     Args:
         reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000
             images of ID validation; a detector is trained on all ID training images.
-        reference_images: Largest number of its images, evenly spread; all of them when None.
-        near: An image of at least this similarity is suggested for near. None: the cut that best
-            separates the benchmark's near and far images.
-        farther: An image below this similarity is suggested for farther. None: likewise between far
+        reference_images: Largest number of its images, evenly spread; null takes all.
+        near: Cosine from which on an image is suggested for near. null: the cut that best separates
+            the benchmark's near and far images.
+        farther: Cosine below which an image is suggested for farther. null: likewise between far
             and farther; without farther images, none is.
-        borderline: Number of doubtful images that are listed.
-        bin_width: Of the histograms.
-        duplicate: Pairs of images of at least this cosine are near-duplicates.
-        duplicate_pairs: Largest number of listed pairs.
-        engine: See `farther.similarity.nearest.nearest`.
+        borderline: Number of borderline images that are listed, those nearest to a cut.
+        bin_width: Width of the bins of the histograms, as a cosine.
+        duplicate: Cosine from which on two images are near-duplicates.
+        duplicate_pairs: Largest number of near-duplicates that are listed, in pairs.
+        engine: Search for the nearest images by FAISS, by NumPy, or by FAISS where it is installed.
+            All find the same.
     """
 
     reference: str = "train"
@@ -58,6 +60,17 @@ class StratifyParams:
     def __post_init__(self) -> None:
         if self.near is not None and self.farther is not None and self.farther > self.near:
             raise ParameterError(f"parameter 'farther': {self.farther} is above near = {self.near}")
+
+
+@checked(config=STRICT, kw_only=True)
+class StratifySection(StratifyParams):
+    """How near the images of all splits are to the ID images: section `stratify` of params.yaml.
+
+    Args:
+        wordnet: A local WordNet, by which class names are compared, too; null for none.
+    """
+
+    wordnet: WordNetParams | None = None
 
 
 class ImageSimilarity(Table):

@@ -9,16 +9,14 @@ from pathlib import Path
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, refused
 from farther.registry import build
-from farther.similarity import EmbedParams, EncoderParams
+from farther.similarity.embed import EmbedSection
 
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `embed`, and whether the weights that it names are there; they are not opened."""
     embed = project.section("embed")
     if embed:
-        for key, params_class in (("encoder", EncoderParams), ("images", EmbedParams)):
-            where = f"embed.{key}"
-            yield from refused(where, partial(build, params_class, where, embed.get(key) or {}))
+        yield from refused("embed", partial(build, EmbedSection, "embed", embed))
     weights = embed.get("weights")
     if weights is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from farther.command.earlier_project import is_earlier
 from farther.command.project import Project
-from farther.errors import Finding
+from farther.errors import PROBLEMS, Finding
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -27,6 +28,9 @@ WITHOUT_FIT = (
     "`farther init --pipeline`, which keeps yours as dvc.yaml.earlier, and regions that did not "
     "change"
 )
+
+#: Least similarity of a section's name, from 0 to 1, to one that it may be meant as.
+SIMILAR = 0.7
 
 #: Where the demo's datasets are written.
 DEMO_ROOT = "artifacts/demo/"
@@ -47,12 +51,27 @@ def pipeline(project: Project) -> list[Finding]:
         return [Finding("pipeline", "dvc.yaml", "wrong", WITHOUT_FIT)]
     if not has_demo(project):
         stages.pop("demo", None)  # nothing depends on it
-    findings: list[Finding] = []
+    findings = list(_misspelt(project))
     for name, stage in stages.items():
         for finding in _missing(project, name, stage):
             if finding not in findings:
                 findings.append(finding)
-    return findings or [_state(file)]
+    if not any(finding.state in PROBLEMS for finding in findings):
+        findings.append(_state(file))
+    return findings
+
+
+def _misspelt(project: Project) -> Iterator[Finding]:
+    """Sections that nothing reads and whose names resemble a section that is absent."""
+    from farther.pipeline.sections import SECTION_BY_NAME
+
+    absent = [name for name in SECTION_BY_NAME if name not in project.params]
+    for name in project.params:
+        if name in SECTION_BY_NAME:
+            continue
+        for similar in difflib.get_close_matches(name, absent, n=1, cutoff=SIMILAR):
+            text = f"no section that farther reads; did you mean {similar!r}? See"
+            yield Finding("pipeline", name, "note", f"{text} `farther list params`")
 
 
 def has_demo(project: Project) -> bool:

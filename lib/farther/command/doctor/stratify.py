@@ -8,14 +8,10 @@ from functools import partial
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, refused
 from farther.registry import build
-from farther.similarity import StratifyParams, WordNetParams
+from farther.similarity.stratify import StratifySection
 
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `stratify`."""
-    settings = dict(project.section("stratify"))
-    wordnet = settings.pop("wordnet", None)
-    yield from refused("stratify", partial(build, StratifyParams, "stratify", settings))
-    if wordnet:
-        where = "stratify.wordnet"
-        yield from refused(where, partial(build, WordNetParams, where, wordnet))
+    settings = project.section("stratify")
+    yield from refused("stratify", partial(build, StratifySection, "stratify", settings))

@@ -55,7 +55,7 @@ class Augment(Pass):
         flip: Whether each scale is also used mirrored.
         scales: Factors by which the network's input is scaled besides 1, such as 0.83; only for
             Faster R-CNN, Mask R-CNN and YOLO.
-        iou: See above.
+        iou: Smallest IoU of a region with the detection of a view that it is matched to.
 
     Raises:
         ParameterError: there is no view but the original.
@@ -161,7 +161,7 @@ class Ensemble(Pass):
     Args:
         members: Files of the further checkpoints, which the run's adapter loads with the run's
             parameters.
-        iou: See above.
+        iou: Smallest IoU of a region with the detection of a member that it is matched to.
 
     References:
         Lakshminarayanan et al., "Simple and Scalable Predictive Uncertainty Estimation using Deep

@@ -74,9 +74,9 @@ class Perturb(Pass):
         epsilon: ε in pixels from 0 to 1: of a normalised input each channel moves by ε / its
             standard deviation, as in the published codes of ODIN, the Mahalanobis detector and
             OpenOOD. 0.0014 is ODIN's and OpenOOD's.
-        loss: See the formula.
-        temperature: T.
-        direction: "down" the loss, or "up".
+        loss: Loss whose gradient the step follows: see the formula.
+        temperature: Temperature T of the softmax in the loss "max_softmax".
+        direction: Step "down" the loss, or "up".
         per: "image": one step for the sum of the losses of all regions of an image; "region": a
             backward and a forward pass for each region of an image, by the gradient of the
             region's loss. No paper defines the step for objects.

@@ -191,6 +191,6 @@ PAPER = Paper(
         "what is no object",
         "Figure 4": "the page of each detector has the confusion of known and of unknown objects",
         "row Dropout Sampling": "a run of the adapter `repeated`, where params.yaml has one: see "
-        "docs/wilderness.md",
+        "farther list detectors repeated",
     },
 )

@@ -296,7 +296,7 @@ PAPER = Paper(
     "Out-of-Distribution Object Detection. arXiv:2506.14008",
     tables,
     {
-        "Table 7": "a summary of the metrics in words: see docs/metrics.md",
+        "Table 7": "a summary of the metrics in words: see farther list metrics",
         "Table 26": "hyperparameters of training: see the recipes in training/",
     },
 )
