@@ -29,9 +29,9 @@ def found(capsys, *arguments):
 def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(
     project, capsys
 ):
-    assert found(capsys).budget == Budget(max_false_alarms=25)
+    assert found(capsys).budget == Budget(max_false_alarms=0.25)
     assert found(capsys, "--choose-on", "far").budget == Budget(
-        max_false_alarms=25, choose_on="far"
+        max_false_alarms=0.25, choose_on="far"
     )
     assert found(capsys, "--max-misclassified", "0.25").budget == Budget(max_misclassified=0.25)
     asked = found(capsys, "--max-recall-loss", "0.5", "--guarantee", "conformal", "--method", "two")
@@ -47,7 +47,7 @@ def test_the_stored_choice_is_printed_and_another_budget_is_computed(project, ca
     stored["notes"] = ["from the file"]
     files.choice.write_text(json.dumps(stored))
     assert found(capsys).notes == ["from the file"]
-    assert found(capsys, "--max-false-alarms", "50").notes == []
+    assert found(capsys, "--max-false-alarms", "0.5").notes == []
 
 
 def test_it_prints_the_answer_the_costs_with_n_and_what_each_limit_costs_alone(project, capsys):
@@ -133,7 +133,9 @@ def test_without_scores_the_absent_file_is_named(project, capsys):
 
 
 def test_without_a_budget_it_says_what_may_be_limited(project, capsys):
-    text = (project / "params.yaml").read_text().replace("max_false_alarms: 25", "guarantee: none")
+    text = (
+        (project / "params.yaml").read_text().replace("max_false_alarms: 0.25", "guarantee: none")
+    )
     (project / "params.yaml").write_text(text)
     assert main(["choose", "r"]) == 2
     assert "a budget limits something: give max_misclassified" in capsys.readouterr().err

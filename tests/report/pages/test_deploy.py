@@ -66,7 +66,7 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
-    page = content(tmp_path, max_false_alarms=25, choose_on="far")
+    page = content(tmp_path, max_false_alarms=0.25, choose_on="far")
     (chart,) = page["runs"]["net (voc)"]["chart"].charts
     front, limit, _, settings, chosen = chart.spec["layer"]
     assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
@@ -89,7 +89,7 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
 
 
 def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
-    content(tmp_path, max_false_alarms=25, choose_on="far")
+    content(tmp_path, max_false_alarms=0.25, choose_on="far")
     choices = read_choices(tmp_path)
     assert deploy.remarks(choices) == []  # 50 of 100, but of four images
     beyond = with_alarms(choices.choice, interval=(30.0, 70.0))
@@ -119,7 +119,7 @@ def test_a_run_that_nothing_was_chosen_for_is_named(tmp_path):
 
 
 def test_a_damaged_choice_names_the_file(tmp_path):
-    content(tmp_path, max_false_alarms=25)
+    content(tmp_path, max_false_alarms=0.25)
     file = tmp_path / "artifacts/choices/net.json"
     file.write_text(json.dumps({"run": "net"}))
     with pytest.raises(DataError, match=r"choices/net\.json"):
