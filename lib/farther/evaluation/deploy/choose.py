@@ -7,7 +7,8 @@ split are halved: the setting chosen on one half is measured on the other, and t
 chosen on all of it. With `choose_on` it is chosen on one OOD split and measured on the others.
 
 Of several methods, the cheapest is taken that is not significantly worse than the best one on the
-images that are chosen on (`farther.evaluation.deploy.method_costs`, and a paired bootstrap).
+images that are chosen on, and significantly better than the cheapest of all unless it is that one
+(`farther.evaluation.deploy.method_costs`, and a paired bootstrap).
 
 With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen
 on are halved once more: the method is chosen on one half, and τ on the other, as the guarantee is
@@ -223,6 +224,7 @@ class _Chooser:
             notes=list(self._notes()),
             passed_over=chosen.passed_over,
             over_cheapest=self._gain_on_held_out(chosen, cheapest),
+            cheapest=self._cost_order[0],
         )
 
     def _without_choice(self, left_out: dict[str, str], *notes: str) -> DeployChoices:
@@ -328,6 +330,8 @@ class _Chooser:
     def _pick(self, points: Sequence[Point], budget: Budget) -> Picked:
         """The cheapest of several methods that is not significantly worse than the best one.
 
+        If that is not the cheapest of all, it is also significantly better than the cheapest.
+
         Args:
             points: The best setting of each method, all on the same images.
             budget: The limits.
@@ -337,18 +341,23 @@ class _Chooser:
         if len(comparable) == 1 or not self._inputs.settings.replicates:
             return Picked(best)
 
-        gain_by_method = gains_of(
-            best.setting.method,
-            self._counts_where_chosen(comparable, budget),
-            self._inputs.settings.comparisons,
-        )
+        counts = self._counts_where_chosen(comparable, budget)
+        comparisons = self._inputs.settings.comparisons
+        losses = gains_of(best.setting.method, counts, comparisons)
         by_cost = sorted(comparable, key=lambda point: self._cost_order.index(point.setting.method))
+        cheapest = by_cost[0].setting.method
         for point in by_cost:
+            method = point.setting.method
             if point is best:
                 break
-            gain = gain_by_method[point.setting.method]
-            if gain.interval is not None and not gain.is_significant:
-                return Picked(point, gain if gain.value > 0 else None)
+            loss = losses[method]
+            if loss.interval is None or loss.is_significant:
+                continue
+            # It must itself be worth more than the cheapest method: two differences that are not
+            # significant may add up to one that is.
+            gains = gains_of(method, counts, comparisons)
+            if method == cheapest or gains[cheapest].is_significant:
+                return Picked(point, loss if loss.value > 0 else None)
         return Picked(best)
 
     def _counts_where_chosen(self, points: Sequence[Point], budget: Budget) -> PairedCounts:

@@ -411,6 +411,12 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
             f"On held-out images {titles.get(gain.method, gain.method)} is {verdict} than {than}, "
             f"the cheapest method, within the same limits: it {_gained(gain, 's')}."
         )
+    elif _only_choice_is_within(choices):
+        cheapest = choices.cheapest or ""
+        texts.append(
+            f"{titles.get(cheapest, cheapest)}, the cheapest method, has no setting within the "
+            "limits."
+        )
     passed_over = choices.passed_over
     if passed_over is not None:
         than = titles.get(passed_over.than, passed_over.than)
@@ -420,6 +426,14 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
             "which is cheaper, is taken."
         )
     return texts
+
+
+def _only_choice_is_within(choices: DeployChoices) -> bool:
+    """Whether the chosen method has a setting within the limits, and the cheapest one has none."""
+    choice = choices.choice
+    if choice is None or choices.cheapest is None:
+        return False
+    return choice.reached and not choices.methods[choices.cheapest].reached
 
 
 def _gained(gain: MethodGain, ending: str = "") -> str:
