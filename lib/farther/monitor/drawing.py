@@ -52,7 +52,8 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
         thickness = 8 * sv.calculate_optimal_line_thickness((width, height))
         frame = sv.Rect(0, 0, width, height)
         scene = sv.draw_rectangle(scene, frame, sv.Color.from_hex(REJECTED), thickness)
-    return np.vstack([scene, _legend(monitored, width, max(22, height // 24))])
+    legend = _legend(monitored, width, max(22, min(width, height) // 24))
+    return np.vstack([scene, legend])
 
 
 def _with_detections(scene: np.ndarray, monitored: Monitored, factor: int) -> np.ndarray:
@@ -133,7 +134,7 @@ def _keys(width: int, height: int, *, accepted: bool, proposed: bool) -> tuple[I
     if proposed:
         entries.append((PROPOSED, "proposal"))
     if not accepted:
-        entries.append((REJECTED, "image rejected: too uncertain"))
+        entries.append((REJECTED, "rejected: too uncertain"))
     for colour, text in entries:
         pen.rectangle((x, 0.28 * height, x + 0.44 * height, 0.72 * height), colour)
         x += 0.65 * height

@@ -84,6 +84,9 @@ WHERE_CHOSEN, HELD_OUT = "Met where chosen", "Met on held-out"
 #: Columns of words, which are flush left, as the first column is.
 TEXT_COLUMNS = ("Method", WHERE_CHOSEN, HELD_OUT)
 
+#: Axes whose columns have intervals in tables of several settings, which leave no room for more.
+WITH_INTERVAL = ("misclassified", "false_alarms")
+
 #: Order in which a limit that can be met alone is suggested.
 SUGGESTED = ("false_alarms", "recall_lost", "misclassified")
 
@@ -417,6 +420,12 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
             f"{titles.get(cheapest, cheapest)}, the cheapest method, has no setting within the "
             "limits."
         )
+    elif _cheapest_is_best(choices):
+        cheapest = choices.cheapest or ""
+        texts.append(
+            f"{titles.get(cheapest, cheapest)} is the cheapest method, and none is better where it "
+            "was chosen."
+        )
     passed_over = choices.passed_over
     if passed_over is not None:
         than = titles.get(passed_over.than, passed_over.than)
@@ -434,6 +443,14 @@ def _only_choice_is_within(choices: DeployChoices) -> bool:
     if choice is None or choices.cheapest is None:
         return False
     return choice.reached and not choices.methods[choices.cheapest].reached
+
+
+def _cheapest_is_best(choices: DeployChoices) -> bool:
+    """Whether the cheapest of several methods was chosen, and none has better values there."""
+    choice = choices.choice
+    if choice is None or not choice.reached or len(choices.methods) < 2:
+        return False
+    return choice.method == choices.cheapest and choices.passed_over is None
 
 
 def _gained(gain: MethodGain, ending: str = "") -> str:
@@ -636,7 +653,7 @@ def setting_rows(
             if not words.head:
                 continue
             cost = choice.measured[axis]
-            if words.unit:
+            if axis in WITH_INTERVAL:
                 row[words.head.capitalize()] = _with_interval(axis, cost)
             else:
                 row[words.head.capitalize()] = number(axis, cost.value)
