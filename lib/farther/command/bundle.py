@@ -141,12 +141,17 @@ def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> t
 
     from farther.command.choose import deploy_choices
     from farther.monitor import Chosen
+    from farther.report.pages.deploy import is_within
 
     methods = [] if method is None else [method]
     choices = deploy_choices(project, run, budget, methods)
     choice = choices.choice
     if choice is None:
         raise ParameterError(f"{run}: nothing can be chosen: {' '.join(choices.notes)}")
+    if not choice.reached:
+        say("No method meets the limits: the closest setting is bundled; see `farther choose`.")
+    elif not is_within(choices):
+        say("The setting exceeds a limit on held-out images; see `farther choose`.")
     thresholds = Chosen(
         choice.operating,
         choice.tau,

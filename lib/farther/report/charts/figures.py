@@ -37,6 +37,9 @@ SPEC = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>'
 #: Width and height of a drawing in pixels.
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
+#: Area of a line in a legend, long enough for two dashes.
+DASH_SIZE = 300
+
 
 def export_charts(report: Path, out: Path) -> int:
     """Writes each chart as a figure, and its numbers.
@@ -93,6 +96,8 @@ def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:
     width = FIGURES["pixels"] * inches
     columns = max(1, int(width // metadata["entry"]))
     legend = {**FIGURES["config"]["legend"], "columns": columns}
+    if _has_dashes(spec):
+        legend |= {"symbolType": "stroke", "symbolSize": DASH_SIZE}
     return {
         **spec,
         "title": textwrap.wrap(metadata["title"], int(width // LETTER)),
@@ -100,6 +105,12 @@ def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:
         "autosize": {"type": "fit-x", "contains": "padding"},
         "config": {**FIGURES["config"], "legend": legend},
     }
+
+
+def _has_dashes(spec: Mapping[str, Any]) -> bool:
+    """Whether the entries of a chart's legend differ in the dashes of their lines."""
+    layers = spec.get("layer", [spec])
+    return any("strokeDash" in layer.get("encoding", {}) for layer in layers)
 
 
 def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
