@@ -177,7 +177,7 @@ class _Chooser:
         self._cost_order = list(methods if cost_order is None else cost_order)
         self._budget = budget
         settings = inputs.settings
-        self._held_out = IdImages(inputs, RunSplit(inputs.files, settings.calibration_split))
+        self._validation = IdImages(inputs, RunSplit(inputs.files, settings.calibration_split))
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
 
@@ -194,7 +194,7 @@ class _Chooser:
             self._chosen_on = self._ood.in_split(budget.choose_on)
             self._measured_on = ~self._chosen_on
             self._folds = []
-        self._all = Part(np.ones(len(self._held_out.names), dtype=bool), self._chosen_on)
+        self._all = Part(np.ones(len(self._validation.names), dtype=bool), self._chosen_on)
         self._search = SearchSteps(self._steps_of, self._pick, self._halved)
 
     def choices(self, left_out: dict[str, str]) -> DeployChoices:
@@ -273,7 +273,7 @@ class _Chooser:
         """Costs of a method at a t*, on ID validation images and on OOD images."""
         key = (method, operating)
         if key not in self._steps:
-            id_steps = self._held_out.steps(method, operating)
+            id_steps = self._validation.steps(method, operating)
             ood_steps = self._ood.steps(method, operating)
             self._steps[key] = (id_steps, ood_steps)
         return self._steps[key]
@@ -290,7 +290,7 @@ class _Chooser:
 
         to_try = [own]
         for operating in sorted(value for value in budget.confidences if value > own):
-            lost = self._held_out.lost_by(operating)
+            lost = self._validation.lost_by(operating)
             if np.sum(np.isneginf(lost.at)) > limit * len(lost.at):
                 break
             to_try.append(operating)
@@ -366,13 +366,13 @@ class _Chooser:
         setting_by_method = {point.setting.method: point.setting for point in points}
         axis = _compared_axis(list(setting_by_method.values()), budget, reached=points[0].reached)
         if axis == "false_alarms":
-            images = len(self._held_out.names)
+            images = len(self._validation.names)
             counts = {}
             for name, setting in setting_by_method.items():
                 id_steps, _ = self._steps_of(name, setting.operating)
                 flagged = id_steps.flagged
                 counts[name] = flagged[flagged.at < setting.tau].counts(images)
-            return PairedCounts(axis, counts, part.id.astype(np.int64), self._held_out_weights)
+            return PairedCounts(axis, counts, part.id.astype(np.int64), self._validation_weights)
 
         counts = {}
         for name, setting in setting_by_method.items():
@@ -417,16 +417,16 @@ class _Chooser:
         return flagged[flagged.at < setting.tau].counts(len(self._tested.names))
 
     @cached_property
-    def _held_out_weights(self) -> ImageWeights | None:
+    def _validation_weights(self) -> ImageWeights | None:
         """Weights of the ID validation images, shape (B, I); None without replicates."""
-        draws = self._inputs.settings.draws(self._held_out.names.tolist())
+        draws = self._inputs.settings.draws(self._validation.names.tolist())
         return None if draws is None else draws.weights
 
     def _halved(self, part: Part) -> tuple[Part, Part]:
         """Two halves of the images of a part."""
         seed = self._inputs.settings.seed + 1
         same_group = np.zeros(len(part.id), dtype=np.int64)
-        id_first = halves(self._held_out.names, same_group, seed)
+        id_first = halves(self._validation.names, same_group, seed)
         ood_first = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
         first = Part(part.id & id_first, part.ood & ood_first)
         second = Part(part.id & ~id_first, part.ood & ~ood_first)
@@ -584,7 +584,7 @@ class _Chooser:
         budget = self._budget
         candidates = self._candidates(self._methods, budget)
         part = best_setting(candidates, self._all, budget, self._search).point.part
-        known = self._held_out.lost_by(self._inputs.threshold).of(part.id)
+        known = self._validation.lost_by(self._inputs.threshold).of(part.id)
         images_by_axis = {
             "misclassified": int(np.sum(self._unknown_objects[part.ood] > 0)),
             "false_alarms": int(part.id.sum()),

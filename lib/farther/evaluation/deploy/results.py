@@ -50,8 +50,9 @@ class Budget:
             image: 0.05 allows 5 in 100 images. Below 1; None for no limit.
         max_recall_loss: Largest share of the known objects that are lost: detected as their class
             at the run's t* without flagging, but not with it; None for no limit.
-        guarantee: "none": limits hold on the held-out data. "conformal": they hold in expectation
-            on new images that are exchangeable with it; see `farther.metrics.statistics.conformal`.
+        guarantee: "none": limits hold on the images that are chosen on. "conformal": in expectation
+            on new images that are exchangeable with them; see
+            `farther.metrics.statistics.conformal`.
         choose_on: OOD split that is chosen on and left out of the measured values; None for halves
             of the images of all splits: what is chosen on one half is measured on the other.
         confidences: Values of t* that are tried where they are above the run's own and recall has a
