@@ -87,7 +87,7 @@ def test_a_guarantee_is_of_images(project, capsys):
                 "--method",
                 "one",
                 "--max-false-alarms",
-                "30",
+                "0.3",
                 "--guarantee",
                 "conformal",
             ]
@@ -123,8 +123,11 @@ def test_an_answer_out_of_budget_says_what_to_do_instead_of_bundling_it(project,
     assert printed.err == "Next: farther choose r --max-false-alarms=0 --choose-on=far\n"
 
 
-def test_the_first_line_says_that_a_limit_is_exceeded_on_held_out_images(project, capsys):
-    lay(project, {"test": [("cat", 0.9, 0.1, 0.4)] * 20}, test=("far", "near"))
+def test_the_first_line_says_that_a_limit_is_exceeded_on_held_out_images(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    lay(tmp_path, {"test": [("cat", 0.9, 0.1, 0.4)] * 20}, test=("far", "near"))
     assert main(["choose", "r", "--method", "one", "--max-false-alarms", "0.25"]) == 0
     printed = capsys.readouterr()
     name, first, *_ = printed.out.splitlines()
@@ -137,10 +140,11 @@ def test_the_first_line_says_that_a_limit_is_exceeded_on_held_out_images(project
     assert printed.err == "Next: farther choose r --method=one --max-false-alarms=0.125\n"
 
 
-def test_the_rule_that_takes_the_cheaper_method_is_said(project, capsys):
+def test_the_rule_that_takes_the_cheaper_method_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     cats = [("cat", 0.9, 0.95, 0.95)] * 20
     foxes = [("fox", 0.9, 0.99, score) for score in [0.1] + [0.99] * 19]
-    lay(project, {"val": cats, "test": cats, "far": foxes})
+    lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
     assert main(["choose", "r", "--max-false-alarms", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Deploy one with t* = 0.5" in said
@@ -151,10 +155,12 @@ def test_the_rule_that_takes_the_cheaper_method_is_said(project, capsys):
     ) in said
 
 
-def test_the_gain_over_the_cheapest_method_is_said_with_its_interval(project, capsys):
+def test_the_gain_over_the_cheapest_method_is_said_with_its_interval(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(PARAMS["evaluate"], "replicates", 200)
+    monkeypatch.chdir(tmp_path)
     cats = [("cat", 0.9, 0.95, 0.95)] * 20
     foxes = [("fox", 0.9, 0.99, 0.1)] * 20
-    lay(project, {"val": cats, "test": cats, "far": foxes})
+    lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
     assert main(["choose", "r", "--max-false-alarms", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (

@@ -73,6 +73,7 @@ def test_the_page_says_how_many_runs_keep_the_budget_on_held_out_images(tmp_path
         "1 of 1 run has a setting that meets the budget where it was chosen. "
         "On held-out images 0 of these meet it, 0 exceed it, and 1 are undecided."
     )
+    (tmp_path / "b").mkdir()
     refused = content(tmp_path / "b", max_misclassified=0.1, max_false_alarms=0, choose_on="far")
     assert refused["message"].startswith("0 of 1 run have a setting")
     assert "held-out" not in refused["message"]
