@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
     from farther.tables import Regions
 
-#: Colours of known detections, of unknown ones, of proposals, and of a rejected image. The first is a
-#: dark grey: the report's orange is *misclassified*, which a monitor cannot tell. White text has a
+#: Colours of known detections, of unknown ones, of proposals, and of a rejected image. Grey is for
+#: known ones: the report's orange is *misclassified*, which a monitor cannot tell. White text has a
 #: contrast of at least 4 on each.
 KNOWN, UNKNOWN, PROPOSED, REJECTED = "#3F4754", "#0072B2", "#008A6E", "#AA3377"
 
