@@ -35,3 +35,13 @@ def say(
     else:
         text = printable(text)
     print(text, end=end, file=file, flush=flush)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "image"), counted(2500, "image")
+    ('1 image', '2,500 images')
+    """
+    ending = "" if number == 1 else "s"
+    return f"{number:,} {noun}{ending}"

@@ -86,7 +86,7 @@ PARAMS: dict[str, Any] = {
     "methods": {"confidence": {}},
     "scoring": {},
     "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
-    "deploy": {"max_false_alarms": 2},
+    "deploy": {"max_false_alarms": 0.02},
     "report": {"examples": 0},
 }
 

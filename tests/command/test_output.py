@@ -59,7 +59,7 @@ def test_an_image_leads_to_the_review_of_its_benchmarks(finished, monkeypatch, c
     ("options", "bundle"),
     [
         ([], "farther bundle r deployed"),
-        (["--max-false-alarms", "50"], "farther bundle r deployed --max-false-alarms=50.0"),
+        (["--max-false-alarms", "0.5"], "farther bundle r deployed --max-false-alarms=0.5"),
         # Without an option, `bundle` would take a named method's thresholds of `evaluate`.
         (["--method", "one"], "farther bundle r one deployed --guarantee=none"),
     ],

@@ -91,7 +91,7 @@ def project(tmp_path, monkeypatch):
         "fit": {},
         "scoring": {},
         "evaluate": {"replicates": 20, "kept": [0.95], "confidences": [0.5]},
-        "deploy": {"max_false_alarms": 2},
+        "deploy": {"max_false_alarms": 0.02},
     }
     for text in PAGE.blocks("yaml"):
         params |= yaml.safe_load(text)

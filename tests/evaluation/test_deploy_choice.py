@@ -9,15 +9,26 @@ import pytest
 from pydantic_core import to_jsonable_python
 from tests.evaluation.deployable import SPLITS, lay
 from tests.support.evaluations import SEARCH
+from tests.support.fitting import write_fitted
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy import choose
 from farther.evaluation.deploy.choose import _Chooser, choose_deployment, write_choice
+from farther.evaluation.deploy.method_costs import by_cost
 from farther.evaluation.deploy.results import LIMITS, Budget, DeployChoices
-from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, Point, best_setting, best_tau
+from farther.evaluation.deploy.search import (
+    NOTHING_FLAGGED,
+    Part,
+    Picked,
+    Point,
+    SearchSteps,
+    best_setting,
+    best_tau,
+)
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.methods import FittedRun
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.registry import build
@@ -34,12 +45,12 @@ def chosen(artifacts, methods=("one",), **budget):
 
 
 def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_images(tmp_path):
-    found = chosen(lay(tmp_path), max_false_alarms=25).choice
+    found = chosen(lay(tmp_path), max_false_alarms=0.25).choice
     # One of four validation detections may be flagged, so τ is the second lowest score there, 0.6.
     assert (found.method, found.operating, found.tau, found.reached) == ("one", 0.5, 0.6, True)
-    assert found.chosen_on["false_alarms"].value == 25
+    assert found.chosen_on["false_alarms"].value == 0.25
     alarms = found.measured["false_alarms"]
-    assert (alarms.value, alarms.count, alarms.of) == (50, 2, 4)  # test detections 0.1 and 0.5
+    assert (alarms.value, alarms.count, alarms.of) == (0.5, 2, 4)  # test detections 0.1 and 0.5
     assert found.measured["images_with_false_alarms"].value == 0.5
     lost = found.measured["recall_lost"]
     assert (lost.value, lost.count, lost.of) == (
@@ -68,11 +79,11 @@ def test_what_the_detector_labels_as_unknown_is_flagged_at_every_threshold(tmp_p
             "far": [("fox", 0.9, -1.9e30, 0.1), *SPLITS["far"][1:]],
         },
     )
-    loose = chosen(artifacts, max_false_alarms=25).choice
+    loose = chosen(artifacts, max_false_alarms=0.25).choice
     # The labelled detection is one of four: τ can flag no other, and is the next score of any
     # detection.
     assert (loose.tau, loose.reached, loose.chosen_on["false_alarms"].count) == (0.6, True, 1)
-    strict = chosen(artifacts, max_false_alarms=10).choice
+    strict = chosen(artifacts, max_false_alarms=0.1).choice
     assert (strict.tau, strict.reached, strict.chosen_on["false_alarms"].count) == (
         NOTHING_FLAGGED,
         False,
@@ -99,7 +110,7 @@ def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):
     # any detection.
     assert (found.tau, found.reached) == (0.6, True)
     assert found.chosen_on["misclassified"].value == 0.25
-    assert found.chosen_on["false_alarms"].value == 25
+    assert found.chosen_on["false_alarms"].value == 0.25
     # Measured on the other split: elk 0.95 is kept, 0.15 flagged, two are not detected.
     assert list(found.by_split) == ["near"]
     counts = {name: (value.count, value.of) for name, value in found.by_split["near"].items()}
@@ -115,8 +126,79 @@ def test_the_method_with_fewer_false_alarms_is_chosen_for_a_limit_on_misclassifi
     # Method two has to flag the foxes at 0.8 and with them all cats; method one only the cat at
     # 0.2.
     assert found.choice.method == "one"
-    assert found.methods["two"].chosen_on["false_alarms"].value == 100
+    assert found.methods["two"].chosen_on["false_alarms"].value == 1
     assert found.methods["one"] == found.choice
+
+
+def of_two_methods(tmp_path, scores_of_two):
+    """A run whose method `one` keeps all foxes, and `two` those of a score above the cats'."""
+    foxes = [("fox", 0.9, 0.99, score) for score in scores_of_two]
+    cats = [("cat", 0.9, 0.95, 0.95)] * 20
+    return lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
+
+
+def of_many_resamples(artifacts, **budget):
+    return choose_deployment(inputs(artifacts, replicates=200), Budget(**budget), ["one", "two"])
+
+
+def test_a_cheaper_method_is_taken_where_the_best_one_is_not_significantly_better(tmp_path):
+    artifacts = of_two_methods(tmp_path, [0.1] + [0.99] * 19)
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=0)
+    assert found.choice.method == "one"
+    # Of 20 foxes, `two` finds one more; about a third of all resamples do not have it.
+    gain = found.passed_over
+    assert (gain.method, gain.than, gain.axis) == ("two", "one", "found")
+    assert gain.value == pytest.approx(0.05)
+    assert gain.interval[0] < 0 < gain.interval[1]
+    assert found.over_cheapest is None
+    assert found.methods["two"].measured["found"].count == 1
+
+
+def test_a_method_that_is_significantly_better_is_taken_over_the_cheapest(tmp_path):
+    artifacts = of_two_methods(tmp_path, [0.1] * 15 + [0.99] * 5)
+    found = of_many_resamples(artifacts, max_false_alarms=0)
+    assert (found.choice.method, found.passed_over) == ("two", None)
+    gain = found.over_cheapest
+    assert (gain.method, gain.than, gain.axis) == ("two", "one", "found")
+    assert gain.value == 0.75
+    assert 0.3 < gain.interval[0] < 0.75 < gain.interval[1] <= 1
+    assert gain.is_significant
+
+
+def test_without_resamples_the_best_method_is_taken(tmp_path):
+    artifacts = of_two_methods(tmp_path, [0.1] + [0.99] * 19)
+    found = choose_deployment(
+        inputs(artifacts, replicates=0), Budget(max_false_alarms=0), ["one", "two"]
+    )
+    assert (found.choice.method, found.passed_over) == ("two", None)
+    assert (found.over_cheapest.interval, found.over_cheapest.is_significant) == (None, False)
+
+
+def test_methods_within_a_limit_on_misclassified_objects_are_compared_by_false_alarms(tmp_path):
+    cats = [("cat", 0.9, 0.2, 0.8)] * 15 + [("cat", 0.9, 0.8, 0.8)] * 5
+    foxes = [("fox", 0.9, 0.5, 0.5)] * 10
+    artifacts = lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
+    found = of_many_resamples(artifacts, max_misclassified=0)
+    assert found.choice.method == "two"
+    gain = found.over_cheapest
+    assert (gain.axis, gain.value, gain.is_significant) == ("false_alarms", 0.75, True)
+
+
+def test_methods_are_ordered_by_inference_state_and_what_they_read(tmp_path):
+    names = ["crops", "stored", "small", "logits", "confidence"]
+    write_fitted(
+        tmp_path / "fitted/r",
+        {name: {"needs": ["score" if name == "confidence" else "logits"]} for name in names},
+    )
+    entries = [{"name": name} for name in names]
+    entries[0]["pass_name"] = "crop"
+    content = {"entries": entries, "not_scored": []}
+    (tmp_path / "fitted/r/methods.json").write_text(json.dumps(content))
+    for name, size in (("stored", 900), ("small", 90)):
+        (tmp_path / "fitted/r" / name / "state.safetensors").write_bytes(b"0" * size)
+    files = RunFiles("r", "b", tmp_path)
+    order = by_cost(files, names, FittedRun.read(files).applicable)
+    assert order == ["confidence", "logits", "small", "stored", "crops"]
 
 
 def test_what_no_setting_reaches_is_said_and_the_nearest_is_within_the_other_limits(tmp_path):
@@ -187,14 +269,14 @@ def test_all_detections_that_the_detector_labels_as_unknown_exceed_a_limit_of_no
 
 def test_a_single_validation_image_and_a_half_without_one_are_chosen_on(tmp_path):
     artifacts = lay(tmp_path, {"val": SPLITS["val"][:1]})
-    found = chosen(artifacts, max_false_alarms=60).choice
-    # One false alarm in one image would be 100 in 100.
+    found = chosen(artifacts, max_false_alarms=0.6).choice
+    # One false alarm in one image would be 1 per image.
     assert (found.reached, found.chosen_on["false_alarms"].value, found.tau <= 0.2) == (
         True,
         0,
         True,
     )
-    half = chosen(artifacts, ("one", "two"), max_false_alarms=60, guarantee="conformal").choice
+    half = chosen(artifacts, ("one", "two"), max_false_alarms=0.6, guarantee="conformal").choice
     assert (half.chosen_on["false_alarms"].value, half.chosen_on["false_alarms"].of) == (0, 0)
 
 
@@ -219,7 +301,7 @@ def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
     assert found.chosen_on["recall_lost"].value == 0.25
     assert chosen(artifacts, max_recall_loss=0.2).choice.operating < 0.6
     assert (
-        chosen(artifacts, max_false_alarms=25).choice.operating == 0.5
+        chosen(artifacts, max_false_alarms=0.25).choice.operating == 0.5
     )  # without that limit t* is the run's own
 
 
@@ -237,26 +319,21 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, max_misclassified=1.0, choose_on="far").choice
     assert found.measured["false_alarms"].count == 0
-    assert found.measured["false_alarms"].interval == pytest.approx(
-        (0, 100 * (1 - 0.05 ** (1 / 4)))
-    )
-    assert found.status("false_alarms", 2) == "open"
-    assert found.status("false_alarms", 60) == "met"
+    assert found.measured["false_alarms"].interval == pytest.approx((0, 1 - 0.05 ** (1 / 4)))
+    assert found.status("false_alarms", 0.02) == "open"
+    assert found.status("false_alarms", 0.6) == "met"
 
 
-@pytest.mark.parametrize("per", [1, 100])
-def test_the_share_of_all_has_the_interval_of_the_rule_of_three_and_others_that_of_the_draws(per):
+def test_the_share_of_all_has_the_interval_of_the_rule_of_three_and_others_that_of_the_draws():
     weights = ImageDraws([f"{n:02}" for n in range(30)], 400, 0).weights
     once = np.ones(30, dtype=np.int64)
-    assert choose._share(once, once, weights, per).interval == pytest.approx(
-        (per * 0.05 ** (1 / 30), per)
-    )
+    assert choose._share(once, once, weights).interval == pytest.approx((0.05 ** (1 / 30), 1))
     for count in (
         once - np.arange(30) % 2,
         once + (-1) ** np.arange(30),
     ):  # half; 30 in 15 of the images, 2 in each
-        found = choose._share(count, once, weights, per)
-        drawn = per * (weights @ count) / 30
+        found = choose._share(count, once, weights)
+        drawn = (weights @ count) / 30
         assert found.interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.02)
         assert found.interval[0] < found.value < found.interval[1]
 
@@ -277,19 +354,21 @@ def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not
     (artifacts / "fitted/r/one/method.json").write_text(
         json.dumps({"name": "msp", "choice": asdict(replace(SEARCH, oracle=True))})
     )
-    found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=0.25)
     assert list(found.methods) == ["two"]
     assert found.left_out == {"one": "its parameters were chosen on test data"}
     (artifacts / "fitted/r/two/method.json").write_text(
         json.dumps({"name": "msp", "not_applicable": "no logits"})
     )
-    found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=0.25)
     assert found.choice is None
     assert found.notes == ["Nothing can be chosen: no method applies."]
 
 
 def test_without_unknown_objects_nothing_is_chosen(tmp_path):
-    found = chosen(lay(tmp_path, splits={"far": [("cat", 0.9, 0.5, 0.5)] * 4}), max_false_alarms=25)
+    found = chosen(
+        lay(tmp_path, splits={"far": [("cat", 0.9, 0.5, 0.5)] * 4}), max_false_alarms=0.25
+    )
     assert (found.choice, found.methods) == (None, {})
     assert found.notes == [
         "Nothing can be chosen: no unknown objects are annotated in the OOD splits."
@@ -303,14 +382,14 @@ def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted
         in chosen(artifacts, max_misclassified=0.01).notes[0]
     )
     assert chosen(artifacts, max_misclassified=0.25).notes == []
-    found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
-    assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; there are 4."]
+    found = chosen(artifacts, max_false_alarms=0.1, guarantee="conformal")
+    assert found.notes == ["A guarantee of max_false_alarms 0.1 needs 9 images; there are 4."]
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
     assert found.choice.reached  # nothing is flagged, on any image
 
 
 def test_a_budget_of_one_axis_has_its_limit_alone():
-    budget = Budget(max_misclassified=0.1, max_false_alarms=5, max_recall_loss=0.2)
+    budget = Budget(max_misclassified=0.1, max_false_alarms=0.05, max_recall_loss=0.2)
     assert {axis: budget.only(axis).limits for axis in budget.limits} == {
         axis: {axis: limit} for axis, limit in budget.limits.items()
     }
@@ -325,7 +404,7 @@ def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified
     def best(budget, reached):
         return min(points(reached), key=lambda point: point.rank(budget)).misclassified
 
-    limited, free = Budget(max_misclassified=0.3), Budget(max_false_alarms=5)
+    limited, free = Budget(max_misclassified=0.3), Budget(max_false_alarms=0.05)
     assert [best(limited, True), best(limited, False), best(free, True), best(free, False)] == [
         0.3,
         0.1,
@@ -335,23 +414,23 @@ def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified
 
 
 def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagged(tmp_path):
-    curve = chosen(lay(tmp_path), max_false_alarms=25).curves["one"]
+    curve = chosen(lay(tmp_path), max_false_alarms=0.25).curves["one"]
     # In four test images there are three detections at or above t*.
-    assert (curve.false_alarms[0], curve.false_alarms[-1]) == (0, 75)
+    assert (curve.false_alarms[0], curve.false_alarms[-1]) == (0, 0.75)
     assert curve.misclassified[0] > curve.misclassified[-1] == 0
     assert curve.misclassified == sorted(curve.misclassified, reverse=True)
 
 
 @pytest.mark.parametrize("images", [1, 2, 3])
-def test_false_alarms_of_a_curve_are_per_100_images_however_few_there_are(tmp_path, images):
+def test_false_alarms_of_a_curve_are_per_image_however_few_there_are(tmp_path, images):
     artifacts = lay(tmp_path, splits={"test": SPLITS["test"][:images]})
     assert (
-        chosen(artifacts, max_false_alarms=25).curves["one"].false_alarms[-1] == 100
+        chosen(artifacts, max_false_alarms=0.25).curves["one"].false_alarms[-1] == 1
     )  # one detection in each
 
 
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
-    found = chosen(lay(tmp_path), ("one", "two"), max_misclassified=0.1, max_false_alarms=10)
+    found = chosen(lay(tmp_path), ("one", "two"), max_misclassified=0.1, max_false_alarms=0.1)
     file = tmp_path / "c.json"
     write_json(file, to_jsonable_python(found))
     assert DeployChoices.read(file) == found
@@ -370,11 +449,11 @@ def test_the_choice_is_written_and_follows_the_budget(tmp_path):
         assert DeployChoices.read(file) == written
         return written
 
-    first = stored(max_false_alarms=25)
+    first = stored(max_false_alarms=0.25)
     assert list(first.methods) == ["one", "two"]
     assert first.methods["one"].tau == 0.6
-    assert stored(max_false_alarms=50).methods["one"].tau == 0.8
-    assert stored(max_false_alarms=25) == first
+    assert stored(max_false_alarms=0.5).methods["one"].tau == 0.8
+    assert stored(max_false_alarms=0.25) == first
 
 
 def test_choosing_twice_writes_the_same_bytes(tmp_path):
@@ -382,7 +461,7 @@ def test_choosing_twice_writes_the_same_bytes(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         artifacts = lay(tmp_path / name)
-        write_choice(inputs(artifacts), Budget(max_misclassified=0.25, max_false_alarms=25))
+        write_choice(inputs(artifacts), Budget(max_misclassified=0.25, max_false_alarms=0.25))
         files.append(RunFiles("r", "b", artifacts).choice.read_bytes())
     assert files[0] == files[1]
 
@@ -396,12 +475,12 @@ def test_a_setting_that_several_choices_come_to_is_measured_once(tmp_path, monke
 
     monkeypatch.setattr(_Chooser, "_measured", counted)
     monkeypatch.setattr(choose, "count_cores", lambda: 1)
-    write_choice(inputs(lay(tmp_path)), Budget(max_misclassified=0.25, max_false_alarms=25))
+    write_choice(inputs(lay(tmp_path)), Budget(max_misclassified=0.25, max_false_alarms=0.25))
     assert len(measured) == len(set(measured))
 
 
 def test_the_methods_to_choose_from_may_be_named(tmp_path):
-    found = choose_deployment(inputs(lay(tmp_path)), Budget(max_false_alarms=25), ["two"])
+    found = choose_deployment(inputs(lay(tmp_path)), Budget(max_false_alarms=0.25), ["two"])
     assert list(found.methods) == ["two"]
     assert found.choice.method == "two"
 
@@ -439,17 +518,25 @@ def test_a_limit_on_a_share_is_at_most_1(limit):
         ParameterError, match=f"parameter '{limit}': Input should be less than or equal to 1"
     ):
         build(Budget, "section 'deploy'", {limit: 1.5})
-    assert (
-        build(Budget, "section 'deploy'", {limit: 1, "max_false_alarms": 150}).limits[
-            "false_alarms"
-        ]
-        == 150
+    budget = build(Budget, "section 'deploy'", {limit: 1, "max_false_alarms": 0.99})
+    assert budget.limits["false_alarms"] == 0.99
+
+
+@pytest.mark.parametrize(("rate", "to_write"), [(1, "0.01"), (5.0, "0.05"), (99, "0.99")])
+def test_a_limit_of_false_alarms_per_100_images_is_refused_with_what_to_write(rate, to_write):
+    message = (
+        "params.yaml: deploy: parameter 'max_false_alarms': it is a limit per ID image, below 1: "
+        f"for {rate:g} per 100 ID images write {to_write}, found {rate}"
     )
+    with pytest.raises(ParameterError, match=message):
+        build(Budget, "params.yaml: deploy", {"max_false_alarms": rate})
+    with pytest.raises(ParameterError, match="below 1, found 150"):
+        build(Budget, "params.yaml: deploy", {"max_false_alarms": 150})
 
 
 def test_an_unknown_split_to_choose_on_is_refused(tmp_path):
     with pytest.raises(ParameterError, match=r"unknown OOD split 'fra'\. Did you mean 'far'"):
-        chosen(lay(tmp_path), max_false_alarms=2, choose_on="fra")
+        chosen(lay(tmp_path), max_false_alarms=0.02, choose_on="fra")
 
 
 def test_one_image_is_always_in_one_half_and_every_split_is_halved():
@@ -466,7 +553,7 @@ def test_one_image_is_always_in_one_half_and_every_split_is_halved():
 def test_the_images_of_every_split_that_are_chosen_on_are_halved_for_a_guarantee(tmp_path, seed):
     splits = {name: [("fox", 0.9, 0.5, 0.5)] * 20 for name in ("far", "near", "odd")}
     artifacts = lay(tmp_path, {"val": [("cat", 0.9, 0.5, 0.5)] * 20, **splits}, test=tuple(splits))
-    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=25))
+    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=0.25))
     random = np.random.default_rng(seed)
     of_ood = np.concatenate([random.permutation(np.arange(20) < 10) for _ in splits])
     part = Part(np.ones(20, dtype=bool), of_ood)
@@ -516,10 +603,10 @@ def test_the_chosen_threshold_meets_its_budget_and_a_looser_one_never_costs_more
         points.append(point)
     assert all(tight.false_alarms >= loose.false_alarms for tight, loose in pairwise(points))
     points = []
-    for most in (0.0, 1.0, 5.0, 50.0):
+    for most in (0.0, 0.01, 0.05, 0.5):
         budget = Budget(max_false_alarms=most, max_recall_loss=0.2)
         point = best_tau("m", 0.5, steps, part, budget)
-        assert point.reached and 100 * point.false_alarms <= most and point.recall_lost <= 0.2
+        assert point.reached and point.false_alarms <= most and point.recall_lost <= 0.2
         points.append(point)
         both = best_tau("m", 0.5, steps, part, replace(budget, max_misclassified=0.3))
         assert both.reached == (point.misclassified <= 0.3)
@@ -531,7 +618,7 @@ def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
     losses = {"misclassified": [], "false_alarms": [], "recall_lost": []}
     budgets = {axis: Budget(**{limit: most, "guarantee": "conformal"}) for axis, limit, most in (
         ("misclassified", "max_misclassified", 0.1),
-        ("false_alarms", "max_false_alarms", 10.0),
+        ("false_alarms", "max_false_alarms", 0.1),
         ("recall_lost", "max_recall_loss", 0.1),
     )}  # fmt: skip
     for _ in range(400):
@@ -559,6 +646,9 @@ def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
     def halved(part):
         return Part(part.id & even, part.ood & even), Part(part.id & ~even, part.ood & ~even)
 
+    def best_of(points, budget):
+        return Picked(min(points, key=lambda point: point.rank(budget)))
+
     budget = Budget(max_misclassified=limit, guarantee="conformal")
     found, without = [], []
     for _ in range(200):
@@ -569,9 +659,9 @@ def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
             return held_out[candidate]
 
         for into, asked in ((found, budget), (without, replace(budget, guarantee="none"))):
-            setting = best_setting(
-                steps_of, list(held_out), everything(images), asked, halved
-            ).setting
+            search = SearchSteps(steps_of, best_of, halved)
+            point = best_setting(list(held_out), everything(images), asked, search).point
+            setting = point.setting
             objects = new.misclassified
             lost, total = objects[objects.at >= setting.tau].counts(100), objects.counts(100)
             into.append(np.mean(lost[total > 0] / total[total > 0]))

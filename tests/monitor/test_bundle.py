@@ -72,11 +72,14 @@ def test_a_bundle_may_refer_to_its_checkpoint_and_notices_when_it_changes(deploy
 
 def test_thresholds_of_a_choice_take_the_place_of_those_of_the_run(deployed, tmp_path):
     source = replace(
-        deployed.source("msp"), chosen=Chosen(0.0, 2.0, {"max_false_alarms": 2.0}, {"found": None})
+        deployed.source("msp"), chosen=Chosen(0.0, 2.0, {"max_false_alarms": 0.02}, {"found": None})
     )
     monitor = Monitor.load(write_bundle(source, tmp_path / "bundle"), device="cpu")
     assert monitor(scene(1)).unknown.all()
-    assert (monitor.bundle.info.tau, monitor.bundle.info.budget) == (2.0, {"max_false_alarms": 2.0})
+    assert (monitor.bundle.info.tau, monitor.bundle.info.budget) == (
+        2.0,
+        {"max_false_alarms": 0.02},
+    )
     assert monitor.bundle.validation.unknown == monitor.bundle.validation.detections
 
 

@@ -279,7 +279,7 @@ class Project:
             RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings
         )
         evaluate_run(inputs, TauSettings(), EvaluationCode(""))
-        write_choice(inputs, Budget(max_false_alarms=50, max_misclassified=0.1))
+        write_choice(inputs, Budget(max_false_alarms=0.5, max_misclassified=0.1))
 
 
 SUBSETS = ("train", "val", "test")

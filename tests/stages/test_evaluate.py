@@ -39,7 +39,7 @@ PARAMS = {
     "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     "scoring": {},
     "evaluate": {"replicates": 5},
-    "deploy": {"max_false_alarms": 2},
+    "deploy": {"max_false_alarms": 0.02},
 }
 
 

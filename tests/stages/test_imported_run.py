@@ -113,7 +113,7 @@ def project(tmp_path_factory):
                 "methods": METHODS,
                 "scoring": {},
                 "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
-                "deploy": {"max_false_alarms": 2},
+                "deploy": {"max_false_alarms": 0.02},
                 "report": {"examples": 0},
             }
         )

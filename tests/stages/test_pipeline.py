@@ -237,7 +237,7 @@ def set_keep(params) -> None:
 
 
 def set_budget(params) -> None:
-    params["deploy"]["max_false_alarms"] = 50
+    params["deploy"]["max_false_alarms"] = 0.5
 
 
 def set_iou(params) -> None:

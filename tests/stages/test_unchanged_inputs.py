@@ -65,7 +65,7 @@ PARAMS = {
     "evaluate.proposals.alarms": 0.5,
     "evaluate.proposals.rates": [0.3],
     "evaluate.user_defined": {},
-    "deploy.max_false_alarms": 40,
+    "deploy.max_false_alarms": 0.4,
     "detectors.first.classes": {"cat": "dog", "dog": "cat"},
     "detectors.first.title": "Another title",
     "detectors.first.threshold": {"rule": 0.3},
@@ -280,7 +280,7 @@ def inputs(tmp_path_factory) -> Path:
             },
             **{"proposals": {}, "self_awareness": {}},
         },
-        "deploy": {"max_false_alarms": 2},
+        "deploy": {"max_false_alarms": 0.02},
         "report": {"examples": 0},
     }
     (root / "params.yaml").write_text(yaml.safe_dump(params))

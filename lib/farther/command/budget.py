@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 MaxMisclassified = Annotated[
     float | None,
-    option("SHARE", "Limit on the share of unknown objects misclassified: 0.01 is 1%."),
+    option("RATE", "Limit on misclassified objects per unknown object: 0.01 is 1%."),
 ]
 MaxFalseAlarms = Annotated[
-    float | None, option("NUMBER", "Limit on detections flagged as unknown per 100 ID images.")
+    float | None,
+    option("RATE", "Limit on false alarms per ID image: 0.05 is 5 in 100 images."),
 ]
 MaxRecallLoss = Annotated[
-    float | None, option("SHARE", "Limit on the share of known objects lost: 0.01 is 1%.")
+    float | None, option("RATE", "Limit on objects lost per known object: 0.01 is 1%.")
 ]
 Guarantee = Annotated[
     Literal["none", "conformal"] | None,
@@ -52,4 +53,7 @@ def budget_of(project: Project, **options: Any) -> Budget:
         for name in limits:
             values.pop(name, None)
     values.update(replacements)
-    return build(Budget, "budget", values)
+    source = "params.yaml: deploy"
+    if replacements:
+        source = ", ".join(f"--{name.replace('_', '-')}" for name in replacements)
+    return build(Budget, source, values)

@@ -19,7 +19,7 @@ from farther.command.budget import (
 from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import say
+from farther.terminal import counted, say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
@@ -85,7 +85,7 @@ def bundle(
     \b
     Examples:
       farther bundle voc-vos knn deployed
-      farther bundle voc-vos deployed --max-false-alarms 2
+      farther bundle voc-vos deployed --max-false-alarms 0.02
       farther bundle deployed --method knn    # in a project with one run
       farther bundle voc-vos knn deployed --reference-checkpoint
       farther bundle voc-yolov8 knn deployed --proposals feature_map
@@ -159,10 +159,14 @@ def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     validation = bundle.validation
     say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
     unknown = f"{validation.unknown} of {validation.detections} detections as unknown"
-    say(
-        f"On {validation.images} ID validation images it flags {unknown} "
-        f"and rejects {validation.rejected} images."
-    )
+    text = f"On {validation.images} ID validation images it flags {unknown}"
+    self_aware = bundle.self_aware
+    if self_aware is not None and self_aware.image_threshold is not None:
+        text += (
+            f" and rejects {counted(validation.rejected, 'image')}, "
+            f"whose uncertainty is above {self_aware.image_threshold:.3g}"
+        )
+    say(f"{text}.")
     proposals = info.proposals
     if proposals is None:
         return
@@ -181,12 +185,17 @@ def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> t
 
     from farther.command.choose import deploy_choices
     from farther.monitor import Chosen
+    from farther.report.pages.deploy import is_within
 
     methods = [] if method is None else [method]
     choices = deploy_choices(project, run, budget, methods)
     choice = choices.choice
     if choice is None:
         raise ParameterError(f"{run}: nothing can be chosen: {' '.join(choices.notes)}")
+    if not choice.reached:
+        say("No method meets the limits: the closest setting is bundled; see `farther choose`.")
+    elif not is_within(choices):
+        say("The setting exceeds a limit on held-out images; see `farther choose`.")
     thresholds = Chosen(
         choice.operating,
         choice.tau,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farther.command.budget import (
@@ -40,14 +40,17 @@ def choose(
 
     Thresholds are chosen on the ID validation split and on OOD images, and measured on the ID test
     split and on other OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on.
-    Limits that are given replace those in section 'deploy' of params.yaml.
+    Of the methods that are not significantly worse than the best one, the cheapest is taken.
+
+    Limits are rates: of false alarms per ID image, the others shares of objects. Those that are
+    given replace those in section 'deploy' of params.yaml.
 
     \b
     Examples:
       farther choose voc-yolov8
       farther choose voc-yolov8 --max-misclassified 0.01
-      farther choose voc-yolov8 --max-false-alarms 2 --max-recall-loss 0.01
-      farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
+      farther choose voc-yolov8 --max-false-alarms 0.02 --max-recall-loss 0.01
+      farther choose voc-yolov8 --max-false-alarms 0.02 --guarantee conformal --json
     """
     project = Project(params)
     run = project.run(run)
@@ -63,8 +66,36 @@ def choose(
         say(as_json(choices))
         return
     say(_to_text(choices))
-    if choices.choice is not None:
-        next_step(_bundle_command(choices, choices.choice.method if method else None, options))
+    command = _next_command(choices, method or (), options)
+    if command:
+        next_step(command)
+
+
+def _next_command(choices: DeployChoices, methods: Sequence[str], options: dict[str, Any]) -> str:
+    """The command to run next: it bundles what was chosen, or tries another budget; may be "".
+
+    Args:
+        choices: The answer.
+        methods: The methods that were to be chosen from; all when empty.
+        options: The budget's options; None for those that were not given.
+    """
+    from farther.report.pages import deploy
+
+    if choices.choice is None:
+        return ""
+    if deploy.is_within(choices):
+        return _bundle_command(choices, choices.choice.method if methods else None, options)
+    limits = deploy.next_budget(choices)
+    if not limits:
+        return ""
+    words = ["farther", "choose", choices.run]
+    words += [f"--method={name}" for name in methods]
+    words += _options(limits)
+    if choices.budget.guarantee != "none":
+        words.append(f"--guarantee={choices.budget.guarantee}")
+    if choices.budget.choose_on is not None:
+        words.append(f"--choose-on={choices.budget.choose_on}")
+    return shlex.join(words)
 
 
 def _bundle_command(choices: DeployChoices, method: str | None, options: dict[str, Any]) -> str:
@@ -82,9 +113,17 @@ def _bundle_command(choices: DeployChoices, method: str | None, options: dict[st
         # With a method and without a budget, `bundle` takes the thresholds of `evaluate`.
         limits = limits or {"guarantee": choices.budget.guarantee}
     words.append("deployed")
-    for name, value in limits.items():
-        words.append(f"--{name.replace('_', '-')}={value}")
+    words += _options(limits)
     return shlex.join(words)
+
+
+def _options(limits: Mapping[str, Any]) -> list[str]:
+    """Options of the command line that set parameters of a budget."""
+    words = []
+    for name, value in limits.items():
+        text = f"{value:g}" if isinstance(value, float) else value
+        words.append(f"--{name.replace('_', '-')}={text}")
+    return words
 
 
 def deploy_choices(
@@ -122,44 +161,69 @@ def deploy_choices(
 
 
 def _to_text(choices: DeployChoices) -> str:
-    """The answer, and tables of its limits and of other methods."""
+    """The answer, its reasons, and tables of limits, values and other methods."""
     from farther.report.pages import deploy
 
     blocks = [f"{coloured(choices.run, 'head')}\n{paragraph(deploy.answer(choices))}"]
     if choices.choice is None:
         return blocks[0]
+    for text in [*deploy.reasons(choices), *deploy.remarks(choices)]:
+        blocks.append(paragraph(text))
+    blocks.append(_limit_table(choices))
+    blocks.append(_value_table(choices))
     blocks.append(paragraph(deploy.held_out(choices)))
-    blocks.append(_axis_table(choices))
     choice_by_limit = {}
     for axis, choice in choices.alone.items():
         choice_by_limit[deploy.named_limit(axis, choices.budget)] = choice
     if choice_by_limit:
         rows = deploy.short_rows(choice_by_limit, "limit")
-        blocks.append(f"Each limit alone:\n{_table(rows, 5)}")
+        blocks.append(f"Each limit alone, on held-out images:\n{_table(rows, 4)}")
     if choices.methods:
         rows = deploy.short_rows(choices.methods, "method")
-        blocks.append(f"Each method:\n{_table(rows, 6)}")
-    for remark in deploy.remarks(choices):
-        blocks.append(paragraph(remark))
+        blocks.append(f"Each method, on held-out images:\n{_table(rows, 6)}")
     return "\n\n".join(blocks)
 
 
-def _axis_table(choices: DeployChoices) -> str:
-    """The table of axes, narrowed to 80 columns."""
+def _limit_table(choices: DeployChoices) -> str:
+    """The table of limits: whether they are met where they were chosen, and on held-out images."""
     from farther.report.pages import deploy
 
     rows = []
-    for axis in deploy.axis_rows(choices):
-        del axis["Chosen on"]
-        rows.append({_narrow(name): _narrow(text) for name, text in axis.items()})
-    return _table(rows, 5)
+    for row in deploy.axis_rows(choices):
+        if not row["Limit"]:
+            continue
+        where_chosen = row[deploy.WHERE_CHOSEN]
+        if row["Where chosen"]:
+            where_chosen += f", {row['Where chosen']}"
+        limit = {
+            "": _narrow(row["Measure"]),
+            "Limit": row["Limit"],
+            deploy.WHERE_CHOSEN: where_chosen,
+            deploy.HELD_OUT: f"{row[deploy.HELD_OUT]}, {row['Held-out']}",
+        }
+        rows.append(limit)
+    return _table(rows, 3)
+
+
+def _value_table(choices: DeployChoices) -> str:
+    """The table of values on held-out images, with their intervals."""
+    from farther.report.pages import deploy
+
+    rows = []
+    for row in deploy.axis_rows(choices):
+        value = {
+            "": _narrow(row["Measure"]),
+            "Held-out": row["Held-out"],
+            "95% interval": row["95% interval"],
+            "n": row["n"],
+        }
+        rows.append(value)
+    return _table(rows, 3)
 
 
 def _narrow(text: str) -> str:
-    """A text of an axis without words that its table can do without."""
-    for words in (" objects", " ID images", "ID ", " limit"):
-        text = text.replace(words, "")
-    return text
+    """The name of a measure without words that a table of 80 columns can do without."""
+    return text.replace(" objects", "")
 
 
 def _table(rows: Sequence[dict[str, str]], numbers: int) -> str:

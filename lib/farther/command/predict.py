@@ -44,7 +44,8 @@ def predict(
 
     Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and
     drift: the shares of unknown detections and of rejected images over windows, compared with the
-    ID validation split. Runs until the source ends or Ctrl-C (or SIGTERM) stops it; either way, all
+    ID validation split. An image is rejected if its uncertainty is above the bundle's threshold.
+    Runs until the source ends or Ctrl-C (or SIGTERM) stops it; either way, all
     results so far are written.
 
     \b

@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
     from farther.tables import Regions
 
-#: Colours of known and unknown detections, as in the report's gallery, of proposals, and of a
-#: rejected image.
-KNOWN, UNKNOWN, PROPOSED, REJECTED = "#C44900", "#0072B2", "#008A6E", "#AA3377"
+#: Colours of known detections, of unknown ones, of proposals, and of a rejected image. Grey is for
+#: known ones: the report's orange is *misclassified*, which a monitor cannot tell. White text has a
+#: contrast of at least 4 on each.
+KNOWN, UNKNOWN, PROPOSED, REJECTED = "#3F4754", "#0072B2", "#008A6E", "#AA3377"
+
+#: Colour of the line around each box, by which it is seen on dark images and bright ones.
+HALO = "#FFFFFF"
 
 #: Smaller images are enlarged until their longer side has this number of pixels, so that text on
 #: them can be read.
@@ -48,7 +52,8 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
         thickness = 8 * sv.calculate_optimal_line_thickness((width, height))
         frame = sv.Rect(0, 0, width, height)
         scene = sv.draw_rectangle(scene, frame, sv.Color.from_hex(REJECTED), thickness)
-    return np.vstack([scene, _legend(monitored, width, max(22, height // 24))])
+    legend = _legend(monitored, width, max(22, min(width, height) // 24))
+    return np.vstack([scene, legend])
 
 
 def _with_detections(scene: np.ndarray, monitored: Monitored, factor: int) -> np.ndarray:
@@ -63,7 +68,9 @@ def _with_detections(scene: np.ndarray, monitored: Monitored, factor: int) -> np
 
     colours = sv.ColorPalette.from_hex([KNOWN, UNKNOWN])
     colour_of_detection = monitored.unknown.astype(int)
-    boxes = sv.BoxAnnotator(colours, sv.calculate_optimal_line_thickness(size))
+    thickness = sv.calculate_optimal_line_thickness(size)
+    scene = _with_halo(scene, detections, thickness)
+    boxes = sv.BoxAnnotator(colours, thickness)
     scene = boxes.annotate(scene, detections, custom_color_lookup=colour_of_detection)
     labels = _label_annotator(texts, colours, size)
     return labels.annotate(scene, detections, texts, custom_color_lookup=colour_of_detection)
@@ -80,8 +87,15 @@ def _with_proposals(scene: np.ndarray, proposals: Regions, factor: int) -> np.nd
     texts = [f"unknown? {value:.2f}" for value in proposals.score.tolist()]
     colour = sv.Color.from_hex(PROPOSED)
     thickness = sv.calculate_optimal_line_thickness(size)
+    scene = _with_halo(scene, boxes, thickness)
     scene = sv.BoxAnnotator(colour, thickness).annotate(scene, boxes)
     return _label_annotator(texts, colour, size).annotate(scene, boxes, texts)
+
+
+def _with_halo(scene: np.ndarray, boxes: Any, thickness: int) -> np.ndarray:
+    """The scene with a white line under each box, wider than its own of `thickness` pixels."""
+    halo = sv.BoxAnnotator(sv.Color.from_hex(HALO), thickness + 2)
+    return halo.annotate(scene, boxes)
 
 
 def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> Any:
@@ -120,7 +134,7 @@ def _keys(width: int, height: int, *, accepted: bool, proposed: bool) -> tuple[I
     if proposed:
         entries.append((PROPOSED, "proposal"))
     if not accepted:
-        entries.append((REJECTED, "image rejected"))
+        entries.append((REJECTED, "rejected: too uncertain"))
     for colour, text in entries:
         pen.rectangle((x, 0.28 * height, x + 0.44 * height, 0.72 * height), colour)
         x += 0.65 * height

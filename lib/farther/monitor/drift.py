@@ -231,7 +231,7 @@ class Window:
         last = self.first + self.rates.images - 1
         share = format_share(name, self.rates.share(name))
         share_in_validation = format_share(name, self.validation.share(name))
-        interval = f"{format_share(name, low)} to {format_share(name, high)}"
+        interval = f"[{format_share(name, low)}, {format_share(name, high)}]"
         return (
             f"images {self.first:,} to {last:,}: {share} {self.validation.compared[name]}; "
             f"ID validation showed {share_in_validation}, and {interval} is consistent with it"

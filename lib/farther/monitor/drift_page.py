@@ -64,24 +64,28 @@ def content(drift: Drift) -> dict[str, Any]:
     shares = ChartGroup(_legend(INSIDE, BAND), tuple(_charts(drift, TITLES, (INSIDE, BAND))))
     return {
         "drift": drift,
-        "numbers": _proposal_lines(drift),
         "lines": lines[-LINES:],
         "group": shares,
         "proposals": _proposal_charts(drift),
         "overview": Listing.from_rows(
-            f"Shares. {caption[0].upper()}{caption[1:]}.", _share_rows(drift)
+            f"Compared values. {caption[0].upper()}{caption[1:]}.",
+            _value_rows(drift),
+            ["ID validation", "all images", "windows outside"],
         ),
     }
 
 
-def _share_rows(drift: Drift) -> list[dict[str, Any]]:
-    """One row per share: in validation, in all images, and the number of windows outside."""
+def _value_rows(drift: Drift) -> list[dict[str, Any]]:
+    """One row per value: in validation, in all images, and the number of windows outside."""
+    titles = dict(TITLES)
+    if drift.validation.proposals is not None:
+        titles |= OF_PROPOSALS
     rows = []
-    for name, title in TITLES.items():
+    for name, title in titles.items():
         row = {
-            "": title,
-            "ID validation (%)": drift.validation.share(name),
-            "all images (%)": drift.total.share(name),
+            "value": title,
+            "ID validation": format_share(name, drift.validation.share(name)),
+            "all images": format_share(name, drift.total.share(name)),
             "windows outside": _windows_outside(drift, name),
         }
         rows.append(row)
@@ -107,21 +111,6 @@ def _caption(drift: Drift) -> str:
         if rates.proposals:
             numbers.append(f"{source} {rates.proposals.number:,}")
     return f"{caption}; proposals: {', '.join(numbers)}"
-
-
-def _proposal_lines(drift: Drift) -> list[str]:
-    """One sentence per value of proposals; none where the bundle has no proposals."""
-    if drift.validation.proposals is None:
-        return []
-    lines = []
-    for name, title in OF_PROPOSALS.items():
-        in_validation = format_share(name, drift.validation.share(name))
-        in_total = format_share(name, drift.total.share(name))
-        outside = _windows_outside(drift, name)
-        lines.append(
-            f"{title}: {in_validation} in ID validation, {in_total} here; {outside} windows outside"
-        )
-    return lines
 
 
 def _proposal_charts(drift: Drift) -> ChartGroup | None:

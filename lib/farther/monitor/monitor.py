@@ -43,7 +43,7 @@ class Monitored:
         uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12
             without a region; None where the run was not made self-aware.
         accepted: Whether the image is accepted: its uncertainty is at most the bundle's image
-            threshold.
+            threshold. Otherwise it is *rejected*. True where the run was not made self-aware.
         proposals: Class-agnostic proposals on no detection that are called unknown, the highest
             `score` (objectness) first; None where the bundle has none.
     """
@@ -78,7 +78,9 @@ class Monitored:
     def to_supervision(self) -> Any:
         """The detections as supervision's `Detections`; needs the package supervision.
 
-        `class_id` is the label; `data` has `class_name`, `unknown` and `ood_score`.
+        `class_id` is the label; `data` has `class_name`, `unknown` and `id_score`: the method's
+        score, of which higher means more in-distribution. `ood_score` is the same number under its
+        former name, with the same sign; version 2.0 removes it.
         """
         import supervision
 
@@ -89,15 +91,17 @@ class Monitored:
             data={
                 "class_name": np.array(self.classes, dtype=str),
                 "unknown": self.unknown,
+                "id_score": self.score,
                 "ood_score": self.score,
             },
         )
 
     def to_coco(self) -> list[dict[str, Any]]:
-        """The detections as COCO's results, with `unknown` and `ood_score`.
+        """The detections as COCO's results, with `unknown` and `id_score`.
 
         `bbox` is x, y, width, height. `category_id` is the class's name, which the adapter
-        `coco_results` reads without a list of categories.
+        `coco_results` reads without a list of categories. `score` is the confidence; `id_score` and
+        its former name `ood_score` are those of `to_supervision`.
         """
         boxes = self.box.astype(np.float64)
         boxes[:, 2:] -= boxes[:, :2]
@@ -109,6 +113,7 @@ class Monitored:
                 "bbox": boxes[row].tolist(),
                 "score": self.confidence[row].item(),
                 "unknown": self.unknown[row].item(),
+                "id_score": self.score[row].item(),
                 "ood_score": self.score[row].item(),
             }
             results.append(result)

@@ -5,7 +5,7 @@ scores.parquet      one row per detection: score, calibrated confidence, whether
 images.parquet      one row per image: size, numbers of detections and proposals, uncertainty,
                     whether it was accepted
 proposals.parquet   one row per proposal that is called unknown, where the bundle has proposals
-detections.json     COCO's results, with `unknown` and `ood_score`
+detections.json     COCO's results, with `unknown` and `id_score` (higher: more in-distribution)
 pictures/           annotated images; of a video `annotated.mp4`
 """
 

@@ -19,7 +19,7 @@ from farther.monitor.drift_page import write_drift
 from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
 from farther.tables.writing import locked
-from farther.terminal import say
+from farther.terminal import counted, say
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitor, Monitored
@@ -61,11 +61,14 @@ class Predicted:
         drift: Drift of the images; `drift.total` has the numbers of images and detections.
         failed: Number of images that could not be used.
         seconds: Time from the first image to the last.
+        image_threshold: The bundle's threshold of an image's uncertainty, above which the image is
+            rejected; None where no image is.
     """
 
     drift: Drift
     failed: int = 0
     seconds: float = 0.0
+    image_threshold: float | None = None
 
     @property
     def per_second(self) -> float:
@@ -74,19 +77,31 @@ class Predicted:
 
     def __str__(self) -> str:
         total = self.drift.total
+        images = counted(total.images, "image")
         parts = [
-            f"{total.images:,} images in {self.seconds:.1f} s ({self.per_second:.1f} per second)",
-            f"{total.detections:,} detections, {total.unknown:,} of them unknown",
+            f"{images} in {self.seconds:.1f} s ({self.per_second:.1f} per second)",
+            f"{counted(total.detections, 'detection')}, {total.unknown:,} of them unknown",
         ]
         if total.proposals is not None:
-            parts.append(f"{total.proposals.number:,} proposals called unknown")
+            parts.append(f"{counted(total.proposals.number, 'proposal')} called unknown")
         if total.rejected:
-            parts.append(f"{total.rejected:,} images rejected")
+            parts.append(f"{counted(total.rejected, 'image')} rejected{self._why_rejected()}")
         if self.failed:
-            parts.append(f"{self.failed:,} could not be used")
+            parts.append(f"{counted(self.failed, 'image')} could not be used")
         if self.drift.alarms:
-            parts.append(f"drift in {self.drift.alarms:,} of {self.drift.count:,} windows")
+            windows = counted(self.drift.count, "window")
+            parts.append(f"drift in {self.drift.alarms:,} of {windows}")
         return "; ".join(parts)
+
+    def _why_rejected(self) -> str:
+        """What rejected means, with its threshold and what ID validation showed, in brackets."""
+        if self.image_threshold is None:
+            return ""
+        validation = self.drift.validation
+        return (
+            f" (uncertainty above {self.image_threshold:.3g}, as of {validation.rejected:,} of "
+            f"{counted(validation.images, 'ID validation image')})"
+        )
 
 
 def check_free(out: Path) -> None:
@@ -150,6 +165,8 @@ def _predict(
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
     predicted = Predicted(drift)
+    if monitor.bundle.self_aware is not None:
+        predicted.image_threshold = monitor.bundle.self_aware.image_threshold
     started = time.monotonic()
 
     def failed(name: str, reason: str) -> None:

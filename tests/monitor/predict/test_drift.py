@@ -12,7 +12,7 @@ from scipy.stats import binom, fisher_exact
 
 from farther.errors import ParameterError
 from farther.monitor.drift import KEPT, SHARES, Drift, Rates, consistent
-from farther.monitor.drift_page import OF_PROPOSALS, content, write_drift
+from farther.monitor.drift_page import OF_PROPOSALS, TITLES, content, write_drift
 from farther.monitor.proposal_rates import ProposalRates
 
 SPEC = re.compile(r'<script type="application/json" id="(drift-\d)">(.*?)</script>', re.DOTALL)
@@ -255,7 +255,7 @@ def test_drift_is_reported_in_one_line():
     assert feed(drift, *clustered(random, 100, share=0.5)) == ["unknown"]
     assert re.fullmatch(
         r"images 1,001 to 1,100: \d\d\.\d% of the detections are unknown; "
-        r"ID validation showed \d+\.\d%, and \d+\.\d% to \d+\.\d% is consistent with it",
+        r"ID validation showed \d+\.\d%, and \[\d+\.\d%, \d+\.\d%\] is consistent with it",
         drift.windows[-1].describe("unknown"),
     )
 
@@ -316,11 +316,13 @@ def test_the_page_says_what_was_counted_and_how_many_windows_were_outside():
     feed(drift, np.full(60, 2), np.repeat([0, 2, 0], 20))
     page = content(drift)
     caption = (
-        "Shares. Validation: 1,000 images, 2,000 detections; monitored: 60 images, 120 detections."
+        "Compared values. Validation: 1,000 images, 2,000 detections; "
+        "monitored: 60 images, 120 detections."
     )
     assert page["overview"].caption == caption
     assert page["overview"].frame["windows outside"].to_list() == [1, 0, 0]
-    assert (page["proposals"], page["numbers"]) == (None, [])
+    assert page["overview"].frame["value"].to_list() == list(TITLES.values())
+    assert page["proposals"] is None
 
 
 def test_the_page_of_a_bundle_with_proposals_has_their_numbers_and_charts():
@@ -331,6 +333,11 @@ def test_the_page_of_a_bundle_with_proposals_has_their_numbers_and_charts():
         numbers = f"proposals: validation 1,025, monitored {100 * len(objectness):,}."
         assert page["overview"].caption.endswith(f"; {numbers}")
         titles.append([chart.title for chart in page["proposals"].charts])
+        rows = page["overview"].frame.select("value", "windows outside").rows()
+        assert [title for title, _ in rows] == [*TITLES.values(), *OF_PROPOSALS.values()]
+        # The headline counts windows in which any value is outside: the table has them all.
+        outside_by_title = dict(rows)
+        assert outside_by_title[OF_PROPOSALS["proposals"]] == (1 if not len(objectness) else 0)
     assert titles[0] == [*OF_PROPOSALS.values(), "Objectness of all proposals"]
     assert titles[1] == [OF_PROPOSALS["proposals"]]  # there is nothing to take a share of
 

@@ -23,9 +23,9 @@ from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
-from farther.monitor.drift import Rates
+from farther.monitor.drift import Drift, Rates
 from farther.monitor.monitor import Monitored
-from farther.monitor.predict import LISTED, PredictSettings, predict
+from farther.monitor.predict import LISTED, Predicted, PredictSettings, predict
 from farther.monitor.sources import ImageSource, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
@@ -41,6 +41,7 @@ class Bundle:
     validation: Rates = field(
         default_factory=lambda: Rates(images=100, rejected=20, empty=34, detections=100, unknown=60)
     )
+    self_aware: None = None
 
 
 class Monitor:
@@ -187,7 +188,7 @@ def test_images_that_cannot_be_used_are_listed_and_left_out(photos, tmp_path):
     (photos / "001.png").rename(photos / "unusable.png")
     done, lines = run(photos, tmp_path / "out", shard_images=4)
     assert done.failed == 2
-    assert "2 could not be used" in str(done)
+    assert "2 images could not be used" in str(done)
     assert [line.partition(":")[0] for line in lines if not line.startswith("drift")] == [
         "000.png",
         "unusable.png",
@@ -323,6 +324,48 @@ def test_a_video_whose_last_frame_was_not_written_is_refused(video, tmp_path, mo
     ):
         run(video, tmp_path / "out", SourceSettings(every=4))
     assert len(written) == FRAMES // 4
+
+
+def test_numbers_of_one_are_singular_and_rejected_images_have_their_threshold():
+    drift = Drift(Rates(images=250, rejected=44), window=1)
+    drift.add(1, 0, accepted=False)
+    done = Predicted(drift, failed=1, seconds=0.5, image_threshold=0.41234)
+    assert str(done) == (
+        "1 image in 0.5 s (2.0 per second); 1 detection, 0 of them unknown; "
+        "1 image rejected (uncertainty above 0.412, as of 44 of 250 ID validation images); "
+        "1 image could not be used"
+    )
+
+
+def luminance(code: str) -> float:
+    """Relative luminance of WCAG 2."""
+    values = np.array([int(code[start : start + 2], 16) for start in (1, 3, 5)]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("code", [KNOWN, UNKNOWN, PROPOSED, REJECTED])
+def test_white_text_can_be_read_on_each_colour(code):
+    assert 1.05 / (luminance(code) + 0.05) >= 4
+
+
+def test_known_detections_are_grey_and_boxes_have_a_halo():
+    red, green, blue = (int(KNOWN[start : start + 2], 16) for start in (1, 3, 5))
+    assert max(red, green, blue) - min(red, green, blue) < 32
+    regions = Regions(
+        header=HEADER,
+        image_id=["a"],
+        region_id=[0],
+        box=[[2, 20, 12, 35]],
+        score=[0.9],
+        label=[1],
+        logits=np.zeros((1, 3), np.float32),
+    )
+    found = Monitored("a", regions, np.zeros(1), np.array([False]), regions.score)
+    row = draw(np.zeros((40, 50, 3), np.uint8), found)[27 * 13, : 12 * 13]
+    colours = [tuple(colour) for colour in row.tolist()]
+    line = colours.index((blue, green, red))
+    assert colours[line - 1] == (255, 255, 255)
 
 
 def test_known_unknown_and_rejected_have_their_colours():

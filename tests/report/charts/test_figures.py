@@ -25,7 +25,7 @@ def exported(report, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("inches", "points"), [(3.3, 237.6), (6.9, 496.8)])
-@pytest.mark.parametrize("name", ["index/hero-1", "deploy/pets-net-deploy-1"])
+@pytest.mark.parametrize("name", ["index/hero-1", "deploy/deploy-pets-net"])
 def test_each_format_is_as_wide_as_a_column_with_letters_of_eight_points(
     exported, name, inches, points
 ):
@@ -47,6 +47,14 @@ def test_a_figure_has_its_title_and_the_legend_that_the_page_has_above_it(export
         r"<text[^>]*>([^<]+)</text>", (exported / "index/hero-1-3.3in.svg").read_text()
     )
     assert {"net", "found", "missed", "misclassified"} <= set(texts)
+
+
+def test_a_figure_of_what_to_deploy_names_its_run_and_its_legend_has_dashes(exported):
+    drawing = (exported / "deploy/deploy-pets-net-3.3in.svg").read_text()
+    assert "net (pets): misclassified" in drawing
+    legend = drawing[drawing.index("role-legend-entry") :]
+    symbol = r'role-legend-symbol"[^>]*><path [^>]*d="M-([\d.]+),0L\1,0"[^>]*stroke-dasharray='
+    assert re.search(symbol, legend)
 
 
 def test_the_numbers_are_those_that_are_drawn(exported, report):

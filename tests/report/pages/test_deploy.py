@@ -47,29 +47,43 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
     run = page["runs"]["net (voc)"]
     assert run["answer"].startswith(
-        "No method reaches at most 10% of the unknown objects misclassified and at most 0"
+        "No method meets at most 10% of the unknown objects misclassified and at most 0"
     )
     axes, limits = run["tables"]
     rows = {}
     for row in axes.rows:
         title, *texts = (text for text, _ in row)
         rows[title] = texts
-    limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
-    assert (limit, chosen, measured, n) == ("10.0%", "75.0%", "25.0%", "1 of 4")
-    assert interval.startswith("0.0 to ")
-    assert within == "undecided"
-    assert rows["mAP50 lost"][4] == ""
+    limit, chosen, met, measured, interval, n, met_elsewhere = rows["unknown objects misclassified"]
+    assert (limit, chosen, measured, n) == ("10%", "75.0%", "25.0%", "1 of 4")
+    assert interval.startswith("[0.0, ")
+    assert (met, met_elsewhere) == ("no", "undecided")
+    assert rows["mAP50 lost"][5] == ""
     (row,) = page["overview"].frame.to_dicts()
-    assert (row["Detector"], row["Method"]) == ("net (voc)", "one")
-    assert (row["n"], row["Reached"]) == ("4 / 4", "no")
+    assert (row["Run"], row["Method"]) == ("net (voc)", "one")
+    assert (row["Met where chosen"], row["Met on held-out"]) == ("no", "undecided")
     assert limits.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
+    assert limits.frame["Met where chosen"].to_list() == ["yes", "yes"]
+    assert all(listing.frame.columns[0] for listing in (axes, limits, page["overview"]))
+
+
+def test_the_page_says_how_many_runs_keep_the_budget_on_held_out_images(tmp_path):
+    page = content(tmp_path, max_false_alarms=0.25, choose_on="far")
+    assert page["message"] == (
+        "1 of 1 run has a setting that meets the budget where it was chosen. "
+        "On held-out images 0 of these meet it, 0 exceed it, and 1 are undecided."
+    )
+    (tmp_path / "b").mkdir()
+    refused = content(tmp_path / "b", max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    assert refused["message"].startswith("0 of 1 run have a setting")
+    assert "held-out" not in refused["message"]
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
-    page = content(tmp_path, max_false_alarms=25, choose_on="far")
+    page = content(tmp_path, max_false_alarms=0.25, choose_on="far")
     (chart,) = page["runs"]["net (voc)"]["chart"].charts
     front, limit, _, settings, chosen = chart.spec["layer"]
-    assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
+    assert limit["encoding"] == {"x": {"datum": 0.25}, "tooltip": limit["encoding"]["tooltip"]}
     points_by_method = {row["series"]: row for row in settings["data"]["values"]}
     assert set(points_by_method) == {"one", "two"}
     (chosen_point,) = chosen["data"]["values"]
@@ -81,22 +95,30 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
         if series == "one":
             curve.append((float(x), float(y)))
     # Test detections 0.1, 0.5 and 0.7 in four images; elks 0.15 and 0.95 of four.
-    assert (curve[0], curve[-1]) == ((0, 0.5), (75, 0))
-    assert (25, 0.25) in curve
+    assert (curve[0], curve[-1]) == ((0, 0.5), (0.75, 0))
+    assert (0.25, 0.25) in curve
     falling = [row["y"] for row in front["data"]["values"]]
     assert falling == sorted(falling, reverse=True)
     assert "Deploy" in chart.description
+    assert chart.title == "net (voc): misclassified objects against false alarms"
+    assert page["runs"]["net (voc)"]["name"] == "net"
 
 
-def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
-    content(tmp_path, max_false_alarms=25, choose_on="far")
+def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_said_first(tmp_path):
+    content(tmp_path, max_false_alarms=0.25, choose_on="far")
     choices = read_choices(tmp_path)
-    assert deploy.remarks(choices) == []  # 50 of 100, but of four images
-    beyond = with_alarms(choices.choice, interval=(30.0, 70.0))
-    assert deploy.remarks(replace(choices, choice=beyond)) == [
-        "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, "
-        "50.0 measured). The two sets of images differ, or are too small."
-    ]
+    assert deploy.remarks(choices) == []  # 0.5 per image, but of four images
+    assert deploy.is_within(choices)
+    beyond = replace(choices, choice=with_alarms(choices.choice, interval=(0.3, 0.7)))
+    assert deploy.answer(beyond).startswith(
+        "Over the limit on held-out images: 0.500 [0.300, 0.700] false alarms per ID image "
+        "(limit 0.25). The setting is "
+    )
+    (advice,) = deploy.remarks(beyond)
+    assert "Choose with a lower limit" in advice
+    assert not deploy.is_within(beyond)
+    assert deploy.next_budget(beyond) == {"max_false_alarms": 0.125}
+    assert deploy.status(beyond.choice, beyond.budget) == "exceeded"
 
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
@@ -108,7 +130,7 @@ def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     assert "nothing flagged but what the detector labels as unknown." in text
     silent = with_alarms(labelled, value=0.0)
     text = deploy.answer(replace(choices, choice=silent))
-    assert "The closest setting within at most 0 false alarms per 100 ID images is one with" in text
+    assert "The closest setting within at most 0 false alarms per ID image is one with" in text
     assert "and nothing flagged. Measured" in text
 
 
@@ -119,7 +141,7 @@ def test_a_run_that_nothing_was_chosen_for_is_named(tmp_path):
 
 
 def test_a_damaged_choice_names_the_file(tmp_path):
-    content(tmp_path, max_false_alarms=25)
+    content(tmp_path, max_false_alarms=0.25)
     file = tmp_path / "artifacts/choices/net.json"
     file.write_text(json.dumps({"run": "net"}))
     with pytest.raises(DataError, match=r"choices/net\.json"):

@@ -6,6 +6,10 @@ split are halved: the setting chosen on one half is measured on the other, and t
 (cross-fitting), so the values are those of choosing on half of the data; the setting to deploy is
 chosen on all of it. With `choose_on` it is chosen on one OOD split and measured on the others.
 
+Of several methods, the cheapest is taken that is not significantly worse than the best one on the
+images that are chosen on, and significantly better than the cheapest of all unless it is that one
+(`farther.evaluation.deploy.method_costs`, and a paired bootstrap).
+
 With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen
 on are halved once more: the method is chosen on one half, and τ on the other, as the guarantee is
 of a method that was fixed before.
@@ -26,6 +30,8 @@ from pydantic_core import to_jsonable_python
 from farther.cores import count_cores
 from farther.errors import choose
 from farther.evaluation import plots
+from farther.evaluation.deploy.gains import Axis, PairedCounts, gains_of
+from farther.evaluation.deploy.method_costs import by_cost
 from farther.evaluation.deploy.results import (
     LIMITS,
     Budget,
@@ -33,9 +39,18 @@ from farther.evaluation.deploy.results import (
     DeployChoices,
     DeploySetting,
     MeasuredCost,
+    MethodGain,
     TradeOff,
 )
-from farther.evaluation.deploy.search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
+from farther.evaluation.deploy.search import (
+    NOTHING_FLAGGED,
+    Candidate,
+    Part,
+    Picked,
+    Point,
+    SearchSteps,
+    best_setting,
+)
 from farther.evaluation.deploy.steps import (
     IdImages,
     IdSteps,
@@ -64,8 +79,9 @@ def choose_deployment(
     """The setting to deploy of a run for a budget.
 
     Of the settings that meet a limit on misclassified objects, the one with the fewest false alarms
-    is chosen. Without such a limit, or where no setting meets it together with the others, it is
-    the one with the fewest misclassified objects within the other limits.
+    is the best. Without such a limit, or where no setting meets it together with the others, it is
+    the one with the fewest misclassified objects within the other limits. The cheapest method is
+    chosen whose best setting is not significantly worse.
 
     Args:
         inputs: The run's inputs; all methods have been fitted and have scores.
@@ -86,7 +102,8 @@ def choose_deployment(
             left_out[name] = "its scores were made elsewhere"
         else:
             methods.append(name)
-    return _Chooser(inputs, methods, budget).choices(left_out)
+    cost_order = by_cost(inputs.files, methods, fitted.applicable)
+    return _Chooser(inputs, methods, budget, cost_order).choices(left_out)
 
 
 def write_choice(inputs: RunInputs, budget: Budget) -> DeployChoices:
@@ -120,18 +137,47 @@ class _Outcomes:
     by_split: dict[str, dict[str, MeasuredCost]]
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """A choice, what it was picked instead of, and its outcomes.
+
+    Args:
+        choice: The choice.
+        passed_over: See `Picked`.
+        count_by_outcome: Outcome → number of unknown objects of each OOD image, ndarray of shape
+            (I,), on held-out images.
+    """
+
+    choice: DeployChoice
+    passed_over: MethodGain | None
+    count_by_outcome: dict[str, np.ndarray]
+
+
 class _Chooser:
     """Chooses settings of a run for a budget, and measures them.
 
     It holds the images that are chosen on and measured on, and the steps of each method and t*.
+
+    Args:
+        inputs: The run's inputs.
+        methods: The methods to choose from.
+        budget: The limits.
+        cost_order: The methods, the cheapest first; None for their order.
     """
 
-    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget):
+    def __init__(
+        self,
+        inputs: RunInputs,
+        methods: Sequence[str],
+        budget: Budget,
+        cost_order: Sequence[str] | None = None,
+    ):
         self._inputs = inputs
         self._methods = methods
+        self._cost_order = list(methods if cost_order is None else cost_order)
         self._budget = budget
         settings = inputs.settings
-        self._held_out = IdImages(inputs, RunSplit(inputs.files, settings.calibration_split))
+        self._validation = IdImages(inputs, RunSplit(inputs.files, settings.calibration_split))
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
 
@@ -148,7 +194,8 @@ class _Chooser:
             self._chosen_on = self._ood.in_split(budget.choose_on)
             self._measured_on = ~self._chosen_on
             self._folds = []
-        self._all = Part(np.ones(len(self._held_out.names), dtype=bool), self._chosen_on)
+        self._all = Part(np.ones(len(self._validation.names), dtype=bool), self._chosen_on)
+        self._search = SearchSteps(self._steps_of, self._pick, self._halved)
 
     def choices(self, left_out: dict[str, str]) -> DeployChoices:
         """The best setting of all methods, of each method, and for each limit by itself.
@@ -161,18 +208,23 @@ class _Chooser:
             return self._without_choice(left_out, f"Nothing can be chosen: {reason}.")
 
         budget = self._budget
-        methods = self._choice_by_method()
+        choice_by_method = self._choice_by_method()
         choice_by_axis = {}
         if len(budget.limits) > 1:
             for axis in budget.limits:
-                choice_by_axis[axis] = self._choice(self._methods, budget.only(axis))
+                choice_by_axis[axis] = self._choice(self._methods, budget.only(axis)).choice
+        chosen = self._choice(self._methods, budget)
+        cheapest = choice_by_method[self._cost_order[0]]
         return replace(
             self._without_choice(left_out),
-            choice=self._choice(self._methods, budget),
-            methods=methods,
+            choice=chosen.choice,
+            methods={name: choice.choice for name, choice in choice_by_method.items()},
             alone=choice_by_axis,
             curves={name: self._curve(name) for name in self._methods},
             notes=list(self._notes()),
+            passed_over=chosen.passed_over,
+            over_cheapest=self._gain_on_held_out(chosen, cheapest),
+            cheapest=self._cost_order[0],
         )
 
     def _without_choice(self, left_out: dict[str, str], *notes: str) -> DeployChoices:
@@ -199,12 +251,12 @@ class _Chooser:
             return "no unknown objects are annotated in the OOD splits"
         return None
 
-    def _choice_by_method(self) -> dict[str, DeployChoice]:
+    def _choice_by_method(self) -> dict[str, _Choice]:
         """The best setting of each method, on one thread per core where splits are not large."""
         is_large = len(self._tested.names) > self._inputs.settings.drawn_images
         threads = 1 if is_large else count_cores()
 
-        def choice(method: str) -> DeployChoice:
+        def choice(method: str) -> _Choice:
             return self._choice([method], self._budget)
 
         with ThreadPoolExecutor(threads) as pool:
@@ -221,7 +273,7 @@ class _Chooser:
         """Costs of a method at a t*, on ID validation images and on OOD images."""
         key = (method, operating)
         if key not in self._steps:
-            id_steps = self._held_out.steps(method, operating)
+            id_steps = self._validation.steps(method, operating)
             ood_steps = self._ood.steps(method, operating)
             self._steps[key] = (id_steps, ood_steps)
         return self._steps[key]
@@ -238,7 +290,7 @@ class _Chooser:
 
         to_try = [own]
         for operating in sorted(value for value in budget.confidences if value > own):
-            lost = self._held_out.lost_by(operating)
+            lost = self._validation.lost_by(operating)
             if np.sum(np.isneginf(lost.at)) > limit * len(lost.at):
                 break
             to_try.append(operating)
@@ -247,23 +299,25 @@ class _Chooser:
     def _candidates(self, methods: Sequence[str], budget: Budget) -> list[Candidate]:
         return list(itertools.product(methods, self._operating(budget)))
 
-    def _choice(self, methods: Sequence[str], budget: Budget) -> DeployChoice:
-        """The best setting of some methods, and its measured costs."""
+    def _choice(self, methods: Sequence[str], budget: Budget) -> _Choice:
+        """The setting to take of some methods, and its measured costs."""
         candidates = self._candidates(methods, budget)
-        final = self._best(candidates, self._all, budget)
+        picked = best_setting(candidates, self._all, budget, self._search)
+        final = picked.point
 
         fold_settings = []
         to_measure = []
         for fold in self._folds:
             part = replace(self._all, ood=fold.chosen_on)
-            setting = self._best(candidates, part, budget).setting
+            setting = best_setting(candidates, part, budget, self._search).point.setting
             fold_settings.append(setting)
             to_measure.append(_MeasuredSetting(setting, fold.measured_on))
         if not to_measure:
             to_measure.append(_MeasuredSetting(final.setting, self._measured_on))
 
-        outcomes = self._outcomes(to_measure)
-        return DeployChoice(
+        count_by_outcome = self._measured_outcomes(to_measure)
+        outcomes = self._outcomes(count_by_outcome)
+        choice = DeployChoice(
             **vars(final.setting),
             reached=final.reached,
             chosen_on=self._values(final),
@@ -271,16 +325,108 @@ class _Chooser:
             by_split=outcomes.by_split,
             folds=tuple(fold_settings),
         )
+        return _Choice(choice, picked.passed_over, count_by_outcome)
 
-    def _best(self, candidates: Sequence[Candidate], part: Part, budget: Budget) -> Point:
-        """The best setting on some images."""
-        return best_setting(self._steps_of, candidates, part, budget, self._halved)
+    def _pick(self, points: Sequence[Point], budget: Budget) -> Picked:
+        """The cheapest of several methods that is not significantly worse than the best one.
+
+        If that is not the cheapest of all, it is also significantly better than the cheapest.
+
+        Args:
+            points: The best setting of each method, all on the same images.
+            budget: The limits.
+        """
+        best = min(points, key=lambda point: point.rank(budget))
+        comparable = [point for point in points if point.reached == best.reached]
+        if len(comparable) == 1 or not self._inputs.settings.replicates:
+            return Picked(best)
+
+        counts = self._counts_where_chosen(comparable, budget)
+        comparisons = self._inputs.settings.comparisons
+        losses = gains_of(best.setting.method, counts, comparisons)
+        by_cost = sorted(comparable, key=lambda point: self._cost_order.index(point.setting.method))
+        cheapest = by_cost[0].setting.method
+        for point in by_cost:
+            method = point.setting.method
+            if point is best:
+                break
+            loss = losses[method]
+            if loss.interval is None or loss.is_significant:
+                continue
+            # It must itself be worth more than the cheapest method: two differences that are not
+            # significant may add up to one that is.
+            gains = gains_of(method, counts, comparisons)
+            if method == cheapest or gains[cheapest].is_significant:
+                return Picked(point, loss if loss.value > 0 else None)
+        return Picked(best)
+
+    def _counts_where_chosen(self, points: Sequence[Point], budget: Budget) -> PairedCounts:
+        """What settings are compared by, on the images that they were chosen on."""
+        part = points[0].part
+        setting_by_method = {point.setting.method: point.setting for point in points}
+        axis = _compared_axis(list(setting_by_method.values()), budget, reached=points[0].reached)
+        if axis == "false_alarms":
+            images = len(self._validation.names)
+            counts = {}
+            for name, setting in setting_by_method.items():
+                id_steps, _ = self._steps_of(name, setting.operating)
+                flagged = id_steps.flagged
+                counts[name] = flagged[flagged.at < setting.tau].counts(images)
+            return PairedCounts(axis, counts, part.id.astype(np.int64), self._validation_weights)
+
+        counts = {}
+        for name, setting in setting_by_method.items():
+            counts[name] = self._outcome_counts(setting)[axis]
+        return PairedCounts(axis, counts, self._unknown_objects * part.ood, self._ood.weights())
+
+    def _gain_on_held_out(self, chosen: _Choice, cheapest: _Choice) -> MethodGain | None:
+        """By how much the chosen method is better than the cheapest one on held-out images.
+
+        None where it is the cheapest one, or where only one of the two is within the limits.
+        """
+        choice = chosen.choice
+        other = cheapest.choice
+        if choice.method == other.method or choice.reached != other.reached:
+            return None
+
+        axis = _compared_axis([choice, other], self._budget, reached=choice.reached)
+        if axis == "false_alarms":
+            draws = self._inputs.id_draws
+            images = len(self._tested.names)
+            counts = PairedCounts(
+                axis,
+                {each.method: self._alarms(each) for each in (choice, other)},
+                np.ones(images, dtype=np.int64),
+                None if draws is None else draws.weights,
+            )
+        else:
+            counts = PairedCounts(
+                axis,
+                {
+                    choice.method: chosen.count_by_outcome[axis],
+                    other.method: cheapest.count_by_outcome[axis],
+                },
+                self._unknown_objects * self._measured_on,
+                self._ood.weights(),
+            )
+        return gains_of(choice.method, counts, "single")[other.method]
+
+    def _alarms(self, setting: DeploySetting | DeployChoice) -> np.ndarray:
+        """False alarms of each ID test image, ndarray of shape (I,)."""
+        flagged = self._tested.flagged(setting.method, setting.operating)
+        return flagged[flagged.at < setting.tau].counts(len(self._tested.names))
+
+    @cached_property
+    def _validation_weights(self) -> ImageWeights | None:
+        """Weights of the ID validation images, shape (B, I); None without replicates."""
+        draws = self._inputs.settings.draws(self._validation.names.tolist())
+        return None if draws is None else draws.weights
 
     def _halved(self, part: Part) -> tuple[Part, Part]:
         """Two halves of the images of a part."""
         seed = self._inputs.settings.seed + 1
         same_group = np.zeros(len(part.id), dtype=np.int64)
-        id_first = halves(self._held_out.names, same_group, seed)
+        id_first = halves(self._validation.names, same_group, seed)
         ood_first = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
         first = Part(part.id & id_first, part.ood & ood_first)
         second = Part(part.id & ~id_first, part.ood & ~ood_first)
@@ -298,25 +444,36 @@ class _Chooser:
         return {
             "misclassified": _counted(misclassified.at >= setting.tau, misclassified),
             "false_alarms": MeasuredCost(
-                value=100 * point.false_alarms, count=flagged, of=images, images=images
+                value=point.false_alarms, count=flagged, of=images, images=images
             ),
             "recall_lost": _counted(lost.at < setting.tau, lost),
         }
 
-    def _outcomes(self, measured_settings: Sequence[_MeasuredSetting]) -> _Outcomes:
-        """Outcomes of unknown objects, each under the setting that its image is measured with."""
+    def _outcome_counts(self, setting: DeploySetting) -> dict[str, np.ndarray]:
+        """Number of unknown objects of each outcome in each OOD image under a setting."""
+        images = len(self._ood.names)
+        _, steps = self._steps_of(setting.method, setting.operating)
+        is_misclassified = steps.misclassified.at >= setting.tau
+        is_found = steps.found.at < setting.tau
+        is_missed = ~is_misclassified & ~is_found
+        counts = {}
+        for name, rows in zip(OUTCOMES, (is_misclassified, is_found, is_missed), strict=True):
+            counts[name] = steps.misclassified[rows].counts(images)
+        return counts
+
+    def _measured_outcomes(
+        self, measured_settings: Sequence[_MeasuredSetting]
+    ) -> dict[str, np.ndarray]:
+        """The same, each image under the setting that it is measured with."""
         images = len(self._ood.names)
         count_by_outcome = {name: np.zeros(images, dtype=np.int64) for name in OUTCOMES}
         for measured in measured_settings:
-            setting = measured.setting
-            _, steps = self._steps_of(setting.method, setting.operating)
-            is_misclassified = steps.misclassified.at >= setting.tau
-            is_found = steps.found.at < setting.tau
-            is_missed = ~is_misclassified & ~is_found
-            for name, rows in zip(OUTCOMES, (is_misclassified, is_found, is_missed), strict=True):
-                counts = steps.misclassified[rows].counts(images)
+            for name, counts in self._outcome_counts(measured.setting).items():
                 count_by_outcome[name] += np.where(measured.images, counts, 0)
+        return count_by_outcome
 
+    def _outcomes(self, count_by_outcome: Mapping[str, np.ndarray]) -> _Outcomes:
+        """Shares of the outcomes of unknown objects on held-out images."""
         overall = self._outcome_shares(count_by_outcome, self._measured_on)
         by_split = {}
         for split in self._ood.splits:
@@ -354,7 +511,7 @@ class _Chooser:
         lost = steps.lost[steps.lost.at < setting.tau].counts(images)
         once = np.ones(images, dtype=np.int64)
         costs = {
-            "false_alarms": _share(alarms, once, weights, per=100),
+            "false_alarms": _share(alarms, once, weights),
             "images_with_false_alarms": _share((alarms > 0).astype(np.int64), once, weights),
             "recall_lost": _share(lost, steps.lost.counts(images), weights),
         }
@@ -406,7 +563,7 @@ class _Chooser:
         share = 1 - np.searchsorted(misclassified, taus) / max(len(misclassified), 1)
         x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
         return TradeOff(
-            false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(),
+            false_alarms=np.round(alarms[-1] * x, 6).tolist(),
             misclassified=np.round(y, 6).tolist(),
         )
 
@@ -425,16 +582,16 @@ class _Chooser:
     def _guarantee_notes(self) -> Iterator[str]:
         """Remarks on limits that need more images for a guarantee than there are."""
         budget = self._budget
-        part = self._best(self._candidates(self._methods, budget), self._all, budget).part
-        known = self._held_out.lost_by(self._inputs.threshold).of(part.id)
+        candidates = self._candidates(self._methods, budget)
+        part = best_setting(candidates, self._all, budget, self._search).point.part
+        known = self._validation.lost_by(self._inputs.threshold).of(part.id)
         images_by_axis = {
             "misclassified": int(np.sum(self._unknown_objects[part.ood] > 0)),
             "false_alarms": int(part.id.sum()),
             "recall_lost": len(np.unique(known.image)),
         }
         for axis, limit in budget.limits.items():
-            share = limit / 100 if axis == "false_alarms" else limit
-            needed = images_needed(share)
+            needed = images_needed(limit)
             if images_by_axis[axis] < needed:
                 yield (
                     f"A guarantee of {LIMITS[axis]} {limit:g} needs {needed} images; "
@@ -474,9 +631,21 @@ def _counted(flags: np.ndarray, units: ThresholdSteps) -> MeasuredCost:
     return MeasuredCost(value=value, count=int(flags.sum()), of=len(flags), images=images)
 
 
-def _share(
-    count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1
-) -> MeasuredCost:
+def _compared_axis(
+    settings: Sequence[DeploySetting | DeployChoice], budget: Budget, *, reached: bool
+) -> Axis:
+    """What settings within the same limits are compared by.
+
+    At one t*, as many unknown objects more are found as fewer are misclassified.
+    """
+    if budget.max_misclassified is not None and reached:
+        return "false_alarms"
+    if len({setting.operating for setting in settings}) == 1:
+        return "found"
+    return "misclassified"
+
+
+def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None) -> MeasuredCost:
     """A ratio of counts per image, with its interval.
 
     A ratio of 0 or 1 has the limit of a count of 0.
@@ -485,7 +654,6 @@ def _share(
         count: Count of each image, ndarray of shape (I,).
         of: The units of each image that are counted, ndarray of shape (I,).
         weights: Weights of the images, shape (B, I); None for no interval.
-        per: Factor of the ratio.
     """
     total = int(of.sum())
     images = int(np.sum(of > 0))
@@ -496,11 +664,11 @@ def _share(
     interval = None
     if weights is not None:
         if counted == 0:
-            interval = 0.0, per * zero_count_limit(images)
+            interval = 0.0, zero_count_limit(images)
         elif counted == total and count.max() <= of.max():
-            interval = per * (1 - zero_count_limit(images)), float(per)
+            interval = 1 - zero_count_limit(images), 1.0
         else:
-            interval = bootstrap.interval(per * ratio(weights @ count, weights @ of))
+            interval = bootstrap.interval(ratio(weights @ count, weights @ of))
     return MeasuredCost(
-        value=per * counted / total, count=counted, of=total, images=images, interval=interval
+        value=counted / total, count=counted, of=total, images=images, interval=interval
     )

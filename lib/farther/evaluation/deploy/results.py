@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables.schema import read_typed
 
@@ -23,19 +23,36 @@ LIMITS = {
 CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
 
+def _optional_per_image(rate: float | None) -> float | None:
+    """A limit on false alarms; one of 1 or more is refused, as it is one per 100 images.
+
+    Raises:
+        ValueError: it is 1 or more.
+    """
+    if rate is None or rate < 1:
+        return rate
+    problem = "it is a limit per ID image, below 1"
+    if rate < 100:
+        problem += f": for {rate:g} per 100 ID images write {rate / 100:g}"
+    raise ValueError(problem)
+
+
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class Budget:
     """Limits on the costs of a deployed detector: section `deploy` of params.yaml.
 
+    All limits are rates: per unknown object, per ID image and per known object.
+
     Args:
         max_misclassified: Largest share of the unknown objects that are misclassified; None for no
             limit.
-        max_false_alarms: Largest number of detections flagged as unknown per 100 ID images; None
-            for no limit.
+        max_false_alarms: Largest number of false alarms, detections flagged as unknown, per ID
+            image: 0.05 allows 5 in 100 images. Below 1; None for no limit.
         max_recall_loss: Largest share of the known objects that are lost: detected as their class
             at the run's t* without flagging, but not with it; None for no limit.
-        guarantee: "none": limits hold on the held-out data. "conformal": they hold in expectation
-            on new images that are exchangeable with it; see `farther.metrics.statistics.conformal`.
+        guarantee: "none": limits hold on the images that are chosen on. "conformal": in expectation
+            on new images that are exchangeable with them; see
+            `farther.metrics.statistics.conformal`.
         choose_on: OOD split that is chosen on and left out of the measured values; None for halves
             of the images of all splits: what is chosen on one half is measured on the other.
         confidences: Values of t* that are tried where they are above the run's own and recall has a
@@ -46,7 +63,9 @@ class Budget:
     """
 
     max_misclassified: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-    max_false_alarms: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_false_alarms: Annotated[
+        float | None, Field(ge=0, allow_inf_nan=False), AfterValidator(_optional_per_image)
+    ] = None
     max_recall_loss: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     guarantee: Literal["none", "conformal"] = "none"
     choose_on: str | None = None
@@ -61,11 +80,6 @@ class Budget:
             for axis, limit in self.limits.items():
                 if limit == 0:
                     raise ParameterError(f"{LIMITS[axis]} is 0: a guarantee needs a limit above 0")
-            if self.max_false_alarms is not None and self.max_false_alarms > 100:
-                raise ParameterError(
-                    "max_false_alarms: a guarantee counts images, "
-                    "so the limit is at most 100 per 100"
-                )
 
     @property
     def limits(self) -> dict[str, float]:
@@ -91,7 +105,7 @@ class MeasuredCost:
     """One value, and the counts that it was computed from.
 
     Args:
-        value: Fraction; `false_alarms` per 100 images. None where it is not defined.
+        value: Fraction; `false_alarms` per ID image. None where it is not defined.
         count, of: The value is count / of; None for a value that is not a ratio of counts.
         images: Images that it was measured on.
         interval: 95% interval over draws of the images; None where it was not computed.
@@ -165,11 +179,38 @@ class DeployChoice:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
+class MethodGain:
+    """By how much one method is better than another within the same limits.
+
+    Both are measured on the same images, and their difference is tested by a paired bootstrap.
+
+    Args:
+        method: The method that has the better value.
+        than: The method that it is compared with.
+        axis: "found": more unknown objects found; "misclassified": fewer misclassified;
+            "false_alarms": fewer per ID image.
+        value: The difference, positive where `method` is better.
+        interval: 95% interval of the difference; None where it was not computed.
+    """
+
+    method: str
+    than: str
+    axis: Literal["found", "misclassified", "false_alarms"]
+    value: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.interval is not None and self.interval[0] > 0
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
 class TradeOff:
     """The trade-off of a method at the run's t* over τ, on the images that are measured on.
 
     Args:
-        false_alarms: Detections flagged as unknown per 100 ID images.
+        false_alarms: Detections flagged as unknown per ID image.
         misclassified: Share of the unknown objects.
     """
 
@@ -187,14 +228,20 @@ class DeployChoices:
         run, benchmark: Names.
         budget: The budget.
         id_splits: ID splits that were chosen on, and measured on.
-        choice: The best setting of all methods; None where nothing can be chosen, for a reason in
-            `notes`.
+        choice: The setting to deploy: of the cheapest method that is not significantly worse than
+            the best one. None where nothing can be chosen, for a reason in `notes`.
         methods: The best setting of each method.
         alone: {axis: the best setting for the limit of this axis alone}, where there are several
             limits.
         left_out: {method: why it is not considered}.
         curves: {method: its trade-off}.
         notes: Remarks on what the data can and cannot show.
+        passed_over: By how much the best method is better than the chosen one, which is cheaper, on
+            the images that they were chosen on; None where the best one is chosen.
+        over_cheapest: By how much the chosen method is better than the cheapest one on held-out
+            images; None where the cheapest one is chosen, or cannot be compared.
+        cheapest: The cheapest method, see `farther.evaluation.deploy.method_costs`; None where
+            nothing can be chosen.
     """
 
     run: str
@@ -207,6 +254,9 @@ class DeployChoices:
     left_out: dict[str, str]
     curves: dict[str, TradeOff]
     notes: list[str]
+    passed_over: MethodGain | None = None
+    over_cheapest: MethodGain | None = None
+    cheapest: str | None = None
 
     @property
     def settings(self) -> list[DeploySetting]:
@@ -230,7 +280,15 @@ class DeployChoices:
             DataError: the file is absent, or a field is missing or of another type; names file and
                 field.
         """
-        return read_typed(cls, file)
+        try:
+            return read_typed(cls, file)
+        except DataError as error:
+            problem = error.problem.removeprefix("Value error, ")
+            raise DataError(
+                f"{problem}. Run `farther repro choose@{Path(file).stem}`",
+                file=file,
+                field=error.field,
+            ) from None
 
 
 def _setting_order(setting: DeploySetting) -> tuple[str, float, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from farther.evaluation.deploy.results import Budget, DeploySetting
+from farther.evaluation.deploy.results import Budget, DeploySetting, MethodGain
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps
 from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics.statistics.conformal import corrected, largest_within
@@ -63,38 +63,72 @@ class Point:
         return (1, self.misclassified, self.false_alarms, self.recall_lost)
 
 
-def best_setting(
-    steps_of: Callable[[str, float], tuple[IdSteps, OodSteps]],
-    candidates: Sequence[Candidate],
-    part: Part,
-    budget: Budget,
-    halved: Callable[[Part], tuple[Part, Part]],
-) -> Point:
-    """The best of several methods, each at one or more values of t*; of equal ones the first.
+@dataclass(frozen=True)
+class Picked:
+    """A setting that was picked from those of several methods.
+
+    Args:
+        point: The setting.
+        passed_over: By how much the best method is better; None where the best one was picked.
+    """
+
+    point: Point
+    passed_over: MethodGain | None = None
+
+
+@dataclass(frozen=True)
+class SearchSteps:
+    """What a search for the best setting takes from the run.
 
     Args:
         steps_of: Costs of a candidate.
-        candidates: Methods and values of t*.
-        part: Images to choose on.
-        budget: The limits.
+        pick: Picks one of the best settings of several methods.
         halved: Divides images in two, for a guarantee: it is of a candidate that was chosen on
             other images than τ.
     """
 
-    def best_of(candidates: Sequence[Candidate], images: Part) -> Point:
-        points = []
-        for method, operating in candidates:
-            steps = steps_of(method, operating)
-            points.append(best_tau(method, operating, steps, images, budget))
-        return min(points, key=lambda point: point.rank(budget))
+    steps_of: Callable[[str, float], tuple[IdSteps, OodSteps]]
+    pick: Callable[[Sequence[Point], Budget], Picked]
+    halved: Callable[[Part], tuple[Part, Part]]
 
+
+def best_setting(
+    candidates: Sequence[Candidate], part: Part, budget: Budget, search: SearchSteps
+) -> Picked:
+    """The setting to take of several methods, each at one or more values of t*.
+
+    Args:
+        candidates: Methods and values of t*.
+        part: Images to choose on.
+        budget: The limits.
+        search: Costs of candidates, and the rule that picks a method.
+    """
     if budget.guarantee == "none":
-        return best_of(candidates, part)
+        return search.pick(_best_by_method(candidates, part, budget, search), budget)
+
+    passed_over = None
     if len(candidates) > 1:
-        method_part, part = halved(part)
-        setting = best_of(candidates, method_part).setting
-        candidates = [(setting.method, setting.operating)]
-    return best_of(candidates, replace(part, guaranteed=True))
+        method_part, part = search.halved(part)
+        picked = search.pick(_best_by_method(candidates, method_part, budget, search), budget)
+        passed_over = picked.passed_over
+        candidates = [(picked.point.setting.method, picked.point.setting.operating)]
+    guaranteed = replace(part, guaranteed=True)
+    (point,) = _best_by_method(candidates, guaranteed, budget, search)
+    return Picked(point, passed_over)
+
+
+def _best_by_method(
+    candidates: Sequence[Candidate], part: Part, budget: Budget, search: SearchSteps
+) -> list[Point]:
+    """The best setting of each method over its values of t*; of equal ones the first."""
+    best_by_method: dict[str, Point] = {}
+    for method, operating in candidates:
+        steps = search.steps_of(method, operating)
+        point = best_tau(method, operating, steps, part, budget)
+        best = best_by_method.get(method)
+        if best is None or point.rank(budget) < best.rank(budget):
+            best_by_method[method] = point
+    return list(best_by_method.values())
 
 
 def best_tau(
@@ -149,7 +183,7 @@ def _upper_bound(
     upper = math.inf
     if budget.max_false_alarms is not None:
         images = int(part.id.sum())
-        limit = budget.max_false_alarms / 100
+        limit = budget.max_false_alarms
         steps = flagged
         if part.guaranteed:
             # A guarantee is of images with a false alarm: their number per image is not bounded.

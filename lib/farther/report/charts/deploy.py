@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from farther.evaluation.deploy.results import DeployChoice, DeployChoices
@@ -23,23 +24,36 @@ FRONT = {
 }
 
 #: Ticks of the axis of false alarms.
-TICKS = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
+TICKS = [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
 
 
-def trade_off(
-    choices: DeployChoices, titles: Mapping[str, str], limits: Mapping[str, str], answer: str
-) -> vl.ChartGroup:
+@dataclass(frozen=True)
+class Words:
+    """Words of a chart.
+
+    Args:
+        run: The run's title.
+        answer: The answer.
+        titles: Method → its title.
+        limits: Axis → its limit.
+    """
+
+    run: str
+    answer: str
+    titles: Mapping[str, str]
+    limits: Mapping[str, str]
+
+
+def trade_off(choices: DeployChoices, words: Words) -> vl.ChartGroup:
     """Misclassified unknown objects by false alarms.
 
     The chart has one curve per method, the settings, the limits, and the Pareto front.
 
     Args:
         choices: The choices of a run; one was made.
-        titles: Of its methods.
-        limits: Its limits in words, by axis.
-        answer: The answer in words.
+        words: Titles, limits and the answer.
     """
-    labels = {name: titles.get(name, name) for name in choices.curves}
+    labels = {name: words.titles.get(name, name) for name in choices.curves}
     legend = vl.legend_keys(labels.values(), vl.DASHES)
     points_by_label = {}
     for name, curve in choices.curves.items():
@@ -49,9 +63,9 @@ def trade_off(
     axes: dict[str, Any] = {
         "x": vl.quantitative(
             "x",
-            title="false alarms per 100 ID images",
-            scale={"type": "symlog", "constant": 2, "domain": [0, max(1, *points["x"])]},
-            axis={"values": TICKS, "format": "d"},
+            title="false alarms per ID image",
+            scale={"type": "symlog", "constant": 0.02, "domain": [0, max(0.01, *points["x"])]},
+            axis={"values": TICKS, "format": "~g"},
         ),
         "y": vl.quantitative(
             "y",
@@ -60,9 +74,7 @@ def trade_off(
             scale={"domain": [0, max(0.01, *points["y"])]},
         ),
     }
-    tooltip = vl.tooltip(
-        "series method", "x:.1f false alarms per 100 ID images", "y:.1% misclassified"
-    )
+    tooltip = vl.tooltip("series method", "x:.3f false alarms per ID image", "y:.1% misclassified")
     channels = {**axes, "tooltip": tooltip, **vl.legend_channels("series", legend)}
     line_channels = {
         **channels,
@@ -74,11 +86,11 @@ def trade_off(
     if choices.choice is not None:
         chosen[choices.choice.method] = choices.choice
     chart = vl.chart(
-        "Misclassified objects against false alarms",
-        f"Misclassified unknown objects against false alarms, {choices.run}. {answer}",
+        f"{words.run}: misclassified objects against false alarms",
+        f"Misclassified unknown objects against false alarms, {words.run}. {words.answer}",
         vl.line_rows(points),
         vl.layer(FRONT, front, **axes),
-        *_limit_layers(choices, limits),
+        *_limit_layers(choices, words.limits),
         vl.layer({"type": "line", "strokeWidth": 2}, **line_channels),
         vl.layer(vl.point_mark(45), _measured_points(choices.methods, labels), **channels),
         vl.layer(CHOSEN, _measured_points(chosen, labels), **channels),
@@ -114,7 +126,7 @@ def _measured_points(
             points.append(
                 {
                     "series": labels[name],
-                    "x": round(false_alarms, 4),
+                    "x": round(false_alarms, 6),
                     "y": round(misclassified, 6),
                 }
             )

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices, MeasuredCost
+from farther.evaluation.deploy.results import (
+    LIMITS,
+    Budget,
+    DeployChoice,
+    DeployChoices,
+    MeasuredCost,
+    MethodGain,
+)
 from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.report.all_results import AllResults
 from farther.report.charts import deploy as charts
-from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
 from farther.report.site import Site
+from farther.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,10 @@ WORDS = {
     "found": AxisWords(title="unknown objects found", head="found", short="found"),
     "missed": AxisWords(title="unknown objects missed"),
     "false_alarms": AxisWords(
-        title="false alarms per 100 ID images",
-        unit="false alarms per 100 ID images",
-        unit_of_images="of 100 ID images with a false alarm",
-        head="alarms per 100",
+        title="false alarms per ID image",
+        unit="false alarms per ID image",
+        unit_of_images="of the ID images with a false alarm",
+        head="false alarms",
         short="alarms",
     ),
     "images_with_false_alarms": AxisWords(title="ID images with a false alarm"),
@@ -71,8 +78,17 @@ STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 #: Outcomes of unknown objects → headings.
 OUTCOMES = {"misclassified": "Misclassified", "found": "Found", "missed": "Missed"}
 
+#: Headings: whether limits hold on the images that were chosen on, and on held-out ones.
+WHERE_CHOSEN, HELD_OUT = "Met where chosen", "Met on held-out"
+
 #: Columns of words, which are flush left, as the first column is.
-TEXT_COLUMNS = ("Method", "Reached", "Within limit")
+TEXT_COLUMNS = ("Method", WHERE_CHOSEN, HELD_OUT)
+
+#: Axes whose columns have intervals in tables of several settings, which leave no room for more.
+WITH_INTERVAL = ("misclassified", "false_alarms")
+
+#: Order in which a limit that can be met alone is suggested.
+SUGGESTED = ("false_alarms", "recall_lost", "misclassified")
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -104,7 +120,6 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
         else:
             not_chosen.append(run.name)
 
-    views = {item.run.full_title: _run_view(item) for item in run_choices}
     budgets = [limits(item.choices.budget) for item in run_choices]
     return {
         "not_chosen": not_chosen,
@@ -112,19 +127,32 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
         "overview": _overview(run_choices),
         "budgets": list(dict.fromkeys(budgets)),
         "held_out": held_out(run_choices[0].choices) if run_choices else "",
-        "contents": {f"run-{number}": title for number, title in enumerate(views, start=1)},
-        "runs": views,
+        "contents": {f"run-{item.run.name}": item.run.full_title for item in run_choices},
+        "runs": {item.run.full_title: _run_view(item) for item in run_choices},
     }
 
 
 def _message(run_choices: Sequence[_RunChoices]) -> str:
-    """How many detectors have a setting within the budget."""
+    """How many runs have a setting within the budget, and how many keep it on held-out images."""
+    count_by_status = {"met": 0, "open": 0, "exceeded": 0}
     reached = 0
     for item in run_choices:
-        if item.choices.choice is not None and item.choices.choice.reached:
-            reached += 1
+        choice = item.choices.choice
+        if choice is None or not choice.reached:
+            continue
+        reached += 1
+        count_by_status[status(choice, item.choices.budget)] += 1
     verb = "has" if reached == 1 else "have"
-    return f"{reached} of {len(run_choices)} detectors {verb} a setting within the budget."
+    message = (
+        f"{reached} of {counted(len(run_choices), 'run')} {verb} a setting that meets the budget "
+        "where it was chosen."
+    )
+    if not reached:
+        return message
+    return (
+        f"{message} On held-out images {count_by_status['met']} of these meet it, "
+        f"{count_by_status['exceeded']} exceed it, and {count_by_status['open']} are undecided."
+    )
 
 
 def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
@@ -133,12 +161,12 @@ def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
     for item in run_choices:
         if item.choices.choice is not None:
             named = {item.run.full_title: item.choices.choice}
-            rows += setting_rows(named, "Detector", item.titles)
+            rows += setting_rows(named, "Run", item.titles, item.choices.budget)
     caption = (
-        "What to deploy for each run: values with 95% intervals, on held-out images; "
-        "n: unknown objects and ID images."
+        "What to deploy for each run: values on held-out images, with 95% intervals; "
+        "false alarms per ID image."
     )
-    return _listing(caption, rows, "Detector")
+    return _listing(caption, rows, "Run")
 
 
 def _run_view(item: _RunChoices) -> dict[str, Any]:
@@ -146,41 +174,48 @@ def _run_view(item: _RunChoices) -> dict[str, Any]:
     choices = item.choices
     titles = item.titles
     answer_text = answer(choices, titles)
-    if choices.choice is None:
-        return {"answer": answer_text, "notes": [], "chart": None, "tables": [], "more": []}
-    limit_words = limits_in_words(choices.budget)
-    return {
+    view = {
+        "name": item.run.name,
         "answer": answer_text,
+        "reasons": [],
+        "notes": [],
+        "chart": None,
+        "tables": [],
+        "more": [],
+    }
+    if choices.choice is None:
+        return view
+    limit_words = limits_in_words(choices.budget)
+    chart_words = charts.Words(item.run.full_title, answer_text, titles, limit_words)
+    return {
+        **view,
+        "reasons": reasons(choices, titles),
         "notes": remarks(choices),
         "tables": [_axes_table(choices), _limits_table(choices, titles)],
         "more": [_methods_table(choices, titles), _splits_table(choices.choice)],
-        "chart": vl.of_run(
-            charts.trade_off(choices, titles, limit_words, answer_text),
-            item.run.name,
-            item.run.full_title,
-        ),
+        "chart": charts.trade_off(choices, chart_words),
     }
 
 
 def _axes_table(choices: DeployChoices) -> Listing:
     caption = "The setting on the images it was chosen on, and on held-out images."
-    return _listing(caption, axis_rows(choices), "")
+    return _listing(caption, axis_rows(choices), "Measure")
 
 
 def _limits_table(choices: DeployChoices, titles: Mapping[str, str]) -> Listing:
-    choice_by_limit = {}
+    rows: list[dict[str, str]] = []
     for axis, choice in choices.alone.items():
-        choice_by_limit[named_limit(axis, choices.budget).capitalize()] = choice
-    rows = setting_rows(choice_by_limit, "Limit", titles)
-    return _listing("The best setting for each limit alone.", rows, "Limit")
+        name = named_limit(axis, choices.budget).capitalize()
+        rows += setting_rows({name: choice}, "Limit", titles, choices.budget.only(axis))
+    return _listing("The setting for each limit alone, on held-out images.", rows, "Limit")
 
 
 def _methods_table(choices: DeployChoices, titles: Mapping[str, str]) -> Listing:
     choice_by_method = {}
     for name, choice in choices.methods.items():
         choice_by_method[titles.get(name, name)] = choice
-    rows = setting_rows(choice_by_method, "Method", {})
-    return _listing("The best setting of each method.", rows, "Method")
+    rows = setting_rows(choice_by_method, "Method", {}, choices.budget)
+    return _listing("The best setting of each method, on held-out images.", rows, "Method")
 
 
 def _splits_table(choice: DeployChoice) -> Listing:
@@ -197,24 +232,28 @@ def _listing(caption: str, rows: Sequence[Mapping[str, str]], first: str) -> Lis
 
 
 def number(axis: str, value: float | None) -> str:
-    """A value of an axis as it is printed: per cent, or alarms per 100 images.
+    """A value of an axis as it is printed: per cent, or false alarms per image.
 
-    >>> number("misclassified", 0.0123), number("false_alarms", 2.04), number("found", None)
-    ('1.2%', '2.0', '—')
+    >>> number("misclassified", 0.0123), number("false_alarms", 0.0204), number("found", None)
+    ('1.2%', '0.020', '—')
     """
     if value is None:
         return ABSENT
     if axis == "false_alarms":
-        return f"{value:.1f}"
+        return f"{value:.3f}"
     return f"{100 * value:.1f}%"
 
 
 def between(axis: str, cost: MeasuredCost) -> str:
-    """Both ends of an interval; "" where there is none."""
+    """An interval; "" where there is none.
+
+    >>> between("found", MeasuredCost(value=0.42, interval=(0.38, 0.46)))
+    '[38.0, 46.0]'
+    """
     if cost.interval is None:
         return ""
     low, high = cost.interval
-    return f"{number(axis, low).rstrip('%')} to {number(axis, high).rstrip('%')}"
+    return f"[{number(axis, low).rstrip('%')}, {number(axis, high).rstrip('%')}]"
 
 
 def limit(axis: str, maximum: float, *, guaranteed: bool = False) -> str:
@@ -225,27 +264,28 @@ def limit(axis: str, maximum: float, *, guaranteed: bool = False) -> str:
         guaranteed: Whether it holds in expectation on new images: then it is of images, each
             counting the same.
 
-    >>> limit("misclassified", 0.01), limit("false_alarms", 2)
-    ('at most 1% of the unknown objects misclassified', 'at most 2 false alarms per 100 ID images')
-    >>> limit("false_alarms", 2, guaranteed=True)
-    'at most 2 of 100 ID images with a false alarm'
+    >>> limit("misclassified", 0.01), limit("false_alarms", 0.02)
+    ('at most 1% of the unknown objects misclassified', 'at most 0.02 false alarms per ID image')
+    >>> limit("false_alarms", 0.02, guaranteed=True)
+    'at most 2% of the ID images with a false alarm'
     """
     words = WORDS[axis]
-    unit = words.unit_of_images if guaranteed else words.unit
-    return f"at most {_limit_number(axis, maximum)} {unit}"
+    if guaranteed:
+        return f"at most {100 * maximum:g}% {words.unit_of_images}"
+    return f"at most {_limit_number(axis, maximum)} {words.unit}"
 
 
 def named_limit(axis: str, budget: Budget) -> str:
     """A limit as the name of a row.
 
-    >>> named_limit("false_alarms", Budget(max_false_alarms=2))
-    'alarms 2'
+    >>> named_limit("false_alarms", Budget(max_false_alarms=0.02))
+    'alarms 0.02'
     """
     return f"{WORDS[axis].short} {_limit_number(axis, budget.limits[axis])}"
 
 
 def _limit_number(axis: str, maximum: float) -> str:
-    """A limit as it is printed: per cent, or alarms per 100 images."""
+    """A limit as it is printed: per cent, or false alarms per image."""
     if axis == "false_alarms":
         return f"{maximum:g}"
     return f"{100 * maximum:g}%"
@@ -290,9 +330,9 @@ def tau(choice: DeployChoice) -> str:
 
 
 def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> str:
-    """The answer in words: what to deploy, or that no setting reaches the budget.
+    """The answer in words: what to deploy, or that no setting meets the budget.
 
-    In the latter case it has the closest setting.
+    Where a limit is exceeded on held-out images, its first sentence says so.
 
     Args:
         choices: The run's choices.
@@ -308,18 +348,194 @@ def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> s
         condition = "where it was chosen"
         if guaranteed:
             condition = "in expectation on new images like those it was chosen on"
-        return f"Deploy {setting}: {limits(budget)} {condition}. {_measured(choice)}"
+        kept = f"{setting}: {limits(budget)} {condition}. {_measured(choice)}"
+        exceeded = _exceeded(choice, budget)
+        if not exceeded:
+            return f"Deploy {kept}"
+        return f"Over the limit on held-out images: {_enumerated(exceeded)}. The setting is {kept}"
 
     further_limits = limits_in_words(budget)
     further_limits.pop("misclassified", None)
     within = ""
     if further_limits and not _flags_by_label(choice):
         within = f" within {_enumerated(list(further_limits.values()))}"
-    verb = "has a guarantee of" if guaranteed else "reaches"
+    verb = "has a guarantee of" if guaranteed else "meets"
     return (
         f"No method {verb} {limits(budget)}. The closest setting{within} is {setting}. "
         f"{_measured(choice)}"
     )
+
+
+def _exceeded(choice: DeployChoice, budget: Budget) -> list[str]:
+    """The values on held-out images whose whole interval is above their limit, in words."""
+    exceeded = []
+    for axis, maximum in _limit_by_axis(budget).items():
+        if choice.status(axis, maximum) == "exceeded":
+            words = WORDS[axis]
+            value = _with_interval(axis, choice.measured[axis])
+            limit_number = _limit_number(axis, maximum)
+            exceeded.append(f"{value} {words.unit or words.title} (limit {limit_number})")
+    return exceeded
+
+
+def status(choice: DeployChoice, budget: Budget) -> str:
+    """Whether all limits are met on held-out images; see `DeployChoice.status`."""
+    statuses = set()
+    for axis, maximum in _limit_by_axis(budget).items():
+        statuses.add(choice.status(axis, maximum))
+    for worst in ("exceeded", "open"):
+        if worst in statuses:
+            return worst
+    return "met"
+
+
+def is_within(choices: DeployChoices) -> bool:
+    """Whether a setting was chosen that meets the budget, and does not exceed it elsewhere."""
+    choice = choices.choice
+    return choice is not None and choice.reached and not _exceeded(choice, choices.budget)
+
+
+def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> list[str]:
+    """Why this method: its difference from the cheapest one, and from the best one.
+
+    Args:
+        choices: The run's choices.
+        titles: Of the methods, for readers.
+    """
+    titles = titles or {}
+    texts = []
+    gain = choices.over_cheapest
+    if gain is not None:
+        verdict = "not significantly better"
+        if gain.is_significant:
+            verdict = "significantly better"
+        than = titles.get(gain.than, gain.than)
+        texts.append(
+            f"On held-out images {titles.get(gain.method, gain.method)} is {verdict} than {than}, "
+            f"the cheapest method, within the same limits: it {_gained(gain, 's')}."
+        )
+    elif _only_choice_is_within(choices):
+        cheapest = choices.cheapest or ""
+        texts.append(
+            f"{titles.get(cheapest, cheapest)}, the cheapest method, has no setting within the "
+            "limits."
+        )
+    elif _cheapest_is_best(choices):
+        cheapest = choices.cheapest or ""
+        texts.append(
+            f"{titles.get(cheapest, cheapest)} is the cheapest method, and none is better where it "
+            "was chosen."
+        )
+    passed_over = choices.passed_over
+    if passed_over is not None:
+        than = titles.get(passed_over.than, passed_over.than)
+        texts.append(
+            f"{titles.get(passed_over.method, passed_over.method)} would "
+            f"{_gained(passed_over)} than {than}: not significant, so {than}, "
+            "which is cheaper, is taken."
+        )
+    return texts
+
+
+def _only_choice_is_within(choices: DeployChoices) -> bool:
+    """Whether the chosen method has a setting within the limits, and the cheapest one has none."""
+    choice = choices.choice
+    if choice is None or choices.cheapest is None:
+        return False
+    return choice.reached and not choices.methods[choices.cheapest].reached
+
+
+def _cheapest_is_best(choices: DeployChoices) -> bool:
+    """Whether the cheapest of several methods was chosen, and none has better values there."""
+    choice = choices.choice
+    if choice is None or not choice.reached or len(choices.methods) < 2:
+        return False
+    return choice.method == choices.cheapest and choices.passed_over is None
+
+
+def _gained(gain: MethodGain, ending: str = "") -> str:
+    """A difference in words, such as "find +2.0 [−0.3, 4.1] points more unknown objects".
+
+    Args:
+        gain: The difference.
+        ending: Of the verb.
+    """
+    if gain.axis == "false_alarms":
+        return f"raise{ending} {_difference(gain, 1, 3)} fewer false alarms per ID image"
+    if gain.axis == "found":
+        return f"find{ending} {_difference(gain, 100, 1)} points more of the unknown objects"
+    classify = "classifies" if ending else "classify"
+    return f"mis{classify} {_difference(gain, 100, 1)} points fewer of the unknown objects"
+
+
+def _difference(gain: MethodGain, factor: int, decimals: int) -> str:
+    """A difference with its sign and its interval."""
+    text = _signed(factor * gain.value, decimals)
+    if gain.interval is None:
+        return text
+    low, high = gain.interval
+    return f"{text} [{_signed(factor * low, decimals)}, {_signed(factor * high, decimals)}]"
+
+
+def _signed(value: float, decimals: int) -> str:
+    """A number with its sign.
+
+    >>> _signed(2.04, 1), _signed(-0.3, 1), _signed(0.0, 1)
+    ('+2.0', '−0.3', '+0.0')
+    """
+    return f"{value:+.{decimals}f}".replace("-", "−")
+
+
+def instead(choices: DeployChoices) -> str:
+    """What to do where the answer is out of budget; "" where it is within."""
+    choice = choices.choice
+    if choice is None or is_within(choices):
+        return ""
+    budget = choices.budget
+    if choice.reached:
+        return (
+            "The images that it was chosen on and the held-out ones differ, or are too few. "
+            "Choose with a lower limit, so that the limit that you need holds on held-out images, "
+            "or add ID validation images."
+        )
+    if _flags_by_label(choice):
+        return (
+            "What the detector labels as unknown exceeds the limits without any score: raise them, "
+            "or use a detector without such a label."
+        )
+    met_alone = []
+    for axis in SUGGESTED:
+        if axis in choices.alone and choices.alone[axis].reached:
+            met_alone.append(limit(axis, budget.limits[axis]))
+    advice = "Raise a limit, or change the detector: a score only turns misclassified objects "
+    advice += "into found ones, and flags known objects, too."
+    if met_alone:
+        advice = f"Each alone can be met: {'; '.join(met_alone)}. {advice}"
+    return advice
+
+
+def next_budget(choices: DeployChoices) -> dict[str, float]:
+    """Limits to try next, by parameter, where the answer is out of budget; else {}.
+
+    They are one limit that can be met alone; or, where limits are met only where they were chosen,
+    the same with halves of those that are exceeded.
+    """
+    choice = choices.choice
+    if choice is None or is_within(choices):
+        return {}
+    limits_now = choices.budget.limits
+    if choice.reached:
+        if choices.budget.guarantee != "none":
+            return {}
+        halved = {}
+        for axis, maximum in limits_now.items():
+            factor = 0.5 if choice.status(axis, maximum) == "exceeded" else 1.0
+            halved[LIMITS[axis]] = factor * maximum
+        return halved
+    for axis in SUGGESTED:
+        if axis in choices.alone and choices.alone[axis].reached:
+            return {LIMITS[axis]: limits_now[axis]}
+    return {}
 
 
 def _flags_by_label(choice: DeployChoice) -> bool:
@@ -349,42 +565,26 @@ def _measured(choice: DeployChoice) -> str:
 
 
 def _with_interval(axis: str, cost: MeasuredCost) -> str:
-    """A value, with its interval in brackets if it has one."""
+    """A value, with its interval if it has one."""
     interval = between(axis, cost)
     if not interval:
         return number(axis, cost.value)
-    return f"{number(axis, cost.value)} ({interval})"
+    return f"{number(axis, cost.value)} {interval}"
 
 
 def remarks(choices: DeployChoices) -> list[str]:
-    """What the data can and cannot show.
-
-    Also limits that hold where a setting was chosen, but not on other images.
-    """
-    choice = choices.choice
-    if choice is None:
-        return list(choices.notes)
-    exceeded = []
-    for axis, maximum in choices.budget.limits.items():
-        value = choice.chosen_on[axis].value
-        if value is None or value > maximum or choice.status(axis, maximum) != "exceeded":
-            continue
-        chosen = number(axis, value)
-        measured = number(axis, choice.measured[axis].value)
-        exceeded.append(f"{WORDS[axis].title} ({chosen} where chosen, {measured} measured)")
-    if not exceeded:
-        return list(choices.notes)
-    remark = (
-        f"Over the limit on held-out images: {_enumerated(exceeded)}. "
-        "The two sets of images differ, or are too small."
-    )
-    return [*choices.notes, remark]
+    """What the data can and cannot show, and what to do where the answer is out of budget."""
+    texts = list(choices.notes)
+    advice = instead(choices)
+    if advice:
+        texts.append(advice)
+    return texts
 
 
 def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
-    """One row per axis: its limit, and values on the images that were chosen on and on others.
+    """One row per axis: its limit, values where it was chosen and on held-out images.
 
-    Also whether the limit holds.
+    Also whether the limit is met on either.
     """
     choice = choices.choice
     if choice is None:
@@ -393,36 +593,46 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
     rows = []
     for axis, cost in choice.measured.items():
         row = {
-            "": WORDS[axis].title,
+            "Measure": WORDS[axis].title,
             "Limit": "",
-            "Chosen on": "",
-            "Measured": number(axis, cost.value),
+            "Where chosen": "",
+            WHERE_CHOSEN: "",
+            "Held-out": number(axis, cost.value),
             "95% interval": between(axis, cost),
             "n": "",
-            "Within limit": "",
+            HELD_OUT: "",
         }
         if axis in choice.chosen_on:
-            row["Chosen on"] = number(axis, choice.chosen_on[axis].value)
+            row["Where chosen"] = number(axis, choice.chosen_on[axis].value)
         if cost.count is not None:
             row["n"] = f"{cost.count:,} of {cost.of:,}"
         if axis in limit_by_axis:
             maximum = limit_by_axis[axis]
-            row["Limit"] = number(axis, maximum)
-            row["Within limit"] = STATUS[choice.status(axis, maximum)]
+            row["Limit"] = _limit_number(axis, maximum)
+            row[WHERE_CHOSEN] = _met_where_chosen(choice, axis, maximum)
+            row[HELD_OUT] = STATUS[choice.status(axis, maximum)]
         rows.append(row)
     return rows
+
+
+def _met_where_chosen(choice: DeployChoice, axis: str, maximum: float) -> str:
+    """Whether the value where it was chosen is within its limit; a guarantee is given or not."""
+    if axis not in choice.chosen_on:
+        return "yes" if choice.reached else "no"
+    value = choice.chosen_on[axis].value
+    return "yes" if value is not None and value <= maximum else "no"
 
 
 def _limit_by_axis(budget: Budget) -> dict[str, float]:
     """The limit of each axis; a guarantee of false alarms is of images with any."""
     limit_by_axis = dict(budget.limits)
     if budget.guarantee == "conformal" and "false_alarms" in limit_by_axis:
-        limit_by_axis["images_with_false_alarms"] = limit_by_axis.pop("false_alarms") / 100
+        limit_by_axis["images_with_false_alarms"] = limit_by_axis.pop("false_alarms")
     return limit_by_axis
 
 
 def setting_rows(
-    named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str]
+    named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str], budget: Budget
 ) -> list[dict[str, str]]:
     """One row per choice: thresholds, and measured values with their intervals.
 
@@ -430,6 +640,7 @@ def setting_rows(
         named: Name of each row → choice.
         first: Heading of the names; "Method" where these are the methods.
         titles: Method → its title.
+        budget: The limits that they were chosen for.
     """
     rows = []
     for name, choice in named.items():
@@ -442,14 +653,12 @@ def setting_rows(
             if not words.head:
                 continue
             cost = choice.measured[axis]
-            if words.unit:
+            if axis in WITH_INTERVAL:
                 row[words.head.capitalize()] = _with_interval(axis, cost)
             else:
                 row[words.head.capitalize()] = number(axis, cost.value)
-        objects = choice.measured["misclassified"].of or 0
-        images = choice.measured["false_alarms"].of or 0
-        row["n"] = f"{objects:,} / {images:,}"
-        row["Reached"] = "yes" if choice.reached else "no"
+        row[WHERE_CHOSEN] = "yes" if choice.reached else "no"
+        row[HELD_OUT] = STATUS[status(choice, budget)]
         rows.append(row)
     return rows
 
@@ -488,7 +697,7 @@ def split_rows(choice: DeployChoice) -> list[dict[str, str]]:
         }
         for outcome, head in OUTCOMES.items():
             cost = costs[outcome]
-            row[head] = f"{number(outcome, cost.value)} ({between(outcome, cost)})"
+            row[head] = _with_interval(outcome, cost)
         rows.append(row)
     return rows
 
