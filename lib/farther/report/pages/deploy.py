@@ -174,7 +174,7 @@ def _run_view(item: _RunChoices) -> dict[str, Any]:
     choices = item.choices
     titles = item.titles
     answer_text = answer(choices, titles)
-    view = {
+    view: dict[str, Any] = {
         "name": item.run.name,
         "answer": answer_text,
         "reasons": [],
