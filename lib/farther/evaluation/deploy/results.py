@@ -283,10 +283,11 @@ class DeployChoices:
         try:
             return read_typed(cls, file)
         except DataError as error:
-            problem = error.problem.removeprefix("Value error, ")
+            problem = error.problem.removeprefix("Value error, ").rstrip("?")
             raise DataError(
-                f"{problem}. Run `farther repro choose@{Path(file).stem}`",
+                f"{problem}: run `farther repro choose@{Path(file).stem}`",
                 file=file,
+                row=error.row,
                 field=error.field,
             ) from None
 
