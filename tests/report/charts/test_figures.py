@@ -71,15 +71,13 @@ def test_the_numbers_are_those_that_are_drawn(exported, report):
             assert len(numbers(spec).splitlines()) > 1, (page, name)
 
 
-def test_a_figure_of_one_run_is_named_by_it_and_has_the_dashes_of_lines_in_its_legend(
-    exported, report
-):
-    name = next(name for name, _ in charts_of((report / "deploy.html").read_text()))
-    svg = (exported / f"deploy/pets-net-{name}-6.9in.svg").read_text()
-    title = "Misclassified objects against false alarms, net (pets)"
-    assert title in svg
-    legend = svg[svg.index("role-legend") :]
-    assert "stroke-dasharray" in legend
+def test_a_figure_of_a_detectors_page_is_named_by_its_run_and_has_it_in_the_title(report, tmp_path):
+    page = report / "detectors/pets-net.html"
+    names = [name for name, _ in charts_of(page.read_text())]
+    assert export_charts(page, tmp_path) == 1
+    for name in names:
+        drawing = (tmp_path / f"detectors/pets-net/pets-net-{name}-6.9in.svg").read_text()
+        assert "net (pets)" in drawing
 
 
 def test_lines_and_layers_with_rows_of_their_own_share_one_table():

@@ -363,7 +363,13 @@ def compare_with_each(
     comparisons: Comparisons = "all_pairs",
     level: float = 0.95,
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """`compare_with` of each method as the reference; arguments as there.
+    """`compare_with` of each method as the reference.
+
+    Args:
+        values: Method → its value on the images as they are.
+        replicates: Method → its values on the resampled images, (B,), the same resamples for all.
+        comparisons: The pairs that are tested together; see `compare_with`.
+        level: Of the intervals.
 
     Returns:
         {reference: {method: its difference from the reference}}.
