@@ -61,8 +61,7 @@ class Yolo(ReplayDetector, LatentDetector):
 
     Boxes, scores and labels are those of Ultralytics' `predict` for one image at a time (in a batch
     it pads images of different shapes to squares). Of heads that also have a branch without NMS
-    (YOLOv10, YOLO26) the other branch is used, as `predict` does. Image files are read as stored:
-    unlike `predict`, without applying the EXIF orientation.
+    (YOLOv10, YOLO26) the other branch is used, as `predict` does.
 
     Logits are the head's at the anchor of the box, see `logits`; there is no background. The
     network is convolutional to its end: it has no last linear layer, hence neither `features` nor a
