@@ -90,6 +90,15 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
     assert points in third
 
 
+def test_a_change_is_called_by_the_distances_with_unknown_objects(distances):
+    (run,) = distances.runs
+    # A farther split without unknown objects has no bar.
+    farther = replace(run.splits[-1], name="unlabelled", distance="farther")
+    with_farther = replace(run, splits=[*run.splits, farther])
+    trend = replace(distances, runs=[with_farther]).sentences()[1]
+    assert trend.startswith("From near to far,")
+
+
 def test_no_change_is_claimed_where_the_interval_contains_zero(distances):
     assert "the misclassified share does not change significantly" in distances.sentences()[1]
 

@@ -386,23 +386,17 @@ class Distances:
     def _nearest_and_farthest(self) -> list[tuple[Bar, Bar]]:
         """The nearest and the farthest bar of each compared run that has several.
 
-        The bars are called by the nearest and the farthest distance of the run's splits, with or
-        without unknown objects.
+        Distances whose splits have no unknown objects are left out.
         """
         ends = []
         for run, method in self.compared:
-            shares_of_run = []
+            bars = []
             for distance in DISTANCES:
                 shares = self.shares(run, method, distance)
                 if shares is not None:
-                    shares_of_run.append(shares)
-            if len(shares_of_run) < 2:
-                continue
-            distances_of_run = {split.distance for split in run.splits}
-            distances = [name for name in DISTANCES if name in distances_of_run]
-            nearest = Bar(run, method, distances[0], shares_of_run[0])
-            farthest = Bar(run, method, distances[-1], shares_of_run[-1])
-            ends.append((nearest, farthest))
+                    bars.append(Bar(run, method, distance, shares))
+            if len(bars) > 1:
+                ends.append((bars[0], bars[-1]))
         return ends
 
     def best_method(self) -> str | None:
