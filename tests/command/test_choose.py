@@ -164,8 +164,9 @@ def test_the_gain_over_the_cheapest_method_is_said_with_its_interval(tmp_path, m
     assert main(["choose", "r", "--max-false-alarms", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "On held-out images two is significantly better than one, the cheapest method, within the "
-        "same limits: it finds +100.0 [+100.0, +100.0] points more of the unknown objects."
+        "On held-out images two is significantly better than one, the cheapest method, both set "
+        "for the same limits: it finds +100.0 [+100.0, +100.0] points more of the unknown objects, "
+        "at 0.000 false alarms per ID image instead of 0.000."
     ) in said
 
 

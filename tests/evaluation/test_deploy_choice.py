@@ -165,6 +165,17 @@ def test_a_method_that_is_significantly_better_is_taken_over_the_cheapest(tmp_pa
     assert gain.is_significant
 
 
+def test_the_gain_over_the_cheapest_is_of_the_chosen_method_alone(tmp_path):
+    # On one half of the images, the gain of `two` is not significant, and `one` is chosen.
+    artifacts = of_two_methods(tmp_path, [0.1] * 5 + [0.99] * 15)
+    found = of_many_resamples(artifacts, max_false_alarms=0)
+    assert found.choice.method == "two"
+    assert {setting.method for setting in found.choice.folds} == {"one", "two"}
+    assert found.choice.measured["found"].value == 0.1
+    assert found.methods["two"].measured["found"].value == 0.25
+    assert found.over_cheapest.value == 0.25
+
+
 def test_without_resamples_the_best_method_is_taken(tmp_path):
     artifacts = of_two_methods(tmp_path, [0.1] + [0.99] * 19)
     found = choose_deployment(

@@ -14,7 +14,7 @@ from farther.report import headline
 from farther.report.charts.distances import BAR_HEIGHT, figure, panels
 from farther.report.charts.figures import as_files
 from farther.report.charts.outcomes import LYING, bars
-from farther.report.distances import Distances, Shares
+from farther.report.distances import Distances, Shares, _compared
 from farther.report.outcomes import OutcomeShares
 from farther.report.results import read_runs
 from farther.tables import ObjectOutcomes
@@ -86,8 +86,38 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
     low, high = interval(np.mean(differences, axis=0))
     third = distances.sentences()[2]
     assert third.startswith("Among 3 methods, kNN finds the most unknown objects")
-    points = f"{100 * gain('knn'):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+    # The interval begins at zero, which has no sign.
+    assert round(low, 3) == 0
+    points = f"{100 * gain('knn'):+.1f} points [0.0, {100 * high:+.1f}]"
     assert points in third
+
+
+@pytest.mark.parametrize(
+    ("gain", "ends", "sentence"),
+    [
+        (0.02, (0.01, 0.03), "kNN finds the most unknown objects, +2.0 points [+1.0, +3.0] "
+         "compared with MSP"),
+        (0.02, None, "kNN finds the most unknown objects, +2.0 points compared with MSP"),
+        (0.02, (-0.01, 0.03), "kNN finds the most unknown objects, but not significantly more than "
+         "MSP: +2.0 points [-1.0, +3.0]"),
+        (-0.0001, (-0.01, 0.01), "none finds more unknown objects than MSP; kNN comes nearest: "
+         "0.0 points [-1.0, +1.0]"),
+        (-0.05, None, "none finds more unknown objects than MSP; kNN comes nearest: -5.0 points"),
+    ],
+)  # fmt: skip
+def test_a_method_finds_the_most_only_if_it_finds_more_than_the_one_it_is_compared_with(
+    gain, ends, sentence
+):
+    assert _compared("knn", "msp", gain, ends) == sentence
+
+
+def test_a_change_is_called_by_the_distances_with_unknown_objects(distances):
+    (run,) = distances.runs
+    # A farther split without unknown objects has no bar.
+    farther = replace(run.splits[-1], name="unlabelled", distance="farther")
+    with_farther = replace(run, splits=[*run.splits, farther])
+    trend = replace(distances, runs=[with_farther]).sentences()[1]
+    assert trend.startswith("From near to far,")
 
 
 def test_no_change_is_claimed_where_the_interval_contains_zero(distances):

@@ -18,16 +18,19 @@ def cells(table, metric):
     return dict(rows)
 
 
-def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_100_images(run):
+def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_image(run):
     (table,) = cost_tables("pets", [run])
     # Each of the 20 test images has one detection with the confidences of the validation images: τ,
     # their 5% quantile, lies above the lowest alone.
-    assert cells(table, "false_alarms") == {"ID test images": "5.0"}
+    assert cells(table, "false_alarms") == {"ID test images": "0.050"}
     assert cells(table, "id_flagged") == {"ID test images": "5.0"}
     assert cells(table, "map50") == {"ID test images": "100.0"}
     assert table.counts == {"ID test images": "20 detections, 20 images"}
     low, high = run.method("msp").costs.intervals["false_alarms"]
     assert 0 <= low <= 0.05 <= high
+    alarms = table.cells.filter(metric="false_alarms", method="msp").row(0, named=True)
+    assert alarms["interval"] == f"[{low:.3f}, {high:.3f}]"
+    assert alarms["printed"] == 0.05
 
 
 def test_numbers_of_objects_are_not_printed_in_per_cent(run):

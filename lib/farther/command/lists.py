@@ -36,6 +36,7 @@ LABELS = {
     "ranked": "ranks methods",
     "averaged": "mean by distance",
     "is_count": "is a count",
+    "is_rate": "is per image",
 }
 #: Whether higher is better, in words, by a metric's `higher_is_better`.
 ANSWERS = {True: "yes", False: "no", None: "neither direction is better"}

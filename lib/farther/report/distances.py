@@ -14,6 +14,7 @@ import polars as pl
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import SplitResults
 from farther.metrics.statistics.bootstrap import interval
+from farther.report.common_runs import points
 from farther.report.listing import with_and
 from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
 from farther.report.results import DISTANCES, Run, read_runs, title_of
@@ -386,23 +387,17 @@ class Distances:
     def _nearest_and_farthest(self) -> list[tuple[Bar, Bar]]:
         """The nearest and the farthest bar of each compared run that has several.
 
-        The bars are called by the nearest and the farthest distance of the run's splits, with or
-        without unknown objects.
+        Distances whose splits have no unknown objects are left out.
         """
         ends = []
         for run, method in self.compared:
-            shares_of_run = []
+            bars = []
             for distance in DISTANCES:
                 shares = self.shares(run, method, distance)
                 if shares is not None:
-                    shares_of_run.append(shares)
-            if len(shares_of_run) < 2:
-                continue
-            distances_of_run = {split.distance for split in run.splits}
-            distances = [name for name in DISTANCES if name in distances_of_run]
-            nearest = Bar(run, method, distances[0], shares_of_run[0])
-            farthest = Bar(run, method, distances[-1], shares_of_run[-1])
-            ends.append((nearest, farthest))
+                    bars.append(Bar(run, method, distance, shares))
+            if len(bars) > 1:
+                ends.append((bars[0], bars[-1]))
         return ends
 
     def best_method(self) -> str | None:
@@ -424,29 +419,19 @@ class Distances:
             per_pair = [_gain(run, split, method, reference) for run, split in pairs]
             gains[method] = float(np.mean(per_pair))
         best = max(gains, key=gains.__getitem__)
-        points = f"{100 * gains[best]:+.1f} points"
-        opening = f"Among the {len(methods)} methods that apply to every run, {title_of(best)}"
-        if len(self.compared) == 1:
-            opening = f"Among {len(methods)} methods, {title_of(best)}"
-        shown_title = title_of(reference)
 
+        opening = f"Among the {len(methods)} methods that apply to every run,"
+        if len(self.compared) == 1:
+            opening = f"Among {len(methods)} methods,"
         replicates = []
         for run, split in pairs:
             of_pair = self._gain_replicates(run, split, best, reference)
             if of_pair is None:
-                return (
-                    f"{opening} finds the most unknown objects: {points} compared with "
-                    f"{shown_title}."
-                )
+                return f"{opening} {_compared(best, reference, gains[best])}."
             replicates.append(of_pair)
-        low, high = interval(np.mean(replicates, axis=0)) or (np.nan, np.nan)
-        points += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
-        comparison = f"finds the most unknown objects, {points} compared with {shown_title}"
-        if not low > 0:
-            comparison = (
-                f"finds the most unknown objects, but not significantly more than {shown_title}: "
-                f"{points}"
-            )
+
+        ends = interval(np.mean(replicates, axis=0)) or (np.nan, np.nan)
+        comparison = _compared(best, reference, gains[best], ends)
         significant = 0
         for of_pair in replicates:
             low_of_pair, _ = interval(of_pair) or (0, 0)
@@ -487,6 +472,37 @@ class Distances:
         if of_method is None or of_reference is None:
             return None
         return of_method - of_reference
+
+
+def _compared(
+    best: str, reference: str, gain: float, ends: tuple[float, float] | None = None
+) -> str:
+    """The method that finds most unknown objects, compared with another, in words.
+
+    Args:
+        best: The best of the other methods; it may find fewer than the reference.
+        reference: The method that it is compared with.
+        gain: Difference of the shares that they find.
+        ends: Its 95% interval; None without replicates.
+    """
+    difference = f"{points(gain)} points"
+    if ends is not None:
+        low, high = ends
+        difference += f" [{points(low)}, {points(high)}]"
+    if round(100 * gain, 1) <= 0:
+        return (
+            f"none finds more unknown objects than {title_of(reference)}; {title_of(best)} comes "
+            f"nearest: {difference}"
+        )
+    if ends is not None and not ends[0] > 0:
+        return (
+            f"{title_of(best)} finds the most unknown objects, but not significantly more than "
+            f"{title_of(reference)}: {difference}"
+        )
+    return (
+        f"{title_of(best)} finds the most unknown objects, {difference} compared with "
+        f"{title_of(reference)}"
+    )
 
 
 def _gain(run: Run, split: str, method: str, reference: str) -> float:

@@ -14,6 +14,9 @@ COUNTS = ("Objects", "Detections", "Images")
 #: Printed where there is no value.
 ABSENT = "—"
 
+#: Decimals of numbers per image.
+RATE_DECIMALS = 3
+
 
 def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
     """A fraction in per cent with one decimal, without the sign, and its interval if it has one.
@@ -27,6 +30,17 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
     if interval is None:
         return text
     return f"{text} {interval_text(interval)}"
+
+
+def rate(value: float | None) -> str:
+    """A number per image.
+
+    >>> rate(0.0496), rate(None)
+    ('0.050', '—')
+    """
+    if value is None:
+        return ABSENT
+    return f"{value:.{RATE_DECIMALS}f}"
 
 
 def interval_text(interval: Sequence[float] | None) -> str:

@@ -96,7 +96,7 @@ def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
             name=f"{benchmark}-costs",
             caption=(
                 f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections "
-                "there that are flagged as unknown: false alarms per 100 images, and share (%)."
+                "there that are flagged as unknown: false alarms per image, and share (%)."
             ),
             labels={"Detector": "detector", "Method": "label"},
             metrics=tuple(METRICS[name] for name in names),

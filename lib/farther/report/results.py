@@ -28,7 +28,7 @@ from farther.evaluation.results import (
 )
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
-from farther.report.listing import interval_text, percent
+from farther.report.listing import RATE_DECIMALS, interval_text, percent, rate
 from farther.tables.files import inside
 from farther.tables.regions import OUTPUTS
 from farther.tables.schema import read_typed
@@ -547,11 +547,16 @@ def cell(
     elif metric.is_count:
         columns["printed"] = value
         columns["text"] = f"{int(value):,}"
+    elif metric.is_rate:
+        columns["printed"] = round(value, RATE_DECIMALS)
+        columns["text"] = rate(value)
     else:
         columns["printed"] = round(100 * value, 1)
         columns["text"] = percent(value)
     columns["interval"] = ""
-    if not metric.is_count:
+    if metric.is_rate and interval is not None:
+        columns["interval"] = f"[{rate(low)}, {rate(high)}]"
+    elif not metric.is_count:
         columns["interval"] = interval_text(interval)
     return columns
 

@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from pydantic_core import to_jsonable_python
 from tests.evaluation.deployable import lay
 from tests.report.conftest import run_of
 
 from farther.errors import DataError
 from farther.evaluation.deploy.choose import write_choice
-from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices
+from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices, MethodGain
 from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -70,13 +71,29 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
 def test_the_page_says_how_many_runs_keep_the_budget_on_held_out_images(tmp_path):
     page = content(tmp_path, max_false_alarms=0.25, choose_on="far")
     assert page["message"] == (
-        "1 of 1 run has a setting that meets the budget where it was chosen. "
-        "On held-out images 0 of these meet it, 0 exceed it, and 1 are undecided."
+        "A setting meets the budget where it was chosen. "
+        "On held-out images, whether it does is undecided: a limit is within its interval."
     )
     (tmp_path / "b").mkdir()
     refused = content(tmp_path / "b", max_misclassified=0.1, max_false_alarms=0, choose_on="far")
-    assert refused["message"].startswith("0 of 1 run have a setting")
-    assert "held-out" not in refused["message"]
+    assert refused["message"] == "No setting meets the budget where it was chosen."
+
+
+def test_the_counts_of_several_runs_add_up(tmp_path):
+    content(tmp_path, max_false_alarms=0.25, choose_on="far")
+    artifacts = tmp_path / "artifacts"
+    choices = read_choices(tmp_path)
+    run = run_of({"one": {"auroc": 0.5}})
+    runs = [replace(run, name=name) for name in ("net", "exceeding", "unmet")]
+    exceeding = replace(with_alarms(choices.choice, interval=(0.3, 0.9)), reached=True)
+    unmet = replace(choices.choice, reached=False)
+    for name, choice in (("exceeding", exceeding), ("unmet", unmet)):
+        content_of_run = to_jsonable_python(replace(choices, choice=choice))
+        (artifacts / f"choices/{name}.json").write_text(json.dumps(content_of_run))
+    assert deploy.content(runs, artifacts)["message"] == (
+        "2 of 3 runs have a setting that meets the budget where it was chosen. "
+        "On held-out images 0 of these meet it, 1 exceeds it, and 1 is undecided."
+    )
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
@@ -119,6 +136,60 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_said_first(tmp_
     assert not deploy.is_within(beyond)
     assert deploy.next_budget(beyond) == {"max_false_alarms": 0.125}
     assert deploy.status(beyond.choice, beyond.budget) == "exceeded"
+
+
+def test_the_gain_over_the_cheapest_method_stands_beside_the_false_alarms_of_both(tmp_path):
+    content(tmp_path, max_false_alarms=0.25)
+    choices = read_choices(tmp_path)
+    gain = MethodGain(method="two", than="one", axis="found", value=0.1, interval=(0.05, 0.2))
+    methods = {
+        "one": with_alarms(choices.methods["one"], value=0.06),
+        "two": with_alarms(choices.methods["two"], value=0.148),
+    }
+    (reason, *_) = deploy.reasons(replace(choices, methods=methods, over_cheapest=gain))
+    assert reason.endswith(
+        "it finds +10.0 [+5.0, +20.0] points more of the unknown objects, "
+        "at 0.148 false alarms per ID image instead of 0.060."
+    )
+    fewer_alarms = replace(gain, axis="false_alarms")
+    (reason, *_) = deploy.reasons(replace(choices, methods=methods, over_cheapest=fewer_alarms))
+    assert reason.endswith("it raises +0.100 [+0.050, +0.200] fewer false alarms per ID image.")
+
+
+def test_a_method_that_was_chosen_on_a_half_of_the_images_only_is_named(tmp_path):
+    content(tmp_path, max_false_alarms=0.25)
+    choices = read_choices(tmp_path)
+    first, second = choices.choice.folds
+    own = replace(
+        choices.choice,
+        method="one",
+        folds=(replace(first, method="one"), replace(second, method="one")),
+    )
+    assert deploy.remarks(replace(choices, choice=own, notes=[])) == []
+    mixed = replace(own, folds=(replace(first, method="one"), replace(second, method="two")))
+    assert deploy.remarks(replace(choices, choice=mixed, notes=[]), {"two": "Two"}) == [
+        "On a half of the OOD images, the method chosen is Two: the values of unknown objects on "
+        "held-out images include it. Those of one alone are in the table of methods."
+    ]
+    other = replace(
+        own, folds=(replace(first, method="two"), replace(second, method="two", tau=0.0))
+    )
+    (remark,) = deploy.remarks(replace(choices, choice=other, notes=[]))
+    assert remark.startswith("On each half of the OOD images, the method chosen is two:")
+
+
+def test_images_with_a_false_alarm_are_a_share_of_the_id_images(tmp_path):
+    content(tmp_path, max_false_alarms=0.5, guarantee="conformal")
+    choices = read_choices(tmp_path)
+    measured = dict(choices.choice.measured)
+    measured["images_with_false_alarms"] = replace(
+        measured["images_with_false_alarms"], value=0.8, interval=(0.7, 0.9)
+    )
+    exceeded = replace(choices.choice, reached=True, measured=measured)
+    assert deploy.answer(replace(choices, choice=exceeded)).startswith(
+        "Over the limit on held-out images: 80.0% [70.0, 90.0] of the ID images with a false alarm "
+        "(limit 50%). "
+    )
 
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):

@@ -214,7 +214,9 @@ class _Chooser:
             for axis in budget.limits:
                 choice_by_axis[axis] = self._choice(self._methods, budget.only(axis)).choice
         chosen = self._choice(self._methods, budget)
-        cheapest = choice_by_method[self._cost_order[0]]
+        gain = self._gain_on_held_out(
+            choice_by_method[chosen.choice.method], choice_by_method[self._cost_order[0]]
+        )
         return replace(
             self._without_choice(left_out),
             choice=chosen.choice,
@@ -223,7 +225,7 @@ class _Chooser:
             curves={name: self._curve(name) for name in self._methods},
             notes=list(self._notes()),
             passed_over=chosen.passed_over,
-            over_cheapest=self._gain_on_held_out(chosen, cheapest),
+            over_cheapest=gain,
             cheapest=self._cost_order[0],
         )
 
@@ -383,6 +385,11 @@ class _Chooser:
         """By how much the chosen method is better than the cheapest one on held-out images.
 
         None where it is the cheapest one, or where only one of the two is within the limits.
+
+        Args:
+            chosen: The best setting of the chosen method alone. That of several methods may have
+                another method on a half of the images.
+            cheapest: The same of the cheapest method.
         """
         choice = chosen.choice
         other = cheapest.choice

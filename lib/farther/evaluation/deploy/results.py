@@ -239,7 +239,8 @@ class DeployChoices:
         passed_over: By how much the best method is better than the chosen one, which is cheaper, on
             the images that they were chosen on; None where the best one is chosen.
         over_cheapest: By how much the chosen method is better than the cheapest one on held-out
-            images; None where the cheapest one is chosen, or cannot be compared.
+            images, each as in `methods`; None where the cheapest one is chosen, or cannot be
+            compared.
         cheapest: The cheapest method, see `farther.evaluation.deploy.method_costs`; None where
             nothing can be chosen.
     """

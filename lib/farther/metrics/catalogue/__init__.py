@@ -40,6 +40,7 @@ class Metric:
         ranked: Whether methods are compared with the best one by it; it needs a direction.
         averaged: Whether its means over the near, far and farther splits are given.
         is_count: Whether it is a number of objects or detections, not a fraction.
+        is_rate: Whether it is a number per image, not a fraction.
         aliases: Further names in papers and other libraries, which users may write.
     """
 
@@ -54,6 +55,7 @@ class Metric:
     ranked: bool = False
     averaged: bool = False
     is_count: bool = False
+    is_rate: bool = False
     aliases: tuple[str, ...] = ()
 
     @property

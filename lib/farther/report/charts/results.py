@@ -75,14 +75,13 @@ def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
 
 def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:
     """A chart per title, without those that have no bar, and one legend for all."""
+    drawn = {title: bars for title, bars in bars_by_title.items() if bars}
     direction = bars_of_outcomes.LYING
-    if len(bars_by_title) == 1:
+    if len(drawn) == 1:
         direction = bars_of_outcomes.LONG
     charts = []
     tables = []
-    for title, bars in bars_by_title.items():
-        if not bars:
-            continue
+    for title, bars in drawn.items():
         rows: list[dict[str, Any]] = []
         for number, bar in enumerate(bars):
             names = {"bar": number, "name": bar.label}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from farther.report.charts import deploy as charts
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
 from farther.report.site import Site
-from farther.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,10 @@ WORDS = {
         head="false alarms",
         short="alarms",
     ),
-    "images_with_false_alarms": AxisWords(title="ID images with a false alarm"),
+    "images_with_false_alarms": AxisWords(
+        title="ID images with a false alarm",
+        unit_of_images="of the ID images with a false alarm",
+    ),
     "recall_lost": AxisWords(
         title="known objects lost",
         unit="of the known objects lost",
@@ -74,6 +76,13 @@ WORDS = {
 
 #: Words of `DeployChoice.status`.
 STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
+
+#: The same of a single run, in a sentence.
+SINGLE_STATUS = {
+    "met": "It meets it on held-out images, too.",
+    "exceeded": "On held-out images it exceeds it.",
+    "open": "On held-out images, whether it does is undecided: a limit is within its interval.",
+}
 
 #: Outcomes of unknown objects → headings.
 OUTCOMES = {"misclassified": "Misclassified", "found": "Found", "missed": "Missed"}
@@ -134,25 +143,46 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
 
 def _message(run_choices: Sequence[_RunChoices]) -> str:
     """How many runs have a setting within the budget, and how many keep it on held-out images."""
-    count_by_status = {"met": 0, "open": 0, "exceeded": 0}
-    reached = 0
+    statuses = []
     for item in run_choices:
         choice = item.choices.choice
-        if choice is None or not choice.reached:
-            continue
-        reached += 1
-        count_by_status[status(choice, item.choices.budget)] += 1
-    verb = "has" if reached == 1 else "have"
+        if choice is not None and choice.reached:
+            statuses.append(status(choice, item.choices.budget))
+    if len(run_choices) == 1:
+        return _message_of_one(statuses)
+
     message = (
-        f"{reached} of {counted(len(run_choices), 'run')} {verb} a setting that meets the budget "
-        "where it was chosen."
+        f"{len(statuses)} of {len(run_choices)} runs {_verb(len(statuses), 'has', 'have')} a "
+        "setting that meets the budget where it was chosen."
     )
-    if not reached:
+    if not statuses:
         return message
+    met = statuses.count("met")
+    exceeded = statuses.count("exceeded")
+    undecided = statuses.count("open")
     return (
-        f"{message} On held-out images {count_by_status['met']} of these meet it, "
-        f"{count_by_status['exceeded']} exceed it, and {count_by_status['open']} are undecided."
+        f"{message} On held-out images {met} of these {_verb(met, 'meets', 'meet')} it, "
+        f"{exceeded} {_verb(exceeded, 'exceeds', 'exceed')} it, and {undecided} "
+        f"{_verb(undecided, 'is', 'are')} undecided."
     )
+
+
+def _verb(count: int, singular: str, plural: str) -> str:
+    """The form of a verb after a number."""
+    if count == 1:
+        return singular
+    return plural
+
+
+def _message_of_one(statuses: Sequence[str]) -> str:
+    """The same of a single run.
+
+    Args:
+        statuses: The status of its setting; empty if it does not meet the budget.
+    """
+    if not statuses:
+        return "No setting meets the budget where it was chosen."
+    return f"A setting meets the budget where it was chosen. {SINGLE_STATUS[statuses[0]]}"
 
 
 def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
@@ -190,7 +220,7 @@ def _run_view(item: _RunChoices) -> dict[str, Any]:
     return {
         **view,
         "reasons": reasons(choices, titles),
-        "notes": remarks(choices),
+        "notes": remarks(choices, titles),
         "tables": [_axes_table(choices), _limits_table(choices, titles)],
         "more": [_methods_table(choices, titles), _splits_table(choices.choice)],
         "chart": charts.trade_off(choices, chart_words),
@@ -374,7 +404,8 @@ def _exceeded(choice: DeployChoice, budget: Budget) -> list[str]:
             words = WORDS[axis]
             value = _with_interval(axis, choice.measured[axis])
             limit_number = _limit_number(axis, maximum)
-            exceeded.append(f"{value} {words.unit or words.title} (limit {limit_number})")
+            unit = words.unit or words.unit_of_images
+            exceeded.append(f"{value} {unit} (limit {limit_number})")
     return exceeded
 
 
@@ -412,7 +443,8 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
         than = titles.get(gain.than, gain.than)
         texts.append(
             f"On held-out images {titles.get(gain.method, gain.method)} is {verdict} than {than}, "
-            f"the cheapest method, within the same limits: it {_gained(gain, 's')}."
+            f"the cheapest method, both set for the same limits: it {_gained(gain, 's')}"
+            f"{_alarms_of_both(choices, gain)}."
         )
     elif _only_choice_is_within(choices):
         cheapest = choices.cheapest or ""
@@ -435,6 +467,21 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
             "which is cheaper, is taken."
         )
     return texts
+
+
+def _alarms_of_both(choices: DeployChoices, gain: MethodGain) -> str:
+    """False alarms of two methods on held-out images, where a limit need not hold.
+
+    "" where these are compared themselves.
+    """
+    if gain.axis == "false_alarms":
+        return ""
+    alarms = choices.methods[gain.method].measured["false_alarms"].value
+    alarms_of_other = choices.methods[gain.than].measured["false_alarms"].value
+    return (
+        f", at {number('false_alarms', alarms)} false alarms per ID image instead of "
+        f"{number('false_alarms', alarms_of_other)}"
+    )
 
 
 def _only_choice_is_within(choices: DeployChoices) -> bool:
@@ -572,13 +619,38 @@ def _with_interval(axis: str, cost: MeasuredCost) -> str:
     return f"{number(axis, cost.value)} {interval}"
 
 
-def remarks(choices: DeployChoices) -> list[str]:
-    """What the data can and cannot show, and what to do where the answer is out of budget."""
-    texts = list(choices.notes)
+def remarks(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> list[str]:
+    """What the data can and cannot show, and what to do where the answer is out of budget.
+
+    Args:
+        choices: The run's choices.
+        titles: Of the methods, for readers.
+    """
+    texts = [*choices.notes, *_methods_of_halves(choices, titles or {})]
     advice = instead(choices)
     if advice:
         texts.append(advice)
     return texts
+
+
+def _methods_of_halves(choices: DeployChoices, titles: Mapping[str, str]) -> Iterator[str]:
+    """A sentence where another method is chosen on a half of the OOD images, or on each."""
+    choice = choices.choice
+    if choice is None:
+        return
+    methods = {setting.method for setting in choice.folds}
+    others = sorted(methods - {choice.method})
+    if not others:
+        return
+    images = "a half"
+    if choice.method not in methods:
+        images = "each half"
+    names = _enumerated([titles.get(name, name) for name in others])
+    yield (
+        f"On {images} of the OOD images, the method chosen is {names}: the values of unknown "
+        f"objects on held-out images include it. Those of "
+        f"{titles.get(choice.method, choice.method)} alone are in the table of methods."
+    )
 
 
 def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:

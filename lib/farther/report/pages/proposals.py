@@ -255,7 +255,7 @@ def _message(runs: Sequence[Run]) -> str:
     return (
         f"{best.objects.run.full_title} misses {100 * best.missed:.0f}% of the "
         f"{best.objects.distance} unknown objects. Its proposals ({best.objects.name}) cover "
-        f"{100 * best.share:.0f}%{rank}, at {best.source.alarms:.2g} false alarms per ID image; "
+        f"{100 * best.share:.0f}%{rank}, at {best.source.alarms:.2f} false alarms per ID image; "
         f"{100 * best.not_covered:.0f}%{bracket} have neither a detection nor a proposal."
     )
 

@@ -98,7 +98,7 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
         "(accuracy and calibration on ID test images) and IDQ_T (the same on shifted images); "
         "LaECE and LRP are errors (SAOD, Table 6)."
     )
-    intervals = "95% intervals, by drawing images."
+    intervals = "95% intervals, bootstrap over images."
     return {
         "message": first_sentence([aware for _, aware in results]),
         "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
