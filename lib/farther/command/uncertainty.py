@@ -9,7 +9,7 @@ import typer
 
 from farther.command.output import as_json, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
-from farther.errors import ParameterError, choose
+from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ def uncertainty(
     entry = detectors[run]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     settings = project.section("evaluate")
-    id_split = RunSplit(files, settings.get("id_split", "test"))
+    id_name = settings.get("id_split", "test")
+    if not files.regions(id_name).is_dir():
+        advice = f"run `farther repro infer@{run}`"
+        raise DataError(f"{run} has no detections yet: {advice}", file=files.regions(id_name))
+    id_split = RunSplit(files, id_name)
     ood_splits = _ood_splits(files, split or [])
     held_out = settings.get("calibration_split", "val")
     methods = list(project.section("methods"))
