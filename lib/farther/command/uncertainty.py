@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farther.command.output import as_json, next_step, table
+from farther.command.output import as_json, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
 from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
@@ -88,7 +88,7 @@ def uncertainty(
         say(as_json({"run": run, "rows": rows}))
         return
     names = ", ".join(ood_split.name for ood_split in ood_splits)
-    say(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}")
+    say(paragraph(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}"))
     heads = list(rows[0])
     cells = []
     for row in rows:
