@@ -99,6 +99,38 @@ def test_a_file_of_another_form_is_left_to_dvc(file, text):
     assert file.dumped == 1
 
 
+@pytest.mark.parametrize("folder", [".dvc/tmp", "."])
+def test_a_process_that_ends_while_it_writes_leaves_the_file_as_it_was(
+    folder, file, tmp_path, monkeypatch
+):
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    before = lock(a=STATE)
+
+    def half(path, text, **options):
+        with path.open("w") as stream:
+            stream.write(text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    path = dvc_lock._lock_file(file)
+    path.write_text(before, encoding="utf-8")
+    monkeypatch.setattr(dvc_lock.Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_lock(file, {"a": OTHER})
+    assert path.read_text(encoding="utf-8") == before
+    assert [entry for entry in (tmp_path / folder).iterdir() if entry.is_file()] in ([], [path])
+
+
+def test_a_link_and_the_permissions_of_the_file_stay(file, tmp_path):
+    target = tmp_path / "elsewhere"
+    target.write_text(lock(a=STATE), encoding="utf-8")
+    target.chmod(0o640)
+    path = dvc_lock._lock_file(file)
+    path.symlink_to(target)
+    write_lock(file, {"a": OTHER})
+    assert path.is_symlink() and target.read_text(encoding="utf-8") == lock(a=OTHER)
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
 def test_an_absent_file_is_left_to_dvc(file):
     write_lock(file, {"a": STATE})
     assert file.dumped == 1

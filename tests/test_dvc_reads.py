@@ -1,9 +1,15 @@
 """What DVC reads several times for a stage is read once, and again where it changed."""
 
+import os
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import pytest
+from dvc.fs import GitFileSystem, LocalFileSystem
+
 from farther.dvc_reads import Reads
+
+LOCAL = LocalFileSystem()
 
 
 def test_parameters_are_read_again_where_the_file_changed(tmp_path):
@@ -16,13 +22,42 @@ def test_parameters_are_read_again_where_the_file_changed(tmp_path):
         return {"value": [file.read_text()]}
 
     load_path = Reads()._kept_parameters(load)
-    first = load_path(str(file), None)
-    second = load_path(str(file), None)
+    first = load_path(str(file), LOCAL)
+    second = load_path(str(file), LOCAL)
     assert first == second == {"value": ["a"]}
     assert first["value"] is not second["value"]
     assert len(loaded) == 1
     file.write_text("longer")
-    assert load_path(str(file), None) == {"value": ["longer"]}
+    assert load_path(str(file), LOCAL) == {"value": ["longer"]}
+
+
+def rewrite(file, content):
+    """Writes another content of the same size into a file, and keeps its inode and its times."""
+    before = file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = file.stat()
+    assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+    assert after.st_mtime_ns == before.st_mtime_ns
+
+
+def test_parameters_are_read_again_where_only_the_bytes_changed(tmp_path):
+    file = tmp_path / "code.json"
+    file.write_text("a")
+    load_path = Reads()._kept_parameters(lambda path, fs: {"value": file.read_text()})
+    assert load_path(str(file), LOCAL) == {"value": "a"}
+    rewrite(file, b"b")
+    assert load_path(str(file), LOCAL) == {"value": "b"}
+
+
+def test_parameters_of_a_revision_are_not_those_of_the_file(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("a")
+    load_path = Reads()._kept_parameters(lambda path, fs: {"value": fs is LOCAL})
+    revision = GitFileSystem.__new__(GitFileSystem)
+    assert revision.protocol == LOCAL.protocol
+    assert load_path(str(file), LOCAL) == {"value": True}
+    assert load_path(str(file), revision) == {"value": False}
 
 
 def test_parameters_of_other_formats_and_absent_files_are_left_to_dvc(tmp_path):
@@ -36,7 +71,7 @@ def test_parameters_of_other_formats_and_absent_files_are_left_to_dvc(tmp_path):
     code = tmp_path / "params.py"
     code.write_text("")
     for path in (code, code, tmp_path / "params.yaml", tmp_path / "params.yaml"):
-        load_path(str(path), None)
+        load_path(str(path), LOCAL)
     assert len(loaded) == 4
 
 
@@ -49,8 +84,7 @@ def test_a_dependency_is_hashed_once_until_hashes_are_forgotten():
 
     reads = Reads()
     build_dependency = reads._kept_hashes(build)
-    fs = SimpleNamespace(protocol="local")
-    dependency = SimpleNamespace(fs_path="regions", hash_name="md5", fs=fs)
+    dependency = SimpleNamespace(fs_path="regions", hash_name="md5", fs=LOCAL)
     remote = SimpleNamespace(fs_path="s3", hash_name="md5", fs=SimpleNamespace(protocol="s3"))
     first = build_dependency(dependency)
     assert build_dependency(dependency) is first
@@ -99,7 +133,8 @@ def test_functions_of_dvc_are_as_before_afterwards():
     assert Dependency._build is Output._build
 
 
-def test_the_index_of_git_is_read_again_where_it_changed(tmp_path):
+@pytest.mark.parametrize("change", [rewrite, lambda index, content: index.write_bytes(content)])
+def test_the_index_of_git_is_read_again_where_it_changed(change, tmp_path):
     index = tmp_path / "index"
     index.write_bytes(b"1")
 
@@ -113,8 +148,8 @@ def test_the_index_of_git_is_read_again_where_it_changed(tmp_path):
     open_index = Reads()._kept_index(Repository().open_index)
     first = open_index()
     assert open_index() is first
-    index.write_bytes(b"12")
-    assert open_index() == [b"12"]
+    change(index, b"2")
+    assert open_index() == [b"2"]
     index.unlink()
     index.parent.joinpath("index").write_bytes(b"123")
     assert open_index() == [b"123"]

@@ -186,6 +186,11 @@ def test_without_aliases_a_name_must_be_written_as_it_is_and_the_nearest_is_sugg
         choose("run", "VOC-VOS", ["voc-vos", "bdd-vos"])
 
 
+@pytest.mark.parametrize("name", ["Ähnlichkeit", "A\u0308hnlichkeit", "ähnlichkeit"])
+def test_forms_of_a_character_that_look_alike_are_one(name):
+    assert choose("method", name, {"own": ()}, {"own": ("Ähnlichkeit",)}) == "own"
+
+
 def test_a_name_as_it_is_written_comes_before_similar_ones():
     names = {"a_b": ("A-B",), "ab": ("AB",)}
     assert choose("name", "A-B", names, names) == "a_b"

@@ -7,6 +7,7 @@ stages. Here, only the stages that changed are made into text, and put in the pl
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ ANCHOR = re.compile(r"[&*]id\d{3}")
 def write_lock(file: Any, stages: Sequence[Any]) -> None:
     """Writes the states of stages into dvc.lock; the text of other stages stays.
 
-    What DVC did not write itself, such as a file with comments, is left to DVC.
+    A process that is killed leaves the file as it was. What DVC did not write itself, such as a
+    file with comments, is left to DVC.
 
     Args:
         file: The stages' file, `dvc.dvcfile.ProjectFile`.
@@ -32,10 +34,28 @@ def write_lock(file: Any, stages: Sequence[Any]) -> None:
         after = _with_stages(before, _as_data(stages))
         if after is not None:
             if after != before:
-                lock.write_text(after, encoding="utf-8")
+                _write(lock, after)
                 file.repo.scm_context.track_file(file._lockfile.relpath)
             return
     file.dump_stages(stages, update_pipeline=False)
+
+
+def _write(lock: Path, text: str) -> None:
+    """Replaces the text of dvc.lock in one step, where DVC writes over it.
+
+    The new text is written to DVC's folder of temporary files, which Git ignores.
+    """
+    lock = lock.resolve()  # a link stays one
+    folder = lock.parent / ".dvc/tmp"
+    if not folder.is_dir() or folder.stat().st_dev != lock.stat().st_dev:
+        folder = lock.parent
+    aside = folder / f"{lock.name}.new"
+    try:
+        aside.write_text(text, encoding="utf-8")
+        shutil.copymode(lock, aside)
+        aside.replace(lock)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _lock_file(file: Any) -> Path | None:

@@ -18,20 +18,17 @@ from typing import Any
 #: Names of files of parameters whose content is kept: that of other formats has values of its own.
 PARAMETERS = (".yaml", ".yml", ".json")
 
-#: Time of the last change, size and inode of a file.
-FileState = tuple[int, int, int]
-
 
 class Reads:
     """What was read, for one project.
 
-    Files of parameters and Git's index are read again when they changed. Hashes of dependencies
-    are valid until `forget_hashes`.
+    Files of parameters and Git's index are parsed again when their bytes changed: times and sizes
+    may stay the same. Hashes of dependencies are valid until `forget_hashes`.
     """
 
     def __init__(self) -> None:
-        self._parameters: dict[str, tuple[FileState, Any]] = {}
-        self._indices: dict[str, tuple[FileState, Any]] = {}
+        self._parameters: dict[str, tuple[bytes, Any]] = {}
+        self._indices: dict[str, tuple[bytes, Any]] = {}
         self._hashes: dict[tuple[Any, ...], Any] = {}
         #: Of each thread `locked`: the paths that its stage reads, and those that it writes.
         self._thread = threading.local()
@@ -65,12 +62,14 @@ class Reads:
         """Takes the place of `dvc.dependency.param.load_path`."""
 
         def load_path(path: str, fs: Any, **options: Any) -> Any:
-            if options or Path(path).suffix not in PARAMETERS or not Path(path).is_file():
+            if options or Path(path).suffix not in PARAMETERS or not _is_local(fs):
                 return load(path, fs, **options)
-            state = _file_state(path)
+            content = _content(path)
+            if content is None:
+                return load(path, fs)
             kept = self._parameters.get(path)
-            if kept is None or kept[0] != state:
-                kept = state, load(path, fs)
+            if kept is None or kept[0] != content:
+                kept = content, load(path, fs)
                 self._parameters[path] = kept
             # A copy: a value that two stages shared would be written as an alias of YAML.
             return copy.deepcopy(kept[1])
@@ -82,7 +81,7 @@ class Reads:
 
         def build_dependency(dependency: Any, *arguments: Any, **options: Any) -> Any:
             path, name = dependency.fs_path, dependency.hash_name
-            if dependency.fs.protocol != "local":
+            if not _is_local(dependency.fs):
                 return build(dependency, *arguments, **options)
             key = (path, name, options.get("dry_run"))
             if key not in self._hashes:
@@ -120,12 +119,12 @@ class Reads:
 
         def open_index(*arguments: Any, **options: Any) -> Any:
             path = os.fsdecode(git_repo.index_path())
-            if arguments or options or not Path(path).is_file():
+            content = _content(path)
+            if arguments or options or content is None:
                 return open_usual(*arguments, **options)
-            state = _file_state(path)
             kept = self._indices.get(path)
-            if kept is None or kept[0] != state:
-                kept = state, open_usual()
+            if kept is None or kept[0] != content:
+                kept = content, open_usual()
                 self._indices[path] = kept
             return kept[1]
 
@@ -147,6 +146,19 @@ def _replace(
         stack.callback(delattr, owner, name)
 
 
-def _file_state(path: str) -> FileState:
-    status = Path(path).stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+def _is_local(fs: Any) -> bool:
+    """Whether a file system of DVC is that of this machine.
+
+    Those of Git and of DVC's own revisions have the protocol "local", too.
+    """
+    from dvc.fs import LocalFileSystem
+
+    return isinstance(fs, LocalFileSystem)
+
+
+def _content(path: str) -> bytes | None:
+    """The bytes of a file; None where it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,10 +156,13 @@ def choose(
 def plain_name(name: str) -> str:
     """A name's letters and digits in lower case, by which names are compared.
 
-    >>> plain_name("AP_U"), plain_name("k-NN"), plain_name("FPR@95")
-    ('apu', 'knn', 'fpr95')
+    Forms of a character that look alike, such as an accent of its own and ligatures, are one.
+
+    >>> plain_name("AP_U"), plain_name("k-NN"), plain_name("FPR@95"), plain_name("AP₅₀")
+    ('apu', 'knn', 'fpr95', 'ap50')
     """
-    return "".join(character for character in name.casefold() if character.isalnum())
+    text = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(character for character in text if character.isalnum())
 
 
 def _meant(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
@@ -193,13 +197,19 @@ def _similar(name: str, other_names: Mapping[str, Sequence[str]]) -> list[str]:
     if any(plain.startswith(wanted) for plain in own_names):
         nearest = _beginning_with(wanted, own_names)
     if not nearest:
-        nearest = difflib.get_close_matches(wanted, known_by_plain, n=SUGGESTED, cutoff=CLOSE)
+        close = difflib.get_close_matches(wanted, known_by_plain, n=SUGGESTED, cutoff=CLOSE)
+        nearest = [plain for plain in close if not _extends_another(plain, close)]
     if not nearest:
         nearest = difflib.get_close_matches(wanted, known_by_plain, n=1)
     similar: dict[str, None] = {}
     for plain in nearest:
         similar.update(dict.fromkeys(known_by_plain[plain]))
     return list(similar)[:SUGGESTED]
+
+
+def _extends_another(name: str, names: Iterable[str]) -> bool:
+    """Whether a name begins with another one."""
+    return any(name != other and name.startswith(other) for other in names)
 
 
 def _beginning_with(start: str, names: Iterable[str]) -> list[str]:

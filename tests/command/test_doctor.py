@@ -5,6 +5,7 @@ import json
 import shutil
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from dvc.repo import Repo
@@ -13,7 +14,7 @@ from tests.command.parameters import change
 
 from farther.code import packages_of
 from farther.command import main
-from farther.command.doctor import ingest
+from farther.command.doctor import ingest, report
 from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import dvc_locks
 from farther.detectors import of_entry
@@ -247,3 +248,16 @@ def test_a_section_that_nothing_reads_is_noted_where_it_may_be_misspelt(here, ca
     noted = by_topic(findings, "pipeline")
     assert "did you mean 'report'?" in noted["reports"]["text"]
     assert "mine" not in noted
+
+
+def test_a_method_of_the_report_that_may_be_several_is_named_with_all():
+    sections = {
+        "report": {"method": "kNN"},
+        "methods": {"knn_a": {"method": "knn"}, "knn_b": {"method": "knn"}},
+    }
+    project = SimpleNamespace(section=lambda name: sections.get(name, {}))
+    (finding,) = report.check(project)
+    assert finding.state == "wrong"
+    assert "'kNN' may mean 'knn_a' or 'knn_b'" in finding.text
+    sections["report"]["method"] = "knn_b"
+    assert list(report.check(project)) == []

@@ -42,6 +42,7 @@ def test_a_key_is_described_with_type_default_meaning_and_stages(capsys):
         ("evaluate.proposal", "evaluate.proposals"),
         ("threshold.rul", "threshold.rule"),
         ("detectors.pases", "detectors.passes"),
+        ("detectors.voc-vos.pases", "detectors.passes"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest_one(name, nearest, capsys):
@@ -49,7 +50,23 @@ def test_an_unknown_name_suggests_the_nearest_one(name, nearest, capsys):
     assert f"Did you mean '{nearest}'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["", ".", "threshold.", "x" * 1000, "threshold.rule.more"])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("detectors.voc-vos", "detectors"),
+        ("detectors.voc-vos.passes", "detectors.passes"),
+        ("detectors.voc-vos.passes.crop", "detectors.passes"),
+        ("benchmarks.voc.splits.coco_near.distance", "benchmarks.splits.distance"),
+        ("methods.knn", "methods"),
+    ],
+)
+def test_names_of_a_project_stand_for_any_name(name, place, capsys):
+    assert listed(capsys, name) == listed(capsys, place)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "threshold.", "x" * 1000, "threshold.rule.more", "detectors..adapter"]
+)
 def test_what_is_no_name_is_refused_in_one_line(name, capsys):
     assert main(["list", "params", name]) == 2
     message = capsys.readouterr().err

@@ -65,9 +65,17 @@ def test_explain_number_is_of_the_only_run_and_by_any_name(project, capsys):
     own = printed(capsys, "explain", "number", "-", "-", "mAP", "--json")
     assert own["metric"] == "map"
     pair = printed(capsys, "compare", "--methods", "One", "two", "--split", "far", "--json")
-    assert pair == printed(
-        capsys, "compare", "--methods", "one", "TWO", "--run", "r", "--split", "far", "--json"
-    ) | {"a": "One", "b": "two"}
+    assert (pair["a"], pair["b"]) == ("one", "two")
+    asked = ["--run", "r", "--split", "far", "--split", "far", "--json"]
+    assert printed(capsys, "compare", "--methods", "one", "TWO", *asked) == pair
+    error = refused(capsys, "compare", "--methods", "one", "ONE")
+    assert "--methods compares two methods; one was named twice" in error
+    error = refused(capsys, "compare", "--methods", "one", "two", "--metric", "mAP")
+    assert "map is not one of the metrics that are compared here" in error
+    error = refused(capsys, "explain", "number", "-", "far", "r_u")
+    assert "r_u is a metric of a method: name a method in the place of -" in error
+    error = refused(capsys, "explain", "number", "one", "-", "r_u")
+    assert "r_u is a metric of an OOD split: name an OOD split in the place of -" in error
 
 
 @pytest.mark.parametrize(
@@ -170,3 +178,34 @@ def test_the_shell_completes_what_comes_next(project):
     assert list(number_names(several, set())) == ["r", "s"]
     assert "nose" in number_names(several, {"s", "one", "-"})
     assert "nose" in number_names(several, {"s", "-"})
+
+
+@pytest.mark.parametrize("word", ["r", "one"])
+def test_a_name_where_the_folder_of_a_bundle_belongs_is_not_taken_for_the_folder(word, project):
+    with pytest.raises(ParameterError, match=f"is missing after '{word}'.* write ./{word}"):
+        bundle_arguments(Project(), [word], None)
+    assert bundle_arguments(Project(), [f"./{word}"], None) == ("r", None, f"./{word}")
+    (project / word).mkdir()  # an earlier bundle, which is replaced
+    assert bundle_arguments(Project(), [word], None) == ("r", None, word)
+
+
+def test_choose_names_a_method_once_and_says_why_it_cannot_choose_it(project, capsys):
+    once = printed(capsys, "choose", "--method", "one", "--json")
+    assert printed(capsys, "choose", "--method", "ONE", "--method", "one", "--json") == once
+    params = {**PARAMS, "methods": {**PARAMS["methods"], "gen": {}}}
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    error = refused(capsys, "choose", "--method", "GEN")
+    assert "gen is not fitted for r yet: run `farther repro choose@r`" in error
+    (project / "artifacts/fitted/r/one/method.json").write_text(
+        json.dumps({"name": "msp", "not_applicable": "it needs logits"})
+    )
+    error = refused(capsys, "choose", "--method", "one")
+    assert "one does not apply to r: it needs logits" in error
+    assert printed(capsys, "choose", "--method", "one", "--method", "two", "--json")["choice"]
+
+
+def test_a_run_without_results_brings_the_command_that_makes_them(project, capsys):
+    with_two_runs(project)
+    assert "s has no t* yet: run `farther repro choose@s`" in refused(capsys, "choose", "s")
+    error = refused(capsys, "explain", "uncertainty", "s")
+    assert "s has no detections yet: run `farther repro infer@s`" in error

@@ -3,8 +3,8 @@
 import pytest
 from tests.evaluation.deployable import lay
 
-from farther.command import main
-from farther.command.output import next_step
+from farther.command import main, output
+from farther.command.output import next_step, table
 from farther.tables import Images
 
 RUN = "voc-faster_rcnn"
@@ -101,3 +101,33 @@ def test_further_steps_are_named_as_far_as_the_line_reaches(capsys):
     first, *lines = capsys.readouterr().err.splitlines()
     assert first == f"Next: {'a' * 40}, or c"
     assert len(lines) == 2 and lines[0].endswith(" \\") and max(map(len, lines)) <= 80
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """A terminal of 40 columns."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(output, "width", lambda: 40)
+    monkeypatch.setattr(output, "has_colours", lambda: False)
+
+
+def test_beside_numbers_text_wraps_and_no_digit_is_lost(narrow):
+    rows = [("coco_near/confidence auroc", "0.7484", "-0.0059"), ("map", "0.6871", "-0.0015")]
+    lines = table(("metric", "first run", "B − A"), rows, numbers=2).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0].split() == ["metric", "first", "run", "B", "−", "A"]
+    assert lines[1].split()[-2:] == ["0.7484", "-0.0059"]
+    text = "".join(line[:20].strip() for line in lines[1:-1])
+    assert text.replace(" ", "") == "coco_near/confidenceauroc"
+    assert lines[-1].split() == ["map", "0.6871", "-0.0015"]
+
+
+def test_numbers_that_are_wider_than_the_terminal_are_not_cut(narrow):
+    rows = [("coco_near/confidence auroc", *["[-0.125, +0.008]"] * 2)]
+    lines = table(("metric", "a", "b"), rows, numbers=2).splitlines()
+    assert lines[1].split("  ") == [rows[0][0], *rows[0][1:]]
+
+
+def test_without_a_terminal_each_row_is_one_line(narrow, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert len(table(("metric", "a"), [("word " * 50, "0.5")], numbers=1).splitlines()) == 2

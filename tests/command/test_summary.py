@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from farther.command import main
-from farther.command.summary import LISTED, compared_with_commit
+from farther.command.summary import LISTED, _say_differences, compared_with_commit
 
 MSP = "artifacts/metrics/net/far/msp.json"
 COMMITTED = {
@@ -67,7 +67,7 @@ def test_values_that_differ_are_counted_in_one_line_and_listed_with_both_values(
     differences = compared_with_commit(project)
     assert differences.sentence() == (
         "2 of 5 metrics and counts differ from the last commit, at most by 1 (train.images of "
-        "artifacts/counts/ingest/voc.json); all: farther summary --all"
+        "artifacts/counts/ingest/voc.json)"
     )
     heads, *rows = differences.table().splitlines()
     assert heads.split() == ["file", "name", "committed", "now"]
@@ -86,8 +86,8 @@ def test_a_value_that_only_one_side_has_differs(project):
         {MSP: {"auroc": 0.75, "nose": 0.1}, "artifacts/metrics/new/detector.json": {"map": 0.25}},
     )
     differences = compared_with_commit(project)
-    assert differences.sentence().startswith(
-        "3 of 6 metrics and counts differ from the last commit, which only one side has;"
+    assert differences.sentence() == (
+        "3 of 6 metrics and counts differ from the last commit, which only one side has"
     )
     _, *rows = differences.table().splitlines()
     assert {tuple(row.split()[1:]) for row in rows} == {
@@ -95,6 +95,21 @@ def test_a_value_that_only_one_side_has_differs(project):
         ("nose", "–", "0.1"),
         ("map", "–", "0.25"),
     }
+
+
+def test_all_names_the_values_and_otherwise_the_option_that_does(project, capsys):
+    write(project, {MSP: {**COMMITTED[MSP], "auroc": 0.5}})
+    differences = compared_with_commit(project)
+    _say_differences(differences, every=False)
+    assert " ".join(capsys.readouterr().out.split()).endswith("; all: farther summary --all")
+    _say_differences(differences, every=True)
+    printed = capsys.readouterr().out
+    assert "--all" not in printed and printed.splitlines()[-1].split() == [
+        MSP,
+        "auroc",
+        "0.75",
+        "0.5",
+    ]
 
 
 def test_after_ten_values_the_others_are_counted(project):
@@ -108,7 +123,7 @@ def test_after_ten_values_the_others_are_counted(project):
     )
     lines = compared_with_commit(project).table().splitlines()
     assert len(lines) == LISTED + 2
-    assert lines[-1] == "and 3 more"
+    assert lines[-1] == "and 3 more; all: farther summary --all --json"
 
 
 def test_without_committed_metrics_there_is_no_comparison(tmp_path, project):

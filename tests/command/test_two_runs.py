@@ -260,3 +260,26 @@ def rewrite(file, **changes):
     content = json.loads(file.read_text())
     content.pop("digest")
     write_sealed(file, {**content, **changes})
+
+
+def test_names_that_come_to_one_thing_give_one_row(project, capsys):
+    asked = ["--method", "TWO", "--method", "two", "--metric", "r-u", "--metric", "R_U"]
+    rows = compared(capsys, "r", "same", *asked, "--split", "far", "--split", "far", "--all")
+    (row,) = rows["metrics"]
+    assert (row["split"], row["method"], row["metric"]) == ("far", "two", "r_u")
+
+
+@pytest.mark.parametrize("metric", ["no_detection", "t*", "accuracy"])
+def test_a_metric_that_is_not_compared_is_not_called_unknown(metric, project, capsys):
+    error = refused(capsys, "r", "same", "--metric", metric)
+    assert "is not one of the metrics that are compared here: " in error and "map50" in error
+
+
+def test_an_unknown_metric_brings_the_nearest_one_that_is_compared(project, capsys):
+    assert "Did you mean 'map50'?" in refused(capsys, "r", "same", "--metric", "map5")
+
+
+def test_a_run_that_is_not_evaluated_brings_the_command_that_does_it(project, capsys):
+    (project / "artifacts/evaluation/same.json").unlink()
+    error = refused(capsys, "r", "same")
+    assert "same was not evaluated yet: run `farther repro evaluate@same`" in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -140,6 +141,12 @@ def _arguments(
     run = None
     if len(names) == 2 or (names and (names[0] in runs or len(runs) != 1 or method is not None)):
         run = names.pop(0)
+    is_folder = Path(out).exists()
+    if not names and not is_folder and (out in runs or out in project.section("methods")):
+        raise ParameterError(
+            f"OUT, the folder to write, is missing after {out!r}. If that is the folder, write "
+            f"./{out}"
+        )
     run = project.run(run)
     if len(names) > 1 or (names and method is not None):
         raise ParameterError(

@@ -16,11 +16,13 @@ from farther.command.budget import (
 )
 from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, OptionalRun, Params, Project, option
+from farther.errors import DataError, ParameterError
 from farther.errors import choose as known_name
 from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget, DeployChoices
+    from farther.evaluation.files import RunFiles
 
 
 def choose(
@@ -50,7 +52,7 @@ def choose(
       farther choose voc-yolov8
       farther choose voc-yolov8 --max-misclassified 0.01
       farther choose voc-yolov8 --max-false-alarms 0.02 --max-recall-loss 0.01
-      farther choose voc-yolov8 --max-false-alarms 0.02 --guarantee conformal --json
+      farther choose voc-vos --max-false-alarms 0.02 --guarantee conformal --json
     """
     project = Project(params)
     run = project.run(run)
@@ -150,14 +152,42 @@ def deploy_choices(
 
     detectors = project.section("detectors")
     entry = detectors[known_name("run", run, detectors)]
-    names = [project.method(name) for name in methods]
+    names = list(dict.fromkeys(project.method(name) for name in methods))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
+    _check_fitted(files, names)
     if files.choice.is_file() and not names:
         stored = DeployChoices.read(files.choice)
         if stored.budget == budget:
             return stored
     settings = build(EvaluationSettings, "params.yaml: evaluate", project.section("evaluate"))
     return choose_deployment(RunInputs(files, files.roles, settings), budget, names or None)
+
+
+def _check_fitted(files: RunFiles, methods: Sequence[str]) -> None:
+    """Checks that a run is fitted, and that it can be chosen from some methods.
+
+    Args:
+        files: The run's files.
+        methods: The methods; empty for all of the run.
+
+    Raises:
+        DataError: the run is not fitted yet, or one of the methods is not.
+        ParameterError: none of the methods applies to the run.
+    """
+    from farther.evaluation.methods import FittedRun
+
+    advice = f"run `farther repro choose@{files.run}`"
+    if not files.threshold.is_file():
+        raise DataError(f"{files.run} has no t* yet: {advice}", file=files.threshold)
+    if not methods:
+        return
+    fitted = FittedRun.read(files)
+    for name in methods:
+        if name not in fitted.applicable and name not in fitted.refused:
+            raise DataError(f"{name} is not fitted for {files.run} yet: {advice}")
+    if fitted.applicable.keys().isdisjoint(methods):
+        reason = fitted.refused[methods[0]]
+        raise ParameterError(f"{methods[0]} does not apply to {files.run}: {reason}")
 
 
 def _to_text(choices: DeployChoices) -> str:

@@ -171,14 +171,14 @@ def _compare_methods(
     project: Project, run: str | None, methods: tuple[str, str], selection: Selection
 ) -> Comparison:
     """How two methods of a run differ; of the only run where none is named."""
-    rows = compared_methods(
+    (first, second), rows = compared_methods(
         project.artifacts,
         project.run(run),
         methods,
         selection.split or [],
         selection.metric or [],
     )
-    return Comparison(*methods, rows)
+    return Comparison(first, second, rows)
 
 
 def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Comparison:
@@ -248,7 +248,7 @@ def _advise(
         if not method:
             split = ""
     if methods is not None:
-        method = methods[1]
+        method = comparison.b
     words = (run, method, split, largest.metric)
     next_step(f"farther explain number {' '.join(word or '-' for word in words)}")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Values
-from farther.errors import FartherError, ParameterError, choose
+from farther.errors import AmbiguousNameError, FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
     from farther.evaluation.paired import StoredEvaluation
@@ -236,7 +236,7 @@ def _are_apart(first: Interval | None, second: Interval | None) -> bool:
 
 def compared_methods(
     root: Path, run: str, methods: tuple[str, str], splits: Sequence[str], metrics: Sequence[str]
-) -> list[Change]:
+) -> tuple[tuple[str, str], list[Change]]:
     """How the second method differs from the first, on the same images.
 
     Args:
@@ -246,30 +246,66 @@ def compared_methods(
         splits: OOD splits; all of the run where empty.
         metrics: Names of metrics; those that the report compares where empty.
 
+    Returns:
+        The methods' names in the run, and the metrics.
+
     Raises:
         DataError: the run was not evaluated.
-        ParameterError: a name is unknown.
+        ParameterError: a name is unknown, or both names are of one method.
     """
     from farther.evaluation.paired import StoredEvaluation, compare
-    from farther.metrics.catalogue import COMPARED, METRICS, metric_name
+    from farther.metrics.catalogue import COMPARED, METRICS
 
     evaluation = StoredEvaluation(root, run)
     known = evaluation.report.methods
-    before_name, after_name = (evaluated_method(evaluation.report, name) for name in methods)
+    before_name = evaluated_method(evaluation.report, methods[0])
+    after_name = evaluated_method(evaluation.report, methods[1])
+    if before_name == after_name:
+        raise ParameterError(f"--methods compares two methods; {before_name} was named twice")
     first = known[before_name].splits
     second = known[after_name].splits
     for name in splits:
         choose("split of this run", name, first)
     rows = []
-    for split in splits or first:
+    for split in _unique(splits) or first:
         results = compare(
             evaluation.replicates(before_name, split), evaluation.replicates(after_name, split)
         )
-        for name in [metric_name(metric, results) for metric in metrics] or COMPARED:
+        metric_names = [compared_metric(metric, results) for metric in metrics]
+        for name in _unique(metric_names) or COMPARED:
             before = first[split].value(METRICS[name])
             after = second[split].value(METRICS[name])
             rows.append(_with_test(Change(Subject(run, split, ""), name, before, after), results))
-    return rows
+    return (before_name, after_name), rows
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    """Names without repetitions, which several names of one thing may come to."""
+    return list(dict.fromkeys(names))
+
+
+def compared_metric(name: str, known: Iterable[str]) -> str:
+    """The metric that a user names, of those that are compared.
+
+    Raises:
+        ParameterError: there is no such metric, or it is not compared.
+        AmbiguousNameError: several may be meant; the message lists them.
+    """
+    from farther.metrics.catalogue import metric_name
+
+    known = list(known)
+    try:
+        return metric_name(name, known)
+    except AmbiguousNameError:
+        raise
+    except ParameterError as error:
+        try:
+            metric = metric_name(name)
+        except ParameterError:
+            raise error from None
+        raise ParameterError(
+            f"{metric} is not one of the metrics that are compared here: {', '.join(sorted(known))}"
+        ) from None
 
 
 def evaluated_method(report: Evaluation, name: str) -> str:
@@ -463,6 +499,7 @@ def compared_runs(
 
     methods = _common_methods(pair, selection.method or [])
     splits = [choose("split of both runs", name, pair.splits) for name in selection.split or []]
+    splits = _unique(splits)
     own_metrics, method_metrics = _metrics_of_pair(pair, selection.metric)
     rows: list[Change] = []
     notes: list[str] = []
@@ -482,7 +519,7 @@ def _common_methods(pair: RunPair, names: Sequence[str]) -> list[str]:
     for name in names:
         method = evaluated_method(pair.first.report, name)
         methods.append(evaluated_method(pair.second.report, method))
-    return methods
+    return _unique(methods)
 
 
 def _metrics_of_pair(
@@ -491,7 +528,7 @@ def _metrics_of_pair(
     """The metrics of the detectors, and those of methods, that a user names; None for all."""
     from farther.evaluation.groups import GROUPS
     from farther.evaluation.paired import detector_metrics
-    from farther.metrics.catalogue import METRICS, metric_name
+    from farther.metrics.catalogue import METRICS
 
     if not names:
         return None, None
@@ -499,8 +536,7 @@ def _metrics_of_pair(
     known = [*known_own, *(name for name, metric in METRICS.items() if metric.group in GROUPS)]
     own = []
     of_methods = []
-    for name in names:
-        metric = metric_name(name, known)
+    for metric in _unique(compared_metric(name, known) for name in names):
         if metric in known_own:
             own.append(metric)
         else:

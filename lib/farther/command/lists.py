@@ -215,7 +215,7 @@ def metrics(
     from farther.metrics.catalogue import METRICS, metric_name
 
     definitions = list(METRICS.values())
-    if name:
+    if name is not None:
         name = metric_name(name)
         definitions = [METRICS[name]]
     if json:

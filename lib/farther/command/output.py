@@ -27,6 +27,8 @@ COLOURS = {
 #: Width of text where the output is not a terminal, and of tables there.
 USUAL_WIDTH = 80
 UNWRAPPED = 10_000
+#: Width that columns of text keep beside numbers; a table that has less is not wrapped.
+TEXT_WIDTH = 12
 
 
 def width() -> int:
@@ -50,7 +52,9 @@ def coloured(text: str, kind: str) -> str:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Rows in aligned columns under their heads, the last `numbers` of them aligned to the right.
 
-    On a terminal, the last column wraps if it is of text; elsewhere each row is one line.
+    On a terminal, columns of text wrap: the last one, or those before numbers. Numbers are never
+    cut: where they need more columns than the terminal has, its lines continue below. Elsewhere
+    each row is one line.
     """
     from rich.console import Console
     from rich.table import Table
@@ -63,14 +67,28 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     for column, head in enumerate(heads):
         justify: Literal["left", "right"] = "left" if column < first_number else "right"
         is_last_text = column == len(heads) - 1 and numbers == 0
-        grid.add_column(Text(head), justify=justify, no_wrap=not is_last_text)
+        is_before_numbers = column < first_number and numbers > 0
+        wraps = is_last_text or is_before_numbers
+        grid.add_column(Text(head), justify=justify, no_wrap=not wraps, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(printable_line(cell)) for cell in row))
-    columns = width() if sys.stdout.isatty() else UNWRAPPED
+    columns = UNWRAPPED
+    if sys.stdout.isatty() and _width_of_numbers(heads, rows, numbers) <= width() - TEXT_WIDTH:
+        columns = width()
     console = Console(width=columns, color_system="auto" if has_colours() else None)
     with console.capture() as printed:
         console.print(grid)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
+
+
+def _width_of_numbers(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> int:
+    """Columns of a terminal that the last `numbers` of a table take, with spaces before each."""
+    from rich.cells import cell_len
+
+    total = 0
+    for column in range(len(heads) - numbers, len(heads)):
+        total += 2 + max(cell_len(row[column]) for row in [heads, *rows])
+    return total
 
 
 def paragraph(text: str, indent: int = 0) -> str:

@@ -63,11 +63,26 @@ def summary(
         view = "farther repro report"
     differences = compared_with_commit(project.folder)
     if differences is not None:
-        say(paragraph(differences.sentence()))
-        if every and differences.rows:
-            say(differences.table())
+        _say_differences(differences, every=every)
     run = next(iter(project.section("detectors")), "RUN")
     next_step(view, f"farther choose {run}", "farther explain")
+
+
+def _say_differences(differences: Differences, *, every: bool) -> None:
+    """Prints how metrics differ from the last commit.
+
+    Args:
+        differences: The differences.
+        every: Also prints the values that differ; else the option that does.
+    """
+    sentence = differences.sentence()
+    if not differences.rows:
+        say(paragraph(sentence))
+    elif every:
+        say(paragraph(f"{sentence}:"))
+        say(differences.table())
+    else:
+        say(paragraph(f"{sentence}; all: farther summary --all"))
 
 
 def _data(project: Project, page: Path, *, short: bool, every: bool) -> dict[str, Any]:
@@ -144,10 +159,7 @@ class Differences:
             most = f"at most by {largest.size:.2g} ({largest.name} of {largest.file})"
         else:
             most = "which only one side has"
-        return (
-            f"{len(self.rows):,} of {values} {verb} from the last commit, {most}; "
-            "all: farther summary --all"
-        )
+        return f"{len(self.rows):,} of {values} {verb} from the last commit, {most}"
 
     def table(self) -> str:
         """The first values that differ, and the number of the others."""
@@ -156,7 +168,8 @@ class Differences:
             cells.append((row.file, row.name, _number(row.before), _number(row.after)))
         lines = [table(("file", "name", "committed", "now"), cells, numbers=2)]
         if len(self.rows) > LISTED:
-            lines.append(f"and {len(self.rows) - LISTED:,} more")
+            more = f"and {len(self.rows) - LISTED:,} more"
+            lines.append(f"{more}; all: farther summary --all --json")
         return "\n".join(lines)
 
     def data(self, *, every: bool) -> dict[str, Any]:

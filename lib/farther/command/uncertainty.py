@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farther.command.output import as_json, next_step, table
+from farther.command.output import as_json, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
-from farther.errors import ParameterError, choose
+from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ def uncertainty(
     entry = detectors[run]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     settings = project.section("evaluate")
-    id_split = RunSplit(files, settings.get("id_split", "test"))
+    id_name = settings.get("id_split", "test")
+    if not files.regions(id_name).is_dir():
+        advice = f"run `farther repro infer@{run}`"
+        raise DataError(f"{run} has no detections yet: {advice}", file=files.regions(id_name))
+    id_split = RunSplit(files, id_name)
     ood_splits = _ood_splits(files, split or [])
     held_out = settings.get("calibration_split", "val")
     methods = list(project.section("methods"))
@@ -84,7 +88,7 @@ def uncertainty(
         say(as_json({"run": run, "rows": rows}))
         return
     names = ", ".join(ood_split.name for ood_split in ood_splits)
-    say(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}")
+    say(paragraph(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}"))
     heads = list(rows[0])
     cells = []
     for row in rows:

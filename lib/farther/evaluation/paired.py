@@ -56,6 +56,9 @@ class StoredEvaluation:
 
     def __init__(self, root: Path, run: str):
         self._file = inside(root / "evaluation", f"{run}.json")
+        if not self._file.is_file():
+            advice = f"run `farther repro evaluate@{run}`"
+            raise DataError(f"{run} was not evaluated yet: {advice}", file=self._file)
         self.report = read_evaluation(self._file)
         self._files = RunFiles(run, self.report.benchmark, root)
 

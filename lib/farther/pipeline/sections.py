@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import yaml
 from pydantic_core import PydanticUndefined
 
 from farther.documentation import arguments, summary_and_text
-from farther.errors import choose
+from farther.errors import CLOSE, choose
 from farther.pipeline.dvc_file import ROOT
 from farther.pipeline.value_types import ENTRIES_OF, nested_classes, type_text
 from farther.registry import Registry
@@ -582,7 +583,7 @@ def find_tables(name: str) -> list[KeyTable]:
 
     Args:
         name: `evaluate`, `evaluate.proposals`, `detectors.passes`, `threshold.rule`; names that
-            users choose may be left out.
+            users choose may be left out, or be written: `detectors.voc-vos.passes.crop`.
 
     Raises:
         ParameterError: there is no such section or part; the message suggests the nearest one.
@@ -593,11 +594,54 @@ def find_tables(name: str) -> list[KeyTable]:
     if wanted == section.name:
         return tables
     keys_by_place: dict[str, list[KeyTable]] = {}
+    paths: list[str] = []
     for table in tables:
         keys_by_place.setdefault(table.short_path, [])
+        paths.append(table.path)
         for key in table.keys:
             row = replace(table, keys=(key,), text="", further="")
             keys_by_place.setdefault(f"{table.short_path}.{key.name}", []).append(row)
+            paths.append(f"{table.path}.{key.name}")
+    if wanted not in keys_by_place:
+        wanted = _place_of(name, paths) or wanted
+    if wanted == section.name:
+        return tables
     place = choose("parameter", wanted, keys_by_place)
     below = [table for table in tables if f"{table.short_path}.".startswith(f"{place}.")]
     return below or keys_by_place[place]
+
+
+def _place_of(name: str, paths: Sequence[str]) -> str | None:
+    """The short path of a name in which a project's own names are written.
+
+    Args:
+        name: `detectors.voc-vos.passes.crop`.
+        paths: Paths of tables and of keys.
+
+    Returns:
+        None where no path fits, and where the last part is nearly that of a key: it is misspelt.
+
+    >>> paths = ["detectors.RUN", "detectors.RUN.passes", "detectors.RUN.passes.PASS"]
+    >>> _place_of("detectors.voc-vos.passes.crop", paths), _place_of("detectors.pases", paths)
+    ('detectors.passes', None)
+    """
+    parts = name.split(".")
+    places = [path for path in paths if _fits(parts, path.split("."))]
+    if not places:
+        return None
+    place = places[0]
+    if _is_chosen(place.split(".")[-1]):
+        keys = [path.split(".")[-1] for path in paths if path.startswith(f"{place}.")]
+        if get_close_matches(parts[-1], keys, n=1, cutoff=CLOSE):
+            return None
+    return short(place)
+
+
+def _fits(parts: Sequence[str], path_parts: Sequence[str]) -> bool:
+    """Whether parts are those of a path, with names of a project in the place of capitals."""
+    if len(parts) != len(path_parts):
+        return False
+    for part, path_part in zip(parts, path_parts, strict=True):
+        if not part or (part != path_part and not _is_chosen(path_part)):
+            return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from farther.canonical_names import choose_entry
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, choose, refused
 from farther.registry import build
@@ -21,7 +22,7 @@ def _check_names(project: Inspection) -> None:
     settings = project.section("report")
     method = settings.get("method")
     if method is not None:
-        choose("method", str(method), project.section("methods"))
+        choose_entry("method", str(method), project.section("methods"))
     for name, runs in (settings.get("seeds") or {}).items():
         for run in runs:
             choose(f"run of report.seeds.{name}", str(run), project.section("detectors"))

@@ -132,13 +132,26 @@ def explain_number(
     definition = METRICS[metric_name(metric)]
     if definition.group in ("detector", "classifier", "error_budget"):
         return _of_detector(report, definition)
+    if definition.group != "split":
+        _refuse_dash(definition, method, "a method")
     if definition.group in ("misclassification", "costs"):
         return _of_id_images(project, report, method, definition)
+    _refuse_dash(definition, split, "an OOD split")
     tested_splits = set(report.splits) - {report.settings.calibration_split}
     split = choose("split of this run", split, tested_splits)
     if definition.group == "split":
         return _of_split_counts(report, split, definition)
     return _of_split(project, report, method, split, definition)
+
+
+def _refuse_dash(metric: Metric, name: str, what: str) -> None:
+    """Refuses a dash in the place of a name that a metric needs.
+
+    Raises:
+        ParameterError: the name is a dash.
+    """
+    if name == "-":
+        raise ParameterError(f"{metric.name} is a metric of {what}: name {what} in the place of -")
 
 
 def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
