@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from dvc.fs import GitFileSystem, LocalFileSystem
+from dvc.scm import NoSCMError
+from scmrepo.noscm import NoSCM
 
 from farther.dvc_reads import Reads
 
@@ -153,3 +155,9 @@ def test_the_index_of_git_is_read_again_where_it_changed(change, tmp_path):
     index.unlink()
     index.parent.joinpath("index").write_bytes(b"123")
     assert open_index() == [b"123"]
+
+
+def test_a_project_without_git_is_read_as_well():
+    project = SimpleNamespace(scm=NoSCM(_raise_not_implemented_as=NoSCMError))
+    with Reads().keep(project):
+        pass

@@ -96,7 +96,7 @@ def test_a_project_goes_from_init_to_a_verdict_where_there_is_no_clone(installed
     assert run in installed.run("choose", run, within=project)
     assert "Written: bundle" in installed.run("bundle", run, "msp", "bundle", within=project)
     picture = next((world / "coco").rglob("*.jpg"))
-    assert "1 images in" in installed.run(
+    assert "1 image in" in installed.run(
         "predict", "bundle", str(picture), "--out", "predicted", within=project
     )
     code = json.loads((project / "artifacts/code.json").read_text())

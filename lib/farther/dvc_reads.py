@@ -54,8 +54,7 @@ class Reads:
             _replace(stack, param, "load_path", self._kept_parameters)
             _replace(stack, Dependency, "_build", self._kept_hashes)
             _replace(stack, rwlock, "rwlock", self._outermost_locks)
-            git = getattr(repo.scm, "dulwich", None)
-            _replace(stack, getattr(git, "repo", None), "open_index", self._kept_index)
+            _replace(stack, _git_repository(repo), "open_index", self._kept_index)
             yield
 
     def _kept_parameters(self, load: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,6 +128,15 @@ class Reads:
             return kept[1]
 
         return open_index
+
+
+def _git_repository(repo: Any) -> Any:
+    """Git's repository as Dulwich has it; None where the project is not under Git."""
+    from scmrepo.git import Git
+
+    if not isinstance(repo.scm, Git):
+        return None
+    return getattr(getattr(repo.scm, "dulwich", None), "repo", None)
 
 
 def _replace(

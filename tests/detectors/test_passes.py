@@ -10,13 +10,13 @@ from tests.images.speckles import SMALL, Speckles, content, draw
 from farther import detectors
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import Pass, infer_passes, read_passes, register_pass
+from farther.detectors.passes.base import PASSES
 from farther.errors import DataError, ParameterError
 from farther.keyed import EMPTY
 from farther.registry import STRICT
 from farther.tables import RegionsFolder
 
 
-@register_pass("doubled")
 @dataclass(config=STRICT, kw_only=True)
 class Doubled(Pass):
     """Logits times a factor; boxes and scores as another machine rounds them."""
@@ -30,6 +30,14 @@ class Doubled(Pass):
         return regions.with_columns(
             logits=regions.logits * self.factor, predictive_entropy=entropy, **shifted
         )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def doubled():
+    """The kind of pass `doubled`, for the tests of this file."""
+    register_pass("doubled")(Doubled)
+    yield
+    del PASSES._classes["doubled"]
 
 
 class World:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.detectors.test_passes import Doubled
+from tests.detectors.test_passes import Doubled, doubled  # noqa: F401, a fixture of this file as well
 from tests.images.speckles import SMALL, Speckles, draw
 from tests.support.clock import calls_take
 

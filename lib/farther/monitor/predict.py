@@ -18,7 +18,7 @@ from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
 from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
-from farther.tables.writing import locked
+from farther.tables.writing import disk_errors, locked
 from farther.terminal import counted, say
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ def predict(
     """
     with locked(settings.out):
         check_free(settings.out)
-        return _predict(monitor, source, settings, log, stopped)
+        with disk_errors(settings.out):
+            return _predict(monitor, source, settings, log, stopped)
 
 
 def _predict(
