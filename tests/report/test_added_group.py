@@ -91,7 +91,7 @@ def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, p
     explained = explain_number(project, "pets-net", "msp", "photos_near", "flagged_share")
     assert (explained["value"], explained["formula"]) == (0.5, "flagged / 2 regions")
     assert explained["interval"] == (low, high)
-    (change,) = compared_methods(
+    _, (change,) = compared_methods(
         project.artifacts, "pets-net", ("msp", "energy"), ["photos_near"], ["flagged_share"]
     )
     assert change.before == 0.5 and change.p is not None

@@ -247,7 +247,7 @@ def compared_methods(
         metrics: Names of metrics; those that the report compares where empty.
 
     Returns:
-        The methods' names in the run, and the metrics.
+        The names of the methods in the run, and one change per split and metric.
 
     Raises:
         DataError: the run was not evaluated.
