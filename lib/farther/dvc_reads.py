@@ -66,12 +66,12 @@ class Reads:
             content = _content(path)
             if content is None:
                 return load(path, fs)
-            kept = self._parameters.get(path)
-            if kept is None or kept[0] != content:
-                kept = content, load(path, fs)
-                self._parameters[path] = kept
+            entry = self._parameters.get(path)
+            if entry is None or entry[0] != content:
+                entry = content, load(path, fs)
+                self._parameters[path] = entry
             # A copy: a value that two stages shared would be written as an alias of YAML.
-            return copy.deepcopy(kept[1])
+            return copy.deepcopy(entry[1])
 
         return load_path
 
@@ -121,11 +121,11 @@ class Reads:
             content = _content(path)
             if arguments or options or content is None:
                 return open_usual(*arguments, **options)
-            kept = self._indices.get(path)
-            if kept is None or kept[0] != content:
-                kept = content, open_usual()
-                self._indices[path] = kept
-            return kept[1]
+            entry = self._indices.get(path)
+            if entry is None or entry[0] != content:
+                entry = content, open_usual()
+                self._indices[path] = entry
+            return entry[1]
 
         return open_index
 

@@ -25,7 +25,7 @@ from farther.registry import Registry
 
 #: The default of a key that must be given.
 REQUIRED: Any = PydanticUndefined
-#: What stands for a name, or for an item, in the path of the table of the entries of a key.
+#: Placeholder of an entry's name in the title of a table, by the key that holds the entries.
 CHOSEN_NAMES = {
     "pools": "POOL",
     "published": "RUN",

@@ -118,9 +118,7 @@ def coverage_at_distance(run: Run, distance: str) -> Coverage | None:
     if run.first_source is None:
         return None
     name, source = run.first_source
-    if distance not in source.distances:
-        return None
-    return _coverage(name, source, source.distances[distance])
+    return _coverage(name, source, source.distances.get(distance))
 
 
 def coverage_in_split(run: Run, split: str) -> Coverage | None:
@@ -128,12 +126,15 @@ def coverage_in_split(run: Run, split: str) -> Coverage | None:
     if run.first_source is None:
         return None
     name, source = run.first_source
-    if split not in source.splits:
+    return _coverage(name, source, source.splits.get(split))
+
+
+def _coverage(
+    name: str, source: SourceResults, objects: RecoveredObjects | None
+) -> Coverage | None:
+    """What a source of proposals covers of some objects; None without them."""
+    if objects is None:
         return None
-    return _coverage(name, source, source.splits[split])
-
-
-def _coverage(name: str, source: SourceResults, objects: RecoveredObjects) -> Coverage:
     return Coverage(
         source=name,
         share=objects.values.get("recovered") or 0.0,

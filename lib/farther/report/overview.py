@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.metrics.catalogue import METRICS, Metric
-from farther.report.common_runs import Gain, MethodsByRuns, PairedMeans, count_runs, points
+from farther.report.common_runs import MethodsByRuns, PairedMeans, count_runs, points
 from farther.report.listing import ABSENT, percent
 from farther.report.results import DISTANCES, Run, read_runs, title_of
 
@@ -229,14 +229,14 @@ class Overview:
                     "runs": list(column.paired.places),
                 }
             )
+        common = [self._common_data(method) for method in self.methods.common]
+        partial = [self._partial_data(method) for method in self.methods.runs_by_partial_method]
         return {
             "runs": [run.name for run in self.methods.runs],
             "columns": columns,
-            "common": [self._common_data(method) for method in self.methods.common],
+            "common": common,
             "baseline": self.methods.baseline,
-            "partial": [
-                self._partial_data(method) for method in self.methods.runs_by_partial_method
-            ],
+            "partial": partial,
         }
 
     def _common_data(self, method: str) -> dict[str, Any]:
@@ -247,17 +247,22 @@ class Overview:
 
     def _partial_data(self, method: str) -> dict[str, Any]:
         """A method that applies to fewer runs."""
-        gains: dict[str, Gain] = {}
+        means: dict[str, float | None] = {}
+        baseline_means: dict[str, float | None] = {}
+        gains: dict[str, float | None] = {}
         for column in self.columns:
-            if method in column.paired.gains:
-                gains[column.name] = column.paired.gains[method]
+            gain = column.paired.gains.get(method)
+            if gain is not None:
+                means[column.name] = gain.mean
+                baseline_means[column.name] = gain.baseline_mean
+                gains[column.name] = gain.gain
         return {
             "method": method,
             "title": title_of(method),
             "runs": [run.name for run in self.methods.runs_by_partial_method[method]],
-            "means": {name: gain.mean for name, gain in gains.items()},
-            "baseline_means": {name: gain.baseline_mean for name, gain in gains.items()},
-            "gain": {name: gain.gain for name, gain in gains.items()},
+            "means": means,
+            "baseline_means": baseline_means,
+            "gain": gains,
         }
 
 

@@ -11,7 +11,7 @@ from farther.command.comparison import evaluated_method
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
-from farther.terminal import say
+from farther.terminal import counted, say
 
 if TYPE_CHECKING:
     from farther.evaluation.results import Evaluation, MetricValues
@@ -91,8 +91,8 @@ def _arguments(project: Project, names: Sequence[str]) -> tuple[str, str, str, s
     """
     if len(names) not in (3, 4):
         raise ParameterError(
-            f"expected [RUN] METHOD SPLIT METRIC, found {len(names)} names; write - for METHOD or "
-            "SPLIT where a metric has none: farther explain number RUN - - mAP"
+            f"expected [RUN] METHOD SPLIT METRIC, found {counted(len(names), 'name')}; write - "
+            "for METHOD or SPLIT where a metric has none: farther explain number RUN - - mAP"
         )
     run = names[0] if len(names) == 4 else None
     method, split, metric = names[-3:]

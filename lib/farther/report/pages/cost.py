@@ -424,15 +424,14 @@ def _overview(costs_by_run: CostsByRun) -> Listing:
     rows = []
     for method, costs in _by_method(costs_by_run).items():
         times = [cost.ms for cost in costs if cost.ms is not None]
+        passes = dict.fromkeys(cost.pass_name for cost in costs if cost.pass_name)
+        kilobytes = [cost.stored_bytes / 1000 for cost in costs]
         row: dict[str, Any] = {
             "Method": method,
             "Runs": len(costs),
-            "Pass": ", ".join(dict.fromkeys(cost.pass_name for cost in costs if cost.pass_name))
-            or ABSENT,
+            "Pass": ", ".join(passes) or ABSENT,
             "ms per image": _range(times, _printed_ms),
-            "kB stored per image": _range(
-                [cost.stored_bytes / 1000 for cost in costs], lambda size: f"{size:.1f}"
-            ),
+            "kB stored per image": _range(kilobytes, "{:.1f}".format),
         }
         for metric in SHOWN:
             gains = [cost.gains[metric].gain for cost in costs if cost.has_gain(metric)]
