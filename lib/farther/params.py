@@ -105,6 +105,8 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
         _check_run(entry or {}, file, f"detectors.{name}")
     canonicalise(params, file)
     _add_derived(params, file)
+    for path in NAMED:
+        _check_case(params, file, path)
     return params
 
 
@@ -195,6 +197,39 @@ def check_keys(entry: Mapping[str, Any]) -> None:
     """
     for key in entry:
         choose("parameter of a detector", str(key), RunEntry.model_fields)
+
+
+def _check_case(
+    value: Any, file: str, path: tuple[str, ...], parents: tuple[str, ...] = ()
+) -> None:
+    """Checks that no two names at a path of `NAMED` differ in case alone.
+
+    Names become files and folders, which some disks (those of macOS and Windows, as delivered) call
+    the same in any case.
+
+    Args:
+        value: A part of the parameters, whose names `_check_names` has checked.
+        file: Name of the file, for messages.
+        path: The path, relative to the part.
+        parents: Keys that lead to the part.
+    """
+    entries = value or {}
+    if path:
+        key, *rest = path
+        keys = [key]
+        if key == "*":
+            keys = list(entries)
+        for name in keys:
+            _check_case(entries.get(name), file, tuple(rest), (*parents, name))
+        return
+    names_by_fold: dict[str, str] = {}
+    for name in entries:
+        other = names_by_fold.setdefault(name.casefold(), name)
+        if other != name:
+            raise ParameterError(
+                f"{file}: section {'.'.join(parents)!r}: the names {other!r} and {name!r} differ "
+                "in case alone, and would share files on some disks: rename one of them"
+            )
 
 
 def _check_names(

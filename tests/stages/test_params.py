@@ -67,6 +67,22 @@ def test_a_section_that_is_absent_is_named_with_those_that_are_there(tmp_path):
             "datasets: {pets: photos}",
             r"section 'datasets\.pets': expected names with values, found 'photos'",
         ),
+        (
+            "methods: {near: {method: knn}, Near: {method: vim}}",
+            "section 'methods': the names 'near' and 'Near' differ in case alone",
+        ),
+        (
+            "datasets: {VOC: {}}\nderived: {paste: {voc: {}}}",
+            "section 'datasets': the names 'VOC' and 'voc' differ in case alone",
+        ),
+        (
+            "benchmarks: {a: {}, b: {splits: {near: {}, NEAR: {}}}}",
+            r"section 'benchmarks\.b\.splits': the names 'near' and 'NEAR' differ in case alone",
+        ),
+        (
+            "detectors: {a: {}, A: {}}",
+            "section 'detectors': the names 'a' and 'A' differ in case alone",
+        ),
         ("evaluate: 1.5", "section 'evaluate': expected names with values, found 1.5"),
         ("[1, 2]", "expected sections, found"),
         (
