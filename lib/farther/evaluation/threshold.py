@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import true_classes
@@ -36,11 +36,20 @@ class ThresholdSettings:
             of the mAP (IoU 0.50 to 0.95) of all stored detections. A number from 0 to 1: that
             number is t*.
         tolerance: For "best_map": the share of the mAP that may be lost, from 0 to 1.
+
+    Raises:
+        ParameterError: the rule is a number outside 0 to 1.
     """
 
     split: str = "val"
     rule: operating_threshold.Rule = "best_f1"
     tolerance: float = Field(default=0.0, ge=0, le=1)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rule, float) and not 0 <= self.rule <= 1:
+            raise ParameterError(
+                f"threshold: parameter 'rule': expected a number from 0 to 1, found {self.rule:g}"
+            )
 
 
 def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:

@@ -2,7 +2,8 @@
 
 Reads the installed farther, the project's extensions, and the files that params.yaml names. Writes
 artifacts/code.json, which all other stages wait for: the names in params.yaml, which become part of
-commands and paths, are checked here before any of them runs.
+commands and paths, and the sections that only late stages read are checked here before any of them
+runs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from farther import code, extensions
 from farther.code import CODE, PACKAGES, Sources, defines, modules_of, registered
 from farther.params import read_params
+from farther.pipeline.later_sections import check_later_sections
 from farther.pipeline.named_files import file_digests, texts_of
 from farther.stage import run_stage
 from farther.tables.documents import read_json, write_json
@@ -63,6 +65,7 @@ def main(scripts: Sequence[Path] = ()) -> None:
     """
     source_digest = _source_digest(scripts)
     params = read_params()
+    check_later_sections(params)
     digests: dict[str, Any] = {}
     if CODE.exists():
         digests = read_json(CODE)

@@ -1,0 +1,56 @@
+"""Sections that only late stages read are checked before the first stage computes."""
+
+from pathlib import Path
+
+import pytest
+
+from farther.errors import ParameterError
+from farther.params import read_params
+from farther.pipeline import code_digests
+from farther.pipeline.later_sections import CLASSES, check_later_sections
+from farther.pipeline.sections import SECTIONS
+
+ROOT = Path(__file__).parents[2]
+#: Sections that are read before inference, or by it.
+EARLY = {"embed", "stratify", "review", "inference", "demo"}
+
+WRONG = [
+    ("threshold: {ruel: 0.1}", "threshold: unknown parameter 'ruel'"),
+    ("fit: {splitt: id_val}", "fit: unknown parameter 'splitt'"),
+    ("scoring: {device: gpu}", "scoring: .*'device'"),
+    ("evaluate: {iou: 2}", "evaluate: .*'iou'"),
+    ("deploy: {max_false_alarms: 2}", "deploy: .*for 2 per 100 ID images write 0.02"),
+    ("cost: {images: -1}", "cost: .*'images'"),
+    ("report: {exampels: 6}", "report: unknown parameter 'exampels'"),
+    ("threshold: {rule: 2}", "'rule': expected a number from 0 to 1, found 2"),
+    ("detectors: {a: {threshold: {rule: -0.1}}}", "'rule': expected a number from 0 to 1"),
+    ("detectors: {a: {threshold: {rule: best}}}", r"detectors\.a\.threshold: parameter .*'best'"),
+    ("methods: {kn: {}}", "'kn'.*knn"),
+    ("methods: {knn: {kk: 3}}", "'kk'"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_wrong_value_of_a_late_section_stops_before_any_stage(
+    tmp_path, monkeypatch, text, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(ParameterError, match=message):
+        code_digests.main()
+    assert not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("profiles/*.yaml")), ids=lambda file: file.stem)
+def test_all_profiles_pass(file):
+    check_later_sections(read_params(file))
+
+
+def test_every_section_that_one_class_reads_is_checked_here_or_read_early():
+    classes = {}
+    for section in SECTIONS:
+        for table in section.load():
+            if table.path == section.name and table.cls is not None:
+                classes[section.name] = table.cls
+    late = {name: cls for name, cls in classes.items() if name not in EARLY}
+    assert late == CLASSES
