@@ -450,8 +450,40 @@ class SimilarClass(Stored):
     objects: int
 
 
+class MethodClasses(Stored):
+    """A method's results by the OODness of classes; see `farther.evaluation.classes`.
+
+    Args:
+        by_oodness: OODness → images, regions and metrics of separation: ID test regions against
+            those of images of that OODness.
+        id_up_to: Largest OODness that counts as ID → metrics of separation: ID test regions and
+            those of images that count as ID, against the others.
+        outcomes: OODness of an object's class → objects of OOD splits, found, misclassified,
+            missed.
+    """
+
+    by_oodness: dict[str, dict[str, Number]]
+    id_up_to: dict[str, dict[str, float | None]]
+    outcomes: dict[str, dict[str, int]]
+
+
+class ClassGraph(Stored):
+    """Unknown classes and the ID classes that their objects are taken for.
+
+    Args:
+        edges: The most frequent pairs.
+        similarity: Mean similarity of class and prediction, by `category` and by `id_class`.
+    """
+
+    edges: list[ClassEdge]
+    similarity: dict[str, list[SimilarClass]]
+
+
 class ClassesResults(Stored):
-    """Results by the OODness of classes; see `farther.evaluation.classes.evaluate_classes`."""
+    """Results by the OODness of classes, each map of them by method.
+
+    See `MethodClasses` and `ClassGraph`.
+    """
 
     by_oodness: dict[str, dict[str, dict[str, Number]]]
     id_up_to: dict[str, dict[str, dict[str, float | None]]]

@@ -35,8 +35,9 @@ ANNOTATION_BYTES = 2**32
 #: Field of the digest in files of `write_sealed`.
 SEAL = "digest"
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
-#: A number that float64 may not hold: it has hundreds of digits, or an exponent of three.
-_OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3}")
+#: A number that float64 may not hold: it has hundreds of digits, or an exponent of three. What
+#: follows tells it from part of a hash.
+_OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3,}(?=[\s,\]}]|\Z)")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: With libyaml, if PyYAML has it: without, a `dvc.lock` of many stages takes seconds.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

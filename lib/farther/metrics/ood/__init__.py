@@ -274,41 +274,19 @@ def _auroc(at: Reached) -> np.ndarray:
 
 def _fpr95(at: Reached) -> np.ndarray:
     """Share of the other side at the first score that reaches 95% of the own side."""
-    first = _first_reaching(at.own, at.total, 0.95)
-    return _at_column(at.other, first) / at.other_total
+    return _at_column(at.other, at.first_at_95) / at.other_total
 
 
 def _detection_error95(at: Reached) -> np.ndarray:
     """Mean of both error rates at the first score that reaches 95% of the own side."""
-    first = _first_reaching(at.own, at.total, 0.95)
-    tpr = _at_column(at.own, first) / at.total
-    fpr = _at_column(at.other, first) / at.other_total
+    tpr = _at_column(at.own, at.first_at_95) / at.total
+    fpr = _at_column(at.other, at.first_at_95) / at.other_total
     return (1 - tpr + fpr) / 2
 
 
 def _at_column(values: np.ndarray, column: np.ndarray) -> np.ndarray:
     """One value of each row: ndarray of shape (…), from ndarrays of shape (…, K) and (…)."""
     return np.take_along_axis(values, column[..., None], axis=-1)[..., 0]
-
-
-def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
-    """The first column where `own`, which never falls, is at least a share of `total`.
-
-    Args:
-        own: ndarray of shape (…, K).
-        total: ndarray of shape (…).
-        share: A fraction.
-    """
-    first = np.empty(total.shape, dtype=np.int64)
-    for row in np.ndindex(total.shape):
-        column = np.searchsorted(own[row], share * total[row])
-        # The quotient decides: the product may be rounded to either side.
-        if column and own[row][column - 1] / total[row] >= share:
-            column = np.searchsorted(own[row], own[row][column - 1])
-        elif own[row][column] / total[row] < share:
-            column = np.searchsorted(own[row], own[row][column], side="right")
-        first[row] = column
-    return first
 
 
 def _precision(own: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -21,6 +21,9 @@ from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, e
 #: Scores of a side that the levels of grouped weights are taken from.
 EDGES_FROM = 100_000
 
+#: Number of scores up to which comparing all of them takes less time than a search in each row.
+SHORT = 2_000
+
 #: Scores of a side, higher where more positive, and weights; each row counts once when None.
 Side = tuple[np.ndarray, RowWeights | None]
 
@@ -63,6 +66,34 @@ class Reached:
         step = self.own.copy()
         step[..., 1:] -= self.own[..., :-1]
         return step
+
+    @cached_property
+    def first_at_95(self) -> np.ndarray:
+        """The first score that reaches 95% of the first side, ndarray of shape (…)."""
+        return _first_reaching(self.own, self.total, 0.95)
+
+
+def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
+    """The first column where `own`, which never falls, is at least a share of `total`.
+
+    Args:
+        own: ndarray of shape (…, K).
+        total: ndarray of shape (…).
+        share: A fraction.
+    """
+    if own.shape[-1] <= SHORT:
+        below: np.ndarray = np.sum(own / total[..., None] < share, axis=-1)
+        return below
+    first = np.empty(total.shape, dtype=np.int64)
+    for row in np.ndindex(total.shape):
+        column = np.searchsorted(own[row], share * total[row])
+        # The quotient decides: the product may be rounded to either side.
+        if column and own[row][column - 1] / total[row] >= share:
+            column = np.searchsorted(own[row], own[row][column - 1])
+        elif own[row][column] / total[row] < share:
+            column = np.searchsorted(own[row], own[row][column], side="right")
+        first[row] = column
+    return first
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,14 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.matching.boxes import places
-from farther.metrics.weighting import GroupWeights, ImageWeights, RowWeights, defined, row_weights
+from farther.metrics.weighting import (
+    GroupWeights,
+    ImageWeights,
+    RowWeights,
+    blocks,
+    defined,
+    row_weights,
+)
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
@@ -456,13 +463,17 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         deviations, ndarray of shape (B,).
     """
     centred = table - table.mean(axis=1, keepdims=True)
+    centred_by_replicate = np.ascontiguousarray(centred.T)
     deviation = np.zeros((len(table), len(table)))
     largest = np.zeros(table.shape[1])
-    for row, method in enumerate(centred):
-        differences = np.abs(centred - method)
-        deviation[row] = np.sqrt(np.mean(differences**2, axis=1))
-        varies = deviation[row] > TOLERANCE
-        if varies.any():
-            standardised = differences[varies] / deviation[row][varies, None]
-            largest = np.maximum(largest, standardised.max(axis=0))
+    first, second = np.triu_indices(len(table))
+    for pairs in blocks(len(first), table.shape[1]):
+        minuend = np.take(centred_by_replicate, first[pairs], axis=1)
+        differences = np.abs(minuend - np.take(centred_by_replicate, second[pairs], axis=1))
+        deviations = np.sqrt(np.mean(differences**2, axis=0))
+        deviation[first[pairs], second[pairs]] = deviations
+        deviation[second[pairs], first[pairs]] = deviations
+        varies = deviations > TOLERANCE
+        standardised = differences[:, varies] / deviations[varies]
+        largest = np.maximum(largest, standardised.max(axis=1, initial=0))
     return deviation, largest
