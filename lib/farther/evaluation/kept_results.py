@@ -177,7 +177,7 @@ class KeptResults:
         with self._results.make(method_item(name), key) as folder:
             evaluated.write(folder)
 
-        release_memory()
+        self._inputs.release_memory()
         return replace(evaluated, outcomes={})
 
     def _read_method(self, name: str) -> EvaluatedMethod:
