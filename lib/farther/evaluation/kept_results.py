@@ -22,7 +22,7 @@ from farther.evaluation.results import (
     DetectorResults,
     Number,
     UserDefinedValues,
-    read_results,
+    read_kept_results,
     write_results,
 )
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
@@ -137,7 +137,7 @@ class KeptResults:
             with self._results.make(CLASS_GRAPH, self._keys[CLASS_GRAPH]) as path:
                 write_results(path, graph)
             return joined_classes(by_method, graph)
-        return joined_classes(by_method, read_results(ClassGraph, file, f"delete {file}"))
+        return joined_classes(by_method, read_kept_results(ClassGraph, file, f"delete {file}"))
 
     def _outdated_items(self) -> set[str]:
         """Items to compute: the results of a method are outdated where its outcomes are."""
@@ -188,7 +188,7 @@ class KeptResults:
         """The results of the detector; see `farther.evaluation.detector`."""
         file = self._results.path(DETECTOR)
         if not is_outdated:
-            return read_results(DetectorResults, file, f"delete {file}")
+            return read_kept_results(DetectorResults, file, f"delete {file}")
         from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
 
         detector = evaluate_detector(self._inputs)
@@ -216,7 +216,7 @@ class KeptResults:
 
         for metric in metrics:
             file = self._results.path(user_defined_item(metric, name))
-            stored = read_results(UserDefinedValues, file, f"delete {file}")
+            stored = read_kept_results(UserDefinedValues, file, f"delete {file}")
             for split_name, value in stored.splits.items():
                 groups = evaluated.results.splits[split_name].groups
                 groups[UserDefined.name].values[metric] = value

@@ -21,7 +21,7 @@ from farther.evaluation.results import (
     MethodClasses,
     MethodResults,
     SplitResults,
-    read_results,
+    read_kept_results,
     write_results,
 )
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
@@ -125,9 +125,9 @@ class EvaluatedMethod:
             replicates[split] = read_replicates(folder / f"{split}.replicates.parquet")
         classes = None
         if (folder / CLASSES).exists():
-            classes = read_results(MethodClasses, folder / CLASSES, f"delete {folder}")
+            classes = read_kept_results(MethodClasses, folder / CLASSES, f"delete {folder}")
         return cls(
-            results=read_results(MethodResults, folder / "results.json", f"delete {folder}"),
+            results=read_kept_results(MethodResults, folder / "results.json", f"delete {folder}"),
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             tau=stored_tau(folder / "threshold.json"),
             replicates=replicates,

@@ -6,6 +6,7 @@ are not defined. The keys of maps are names of metrics, methods, splits or class
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from farther.methods.loading import Described
 from farther.metrics.catalogue import Metric
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search
-from farther.tables.documents import read_sealed, write_sealed
+from farther.tables.documents import SEAL, read_sealed, write_sealed
 from farther.tables.schema import Schema
 
 #: A value or a count.
@@ -566,7 +567,26 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
     Raises:
         DataError: the file is absent, damaged, edited, or has other fields.
     """
-    content = read_sealed(file, advice)
+    return _validated(kind, read_sealed(file, advice), file, advice)
+
+
+def read_kept_results(kind: type[T], file: Path, advice: str) -> T:
+    """Reads a file of an item that `farther.keyed.Keyed.is_current` found undamaged.
+
+    Its hash is not computed again, which takes longer than all else.
+
+    Args:
+        kind, file, advice: see `read_results`.
+
+    Raises:
+        DataError: the file has other fields.
+    """
+    content = json.loads(file.read_bytes())
+    content.pop(SEAL, None)
+    return _validated(kind, content, file, advice)
+
+
+def _validated(kind: type[T], content: Any, file: Path, advice: str) -> T:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
