@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -230,14 +230,29 @@ class _Ranks:
         """
         total = second[:, -1:]
 
-        def weight_of_other(rows: np.ndarray) -> np.ndarray:
-            return total - np.take(second, self._other_rows - rows, axis=1)
-
         own = first[:, 1:]
         if len(self._own) < self._rows:
-            own = np.take(first, self._own, axis=1)
-        other_before = partial(weight_of_other, self._other_before)
-        return Reached(own, weight_of_other(self._other), other_before, first[:, -1], total[:, 0])
+            own = np.take(first, self._own_column, axis=1)
+        other = total - np.take(second, self._other_column, axis=1)
+
+        def other_before() -> np.ndarray:
+            return total - np.take(second, self._other_before_column, axis=1)
+
+        return Reached(own, other, other_before, first[:, -1], total[:, 0])
+
+    # Columns of weights, of the type that `take` would convert other integers to each time.
+
+    @cached_property
+    def _own_column(self) -> np.ndarray:
+        return self._own.astype(np.intp)
+
+    @cached_property
+    def _other_column(self) -> np.ndarray:
+        return (self._other_rows - self._other).astype(np.intp)
+
+    @cached_property
+    def _other_before_column(self) -> np.ndarray:
+        return (self._other_rows - self._other_before).astype(np.intp)
 
 
 def _split_by_side(
