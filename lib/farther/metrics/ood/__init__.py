@@ -220,14 +220,35 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     >>> threshold_at([4, 3, 2, 1], tpr=0.5)
     3.0
     """
-    if not 0 < tpr <= 1:
-        raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
+    return thresholds_at(id_scores, [tpr]).get(tpr)
+
+
+def thresholds_at(id_scores: np.ndarray, tprs: Sequence[float]) -> dict[float, float]:
+    """`threshold_at` of several shares, by share; empty where there is no region.
+
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions.
+        tprs: Shares of them to keep, above 0, at most 1.
+
+    Raises:
+        DataError: a score is NaN.
+        ValueError: a share is not above 0 and at most 1.
+
+    >>> thresholds_at([4, 3, 2, 1], tprs=[0.5, 1.0])
+    {0.5: 3.0, 1.0: 1.0}
+    """
+    for tpr in tprs:
+        if not 0 < tpr <= 1:
+            raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
     id_scores = checked(id_scores, "id_scores")
     if not len(id_scores):
-        return None
+        return {}
     share_of_first = np.arange(1, len(id_scores) + 1) / len(id_scores)
     falling_scores = np.sort(id_scores)[::-1]
-    return float(falling_scores[np.searchsorted(share_of_first, tpr)])
+    threshold_by_tpr = {}
+    for tpr in tprs:
+        threshold_by_tpr[tpr] = float(falling_scores[np.searchsorted(share_of_first, tpr)])
+    return threshold_by_tpr
 
 
 def per_image(
