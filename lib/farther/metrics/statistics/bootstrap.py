@@ -431,24 +431,25 @@ def _compare_all_pairs(
         return {name: {"interval": None, "p": None} for name in names}
 
     rejected = _rejected(count, level, sides=1)
-    reference_row = names.index(reference)
+    value_of_methods = np.array([values[name] for name in names], dtype=np.float64)
+    differences = value_of_methods - values[reference]
+    scales = spread.deviation[:, names.index(reference)]
+    widths = np.multiply.outer(scales, spread.largest)
+    as_extreme = np.count_nonzero(widths >= np.abs(differences)[:, None], axis=1)
+    p_values = _p_value(as_extreme, count, sides=1)
+    are_equal = (scales <= TOLERANCE) & (np.abs(differences) <= TOLERANCE)
+
     comparison_by_name: dict[str, dict[str, Any]] = {}
     for row, name in enumerate(names):
-        difference = values[name] - values[reference]
-        scale = spread.deviation[row, reference_row]
-        if scale <= TOLERANCE and abs(difference) <= TOLERANCE:
+        if are_equal[row]:
             comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
             continue
-        widths = spread.largest * scale
         bounds = None
         if rejected:
-            width = widths[count - rejected]
+            difference = differences[row]
+            width = widths[row, count - rejected]
             bounds = (float(difference - width), float(difference + width))
-        as_extreme = np.sum(widths >= abs(difference))
-        comparison_by_name[name] = {
-            "interval": bounds,
-            "p": float(_p_value(as_extreme, count, sides=1)),
-        }
+        comparison_by_name[name] = {"interval": bounds, "p": float(p_values[row])}
     return comparison_by_name
 
 
