@@ -235,10 +235,15 @@ def write_project(project: Path, scale: float) -> dict[str, Any]:
     params["embed"]["weights"] = "data/names/classes.yaml"  # of no network: nothing is embedded
     write_params(project, params)
 
-    subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
-    subprocess.run(["dvc", "init", "--quiet"], cwd=project, check=True)
-    subprocess.run(["dvc", "config", "core.analytics", "false"], cwd=project, check=True)
+    for command in ("git init --quiet", "dvc init --quiet", "dvc config core.analytics false"):
+        subprocess.run(command.split(), cwd=project, env=environment(), check=True)
     return params
+
+
+def environment() -> dict[str, str]:
+    """The environment of commands: with the programs that are installed beside this Python."""
+    programs = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": os.pathsep.join([programs, os.environ["PATH"]])}
 
 
 @dataclass(frozen=True)
@@ -436,18 +441,13 @@ def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
     """Runs a command; returns the resources of the command and of each of its stages."""
     log = project / "stages.log"
     log.unlink(missing_ok=True)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(project / "lib"),
-        "FARTHER_TIMES": str(log),
-    }
+    variables = {"PYTHONPATH": str(project / "lib"), "FARTHER_TIMES": str(log)}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     process = subprocess.run(
         command,
         cwd=project,
-        env=environment,
+        env={**environment(), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -163,7 +163,10 @@ class Registry(Generic[T]):
         """
 
         def add(cls: C) -> C:
-            if self.modules.get(name, cls.__module__) != cls.__module__:
+            # `modules` reads the syntax of the whole package, for which each process would wait:
+            # only classes of others may have a name that the package has.
+            is_own = cls.__module__.startswith(f"{self.written.package}.")
+            if not is_own and name in self.modules:
                 importlib.import_module(self.modules[name])
             known = self._classes.get(name)
             if known is not None and _full_name(known) != _full_name(cls):

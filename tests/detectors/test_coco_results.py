@@ -262,6 +262,17 @@ def test_one_image_in_two_files_is_refused(world):
         world.run(weights=world.root / "results", categories={1: "dog"})
 
 
+def test_splits_that_share_an_image_have_the_detections_of_the_file_of_their_name(world):
+    world.add_split("far", "voc", ["2007_1"], "JPEGImages/{}.jpg")
+    both = [detection("2007_1", score=0.25), detection("2007_2", score=0.25)]
+    world.write("results/test.json", both)
+    world.write("results/far.json", [detection("2007_1", score=0.75)])
+    imported = world.run(weights=world.root / "results", categories={1: "dog"})
+    assert imported["test"].score.tolist() == [0.25, 0.25]
+    assert imported["far"].score.tolist() == [0.75]
+    assert not any("ignored" in line for line in world.lines)
+
+
 def test_a_split_that_the_file_does_not_know_is_refused_with_names_of_both(world):
     with pytest.raises(
         DataError,

@@ -31,10 +31,7 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
         id_above_threshold=np.ones(40, dtype=bool),
     )
     monkeypatch.setattr(classes, "_levels_by_split", lambda _: parts)
-    monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
-    for name in ("_outcomes_by_method", "_similarity"):
-        monkeypatch.setattr(classes, name, lambda *_: {})
-    found = classes.evaluate_classes(inputs, ["msp"])
+    found = classes.RunClasses(inputs).of_method("msp", {})
     of_ood = np.concatenate([scores[part.split.name][part.rows] for part in parts])
     oodness = np.concatenate([part.oodness for part in parts])
 
@@ -44,20 +41,16 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
         )
 
     for level in range(4):
-        one = found.by_oodness["msp"][str(level)]
+        one = found.by_oodness[str(level)]
         assert (one["images"], one["regions"]) == (2 * (3 + level), np.sum(oodness == level))
         assert one["auroc"] == pytest.approx(auroc(id_scores, of_ood[oodness == level]))
-    assert list(found.id_up_to["msp"]) == ["0", "1", "2"]
+    assert list(found.id_up_to) == ["0", "1", "2"]
     for most in range(3):
         expected = auroc([*id_scores, *of_ood[oodness <= most]], of_ood[oodness > most])
-        assert found.id_up_to["msp"][str(most)]["auroc"] == pytest.approx(expected)
-    monkeypatch.setattr(classes, "_levels_by_split", lambda _: [])
-    assert classes.evaluate_classes(inputs, ["msp"]) is None
+        assert found.id_up_to[str(most)]["auroc"] == pytest.approx(expected)
 
 
-def test_known_objects_are_left_out_and_splits_have_different_levels(
-    tmp_path, monkeypatch, objects, regions
-):
+def test_known_objects_are_left_out_and_splits_have_different_levels(tmp_path, objects, regions):
     files, here, there = RunFiles("r", "b", tmp_path), (0, 0, 50, 50), (200, 0, 250, 50)
     write_split(files, "test", objects(("i", here, "cat")), regions(("i", here, 0.9)))
     fox_and_cat = objects(("n", here, "fox"), ("n", there, "cat"))
@@ -76,11 +69,10 @@ def test_known_objects_are_left_out_and_splits_have_different_levels(
         table = ImageClasses(image_id=images, category=[""] * len(images), oodness=levels)
         table.write(files.images(split).parent / "classes.parquet")
     write_json(files.threshold, {"threshold": 0.5})
-    monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
-    for name in ("_outcomes_by_method", "_similarity"):
-        monkeypatch.setattr(classes, name, lambda *_: {})
     inputs = RunInputs(files, Roles(["near", "far"]), EvaluationSettings(replicates=0))
-    found = classes.evaluate_classes(inputs, ["msp"]).by_oodness["msp"]
+    of_run = classes.RunClasses(inputs)
+    assert of_run.exist
+    found = of_run.of_method("msp", {}).by_oodness
     # Of OODness 0 is the detection of the fox, without that of the cat; of 1 the one above t*.
     counts = {level: (one["images"], one["regions"], one["auroc"]) for level, one in found.items()}
     assert counts == {"0": (1, 1, 0), "1": (1, 1, 1), "3": (1, 0, None)}

@@ -17,7 +17,15 @@ from farther.evaluation.threshold import stored_tau
 from farther.keyed import EMPTY
 from farther.metrics.user_defined import METRICS, UserDefinedMetric
 from farther.scoring.inputs import TauSettings
-from farther.tables import Images, Objects, RegionOutcomes, Regions, Scores
+from farther.tables import (
+    ImageClasses,
+    Images,
+    Objects,
+    RegionOutcomes,
+    Regions,
+    Scores,
+    SortedClasses,
+)
 from farther.tables.documents import read_json
 from farther.tables.unknown_proposals import UnknownProposalTable
 
@@ -191,6 +199,79 @@ def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(files)
     report = read_json(files.evaluation)
     assert report["not_applicable"] == {"knn": "no features"}
     assert set(report["methods"]) == {"msp"}
+
+
+# ----------------------------------------------------------------------
+# classes
+
+
+@pytest.fixture
+def chosen_by_rules(files):
+    """The run of `files`, whose far images were chosen by the OODness of their classes."""
+    images = Images.read(files.images("far")).image_id
+    oodness = [2, 3] * (len(images) // 2)
+    table = ImageClasses(image_id=images, category=["fox"] * len(images), oodness=oodness)
+    table.write(files.images("far").parent / "classes.parquet")
+    classes = SortedClasses(
+        dataset=["d"],
+        category=["fox"],
+        oodness=[2],
+        rule=[""],
+        id_class=["dog"],
+        similarity=[0.5],
+        nearest=["dog"],
+    )
+    classes.write(files.splits / "classes.parquet")
+    return files
+
+
+def test_results_by_class_of_kept_methods_are_those_of_a_whole_evaluation(chosen_by_rules):
+    evaluated(chosen_by_rules, **FEW)
+    classes = read_json(chosen_by_rules.evaluation)["classes"]
+    assert list(classes["by_oodness"]) == ["msp", "knn"]
+    assert classes["outcomes"]["knn"]["2"]["objects"] > 0
+    assert classes["edges"]
+    before = content(chosen_by_rules.root)
+    assert evaluated(chosen_by_rules, **FEW) == []
+    assert content(chosen_by_rules.root) == before
+
+    for method in ("knn", "msp"):  # the graph is that of the outcomes of the first, msp
+        scores = Scores.read(chosen_by_rules.scores(method, "far"))
+        halved = scores.with_columns(score=scores.score / 2)
+        halved.write(chosen_by_rules.scores(method, "far"))
+        assert evaluated(chosen_by_rules, **FEW) == [method]
+        assert results(chosen_by_rules) == refresh(chosen_by_rules, **FEW)
+
+
+@pytest.mark.parametrize("change", ["image classes", "sorted classes", "no classes"])
+def test_other_classes_of_images_concern_all_results(chosen_by_rules, change):
+    files = chosen_by_rules
+    evaluated(files, **FEW)
+    image_classes = files.images("far").parent / "classes.parquet"
+    if change == "image classes":
+        table = ImageClasses.read(image_classes)
+        table.with_columns(oodness=table.oodness - 1).write(image_classes)
+    elif change == "sorted classes":
+        table = SortedClasses.read(files.splits / "classes.parquet")
+        table.with_columns(oodness=[1]).write(files.splits / "classes.parquet")
+    else:
+        image_classes.unlink()
+    assert evaluated(files, **FEW) == EVERYTHING
+    assert (read_json(files.evaluation)["classes"] is None) == (change == "no classes")
+    assert results(files) == refresh(files, **FEW)
+
+
+@pytest.mark.parametrize("edit", ["deleted", "edited"])
+def test_a_graph_of_classes_that_was_lost_is_made_again(chosen_by_rules, edit):
+    evaluated(chosen_by_rules, **FEW)
+    before = content(chosen_by_rules.root)
+    file = chosen_by_rules.results / "class_graph.json"
+    if edit == "deleted":
+        file.unlink()
+    else:
+        write(file, {"edges": [], "similarity": {}})
+    assert evaluated(chosen_by_rules, **FEW) == []
+    assert content(chosen_by_rules.root) == before
 
 
 # ----------------------------------------------------------------------

@@ -44,6 +44,21 @@ def test_e_aurc_is_zero_for_a_score_that_ranks_all_errors_last_and_positive_othe
     )
 
 
+@pytest.mark.parametrize("largest", [0, 1, 9, 10, 11, 40, 5000])
+def test_harmonic_numbers_are_sums_of_fractions(largest):
+    numbers = np.arange(largest + 1)
+    sums = np.cumsum(np.append(0.0, 1 / np.arange(1.0, largest + 1)))
+    assert misclassification._harmonic(numbers) == pytest.approx(sums, rel=1e-14, abs=1e-15)
+
+
+def test_harmonic_numbers_of_fractions_and_of_large_numbers_are_those_of_scipy():
+    numbers = np.array([0, 3, 20, misclassification.LARGE - 1])
+    of_table = misclassification._harmonic(numbers)
+    assert np.array_equal(of_table, misclassification._harmonic(numbers.astype(float)))
+    with_larger = misclassification._harmonic(np.append(numbers, misclassification.LARGE))
+    assert np.array_equal(of_table, with_larger[:-1])
+
+
 def test_auroc_is_that_of_scikit_learn():
     random = np.random.default_rng(1)
     scores, correct = random.integers(0, 20, 300).astype(float), random.random(300) < 0.6

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from farther.evaluation.files import RunFiles
+from farther.evaluation.replicates import read_replicates
 from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
 from farther.report.charts.distances import BAR_HEIGHT, figure, panels
@@ -75,8 +76,9 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
         return (table.frame["outcome"] == "found").mean()
 
     def replicates(method: str, split: str) -> np.ndarray:
-        table = pl.read_parquet(RunFiles("pets-net", "pets", artifacts).replicates(method, split))
-        return (table["tp_u"] / table["unknown_objects"]).to_numpy()
+        file = RunFiles("pets-net", "pets", artifacts).replicates(method, split)
+        table = read_replicates(file)
+        return table["tp_u"] / table["unknown_objects"]
 
     def gain(method: str) -> float:
         return np.mean([found(method, split) - found("msp", split) for split in splits])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,14 @@ import polars as pl
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import ClassEdge, ClassesResults, Number, SimilarClass
+from farther.evaluation.results import (
+    ClassEdge,
+    ClassesResults,
+    ClassGraph,
+    MethodClasses,
+    Number,
+    SimilarClass,
+)
 from farther.metrics import ood
 from farther.tables import ClassPairs, ImageClasses, Images, ObjectOutcomes, Regions, SortedClasses
 from farther.tables.files import inside
@@ -53,53 +61,115 @@ class SplitLevels:
     images: Mapping[int, int]
 
 
-def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResults | None:
-    """Metrics by OODness and the class graph of a run.
+class RunClasses:
+    """The OODness of the regions, images and classes of a run.
+
+    What all methods share is read when it is first needed.
 
     Args:
         inputs: The run's inputs.
-        methods: Names of the methods that apply; their scores and outcomes are stored.
-
-    Returns:
-        None for a benchmark without splits whose images are chosen by rules; else
-
-        by_oodness: method → OODness → images, regions and the metrics of `SHOWN`: ID test regions
-            against those of images of that OODness.
-        id_up_to: method → largest OODness that counts as ID → the metrics of `SHOWN`: ID test
-            regions and those of images that count as ID, against the others.
-        outcomes: method → OODness of an object's class → objects of OOD splits, found,
-            misclassified, missed.
-        edges: other class, ID class that it is taken for, objects; see `class_edges`.
-        similarity: mean similarity of class and prediction, by `category` and by `id_class`, with
-            objects.
-
-    Raises:
-        DataError: a table is absent or damaged.
     """
-    levels_by_split = _levels_by_split(inputs)
-    if not levels_by_split or not methods:
-        return None
 
-    oodness = np.concatenate([levels.oodness for levels in levels_by_split])
-    images_by_level = _images_by_level(levels_by_split)
-    by_oodness = {}
-    id_up_to = {}
-    for method in methods:
+    def __init__(self, inputs: RunInputs):
+        self._inputs = inputs
+
+    @cached_property
+    def exist(self) -> bool:
+        """Whether the images of a split were chosen by rules."""
+        splits = (*self._inputs.tested, *self._inputs.shifted)
+        return any(_image_classes_file(self._inputs, split.name).is_file() for split in splits)
+
+    @cached_property
+    def levels_by_split(self) -> list[SplitLevels]:
+        """The splits whose images were chosen by the rules of the benchmark."""
+        return _levels_by_split(self._inputs)
+
+    @cached_property
+    def _dataset_of_images(self) -> dict[str, pl.DataFrame]:
+        """Dataset of each image of each OOD split: columns image_id, dataset."""
+        frames = {}
+        for split in self._inputs.tested:
+            images = Images.read(self._inputs.files.images(split.name)).frame
+            frames[split.name] = images.select("image_id", "dataset")
+        return frames
+
+    @cached_property
+    def _oodness_of_classes(self) -> pl.DataFrame:
+        """OODness of each class: columns dataset, category, oodness."""
+        classes = SortedClasses.read(_benchmark_file(self._inputs, "classes.parquet")).frame
+        return classes.select("dataset", "category", "oodness")
+
+    def of_method(
+        self, method: str, outcomes_by_split: Mapping[str, ObjectOutcomes]
+    ) -> MethodClasses:
+        """Results of a method.
+
+        Args:
+            method: Its name; its scores are stored.
+            outcomes_by_split: Outcomes of the objects of each OOD split.
+
+        Raises:
+            DataError: a table is absent or damaged.
+        """
+        inputs = self._inputs
+        levels_by_split = self.levels_by_split
+        oodness = np.concatenate([levels.oodness for levels in levels_by_split])
         id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above_threshold]
         scores_by_split = [
             inputs.scores(method, levels.split)[levels.rows] for levels in levels_by_split
         ]
         scores = np.concatenate(scores_by_split)
-        by_oodness[method] = _by_oodness(id_scores, scores, oodness, images_by_level)
-        id_up_to[method] = _id_up_to(id_scores, scores, oodness)
+        return MethodClasses(
+            by_oodness=_by_oodness(id_scores, scores, oodness, _images_by_level(levels_by_split)),
+            id_up_to=_id_up_to(id_scores, scores, oodness),
+            outcomes=self._outcomes(outcomes_by_split),
+        )
 
-    edges = class_edges(inputs, methods[0])
+    def _outcomes(
+        self, outcomes_by_split: Mapping[str, ObjectOutcomes]
+    ) -> dict[str, dict[str, int]]:
+        """Objects of OOD splits by the OODness of their class and their outcome."""
+        frames = []
+        for split, outcomes in outcomes_by_split.items():
+            with_dataset = outcomes.frame.join(self._dataset_of_images[split], on="image_id")
+            frames.append(with_dataset.join(self._oodness_of_classes, on=["dataset", "category"]))
+        if not frames:
+            return {}
+
+        is_counted = pl.col("outcome").is_in(OUTCOMES)
+        counts = pl.concat(frames).filter(is_counted).group_by("oodness", "outcome").len()
+        count_by_level: dict[str, dict[str, int]] = {}
+        for level in counts["oodness"].unique().sort():
+            count_by_level[str(level)] = {"objects": 0, **dict.fromkeys(OUTCOMES, 0)}
+        for level, outcome, count in counts.iter_rows():
+            count_by_level[str(level)][outcome] = count
+            count_by_level[str(level)]["objects"] += count
+        return count_by_level
+
+    def graph(self, method: str) -> ClassGraph:
+        """Unknown classes and the ID classes that their objects are taken for.
+
+        Args:
+            method: Name of a method whose outcomes are stored; see `class_edges`.
+
+        Raises:
+            DataError: a table is absent or damaged.
+        """
+        edges = class_edges(self._inputs, method)
+        return ClassGraph(
+            edges=[ClassEdge(**row) for row in edges.head(EDGES).to_dicts()],
+            similarity=_similarity(self._inputs, edges),
+        )
+
+
+def joined_classes(by_method: Mapping[str, MethodClasses], graph: ClassGraph) -> ClassesResults:
+    """The results of all methods."""
     return ClassesResults(
-        by_oodness=by_oodness,
-        id_up_to=id_up_to,
-        outcomes=_outcomes_by_method(inputs, methods),
-        edges=[ClassEdge(**row) for row in edges.head(EDGES).to_dicts()],
-        similarity=_similarity(inputs, edges),
+        by_oodness={method: classes.by_oodness for method, classes in by_method.items()},
+        id_up_to={method: classes.id_up_to for method, classes in by_method.items()},
+        outcomes={method: classes.outcomes for method, classes in by_method.items()},
+        edges=graph.edges,
+        similarity=graph.similarity,
     )
 
 
@@ -193,50 +263,6 @@ def _id_up_to(
 def _separation(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
     metrics = ood.evaluate(id_scores, ood_scores)
     return {name: metrics[name] for name in SHOWN}
-
-
-def _outcomes_by_method(
-    inputs: RunInputs, methods: Sequence[str]
-) -> dict[str, dict[str, dict[str, int]]]:
-    """Objects of OOD splits by the OODness of their class and their outcome under each method."""
-    classes = SortedClasses.read(_benchmark_file(inputs, "classes.parquet")).frame
-    images_by_split = {
-        split.name: Images.read(inputs.files.images(split.name)).frame for split in inputs.tested
-    }
-    return {method: _outcomes(inputs, method, classes, images_by_split) for method in methods}
-
-
-def _outcomes(
-    inputs: RunInputs,
-    method: str,
-    classes: pl.DataFrame,
-    images_by_split: Mapping[str, pl.DataFrame],
-) -> dict[str, dict[str, int]]:
-    """Objects of OOD splits by the OODness of their class and their outcome.
-
-    Args:
-        inputs: The run's splits.
-        method: Name of the method.
-        classes: OODness of each class.
-        images_by_split: The images of each split.
-    """
-    outcomes_by_split = []
-    for split in inputs.tested:
-        outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
-        with_oodness = outcomes.join(images_by_split[split.name], on="image_id").join(
-            classes, on=["dataset", "category"]
-        )
-        outcomes_by_split.append(with_oodness)
-
-    is_counted = pl.col("outcome").is_in(OUTCOMES)
-    counts = pl.concat(outcomes_by_split).filter(is_counted).group_by("oodness", "outcome").len()
-    count_by_level: dict[str, dict[str, int]] = {}
-    for level in counts["oodness"].unique().sort():
-        count_by_level[str(level)] = {"objects": 0, **dict.fromkeys(OUTCOMES, 0)}
-    for level, outcome, count in counts.iter_rows():
-        count_by_level[str(level)][outcome] = count
-        count_by_level[str(level)]["objects"] += count
-    return count_by_level
 
 
 def _image_classes_file(inputs: RunInputs, split: str) -> Path:

@@ -32,7 +32,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from farther.evaluation import intervals
-from farther.evaluation.classes import evaluate_classes
 from farther.evaluation.classifier_types import classifier_type
 from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
@@ -91,7 +90,7 @@ def evaluate_run(
         bootstrap=_bootstrap(inputs),
         methods=_with_comparisons(evaluated, inputs),
         not_applicable=fitted.refused,
-        classes=evaluate_classes(inputs, list(evaluated)),
+        classes=kept.classes(evaluated),
         gains=gains(evaluated),
     )
     write_run(files, evaluation, {name: method.frames for name, method in evaluated.items()})

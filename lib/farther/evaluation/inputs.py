@@ -39,6 +39,8 @@ T = TypeVar("T", Objects, Regions)
 
 #: Number of regions from which on reading their scores takes much memory.
 LARGE = 1_000_000
+#: Number of regions of all splits from which on freed memory is worth the time to return it.
+MANY = 100_000
 #: Most regions of a split whose scores stay in memory: they are read several times.
 SMALL = 20_000
 
@@ -82,6 +84,12 @@ class RunInputs:
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
         self.base_splits = self._read_base_splits()
         _refuse_other_classes(self.id_split)
+
+    def release_memory(self) -> None:
+        """Returns freed memory to the system, where the splits have many regions."""
+        splits = [self.id_split, *self.tested, *self.shifted]
+        if sum(len(split.folder) for split in splits) > MANY:
+            release_memory()
 
     def _read_base_splits(self) -> dict[str, RunSplit]:
         """The splits that images of OOD splits were made from; none is read twice."""
@@ -278,7 +286,7 @@ class TestSplit(RunSplit):
         """Computes `mixed` before anything else is in memory, as that takes the most of it."""
         if self._mixed is None:
             self._mixed = self._mix()
-            release_memory()
+            self.inputs.release_memory()
 
     @property
     def mixed(self) -> MixedImages:

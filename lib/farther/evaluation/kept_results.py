@@ -12,14 +12,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from farther.cores import count_cores, release_memory
+from farther.evaluation.classes import RunClasses, joined_classes
 from farther.evaluation.groups.user_defined import UserDefined, user_defined_case
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import EvaluatedMethod, FittedRun, evaluate_method
 from farther.evaluation.results import (
+    ClassesResults,
+    ClassGraph,
     DetectorResults,
     Number,
     UserDefinedValues,
-    read_results,
+    read_kept_results,
     write_results,
 )
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
@@ -29,6 +32,9 @@ from farther.scoring.inputs import TauSettings
 
 #: The stored results of the detector.
 DETECTOR = "detector.json"
+
+#: The stored classes that unknown objects are taken for.
+CLASS_GRAPH = "class_graph.json"
 
 
 def method_item(method: str) -> str:
@@ -68,7 +74,12 @@ class KeptResults:
         self._calibration = Calibration(inputs, tau)
         self._results = Keyed(inputs.files.results)
         self._outcomes = Keyed(inputs.files.outcomes)
+        self._classes = RunClasses(inputs)
         self._keys = _keys(inputs, fitted, tau, code, user_defined or {})
+        if self._classes.exist and fitted.applicable:
+            first_method = next(iter(fitted.applicable))
+            method_key = self._keys[method_item(first_method)]
+            self._keys[CLASS_GRAPH] = key_of([], {"graph of": first_method, "key": method_key})
         self.computed: list[str] = []
 
     def update(self) -> tuple[DetectorResults, dict[str, EvaluatedMethod]]:
@@ -107,6 +118,27 @@ class KeptResults:
             self._add_user_defined(name, evaluated[name], outdated)
         return detector, {name: evaluated[name] for name in methods}
 
+    def classes(self, evaluated: Mapping[str, EvaluatedMethod]) -> ClassesResults | None:
+        """Results by the OODness of classes; None where no split's images were chosen by rules.
+
+        Args:
+            evaluated: The results of each method, from `update`.
+        """
+        if CLASS_GRAPH not in self._keys:
+            return None
+        by_method = {}
+        for name, method in evaluated.items():
+            assert method.classes is not None
+            by_method[name] = method.classes
+
+        file = self._results.path(CLASS_GRAPH)
+        if not self._results.is_current(CLASS_GRAPH, self._keys[CLASS_GRAPH]):
+            graph = self._classes.graph(next(iter(evaluated)))
+            with self._results.make(CLASS_GRAPH, self._keys[CLASS_GRAPH]) as path:
+                write_results(path, graph)
+            return joined_classes(by_method, graph)
+        return joined_classes(by_method, read_kept_results(ClassGraph, file, f"delete {file}"))
+
     def _outdated_items(self) -> set[str]:
         """Items to compute: the results of a method are outdated where its outcomes are."""
         outdated = set(self._results.outdated(self._keys))
@@ -129,6 +161,7 @@ class KeptResults:
         tau = self._calibration.tau_of(name, fitted)
         evaluated = evaluate_method(name, fitted, tau, self._inputs)
 
+        outcomes_by_split = {}
         with self._outcomes.make(name, key) as folder:
             folder.mkdir()  # a benchmark may have no OOD split
             for split in self._inputs.tested:
@@ -136,10 +169,15 @@ class KeptResults:
                 region_outcomes, object_outcomes = outcome.tables(split.detections)
                 region_outcomes.write(folder / f"{split.name}.parquet")
                 object_outcomes.write(folder / f"{split.name}.objects.parquet")
+                if self._classes.exist:
+                    outcomes_by_split[split.name] = object_outcomes
+        if self._classes.exist:
+            classes = self._classes.of_method(name, outcomes_by_split)
+            evaluated = replace(evaluated, classes=classes)
         with self._results.make(method_item(name), key) as folder:
             evaluated.write(folder)
 
-        release_memory()
+        self._inputs.release_memory()
         return replace(evaluated, outcomes={})
 
     def _read_method(self, name: str) -> EvaluatedMethod:
@@ -150,7 +188,7 @@ class KeptResults:
         """The results of the detector; see `farther.evaluation.detector`."""
         file = self._results.path(DETECTOR)
         if not is_outdated:
-            return read_results(DetectorResults, file, f"delete {file}")
+            return read_kept_results(DetectorResults, file, f"delete {file}")
         from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
 
         detector = evaluate_detector(self._inputs)
@@ -178,7 +216,7 @@ class KeptResults:
 
         for metric in metrics:
             file = self._results.path(user_defined_item(metric, name))
-            stored = read_results(UserDefinedValues, file, f"delete {file}")
+            stored = read_kept_results(UserDefinedValues, file, f"delete {file}")
             for split_name, value in stored.splits.items():
                 groups = evaluated.results.splits[split_name].groups
                 groups[UserDefined.name].values[metric] = value

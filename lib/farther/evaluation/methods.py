@@ -14,12 +14,14 @@ from farther.evaluation import intervals, plots, summaries, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.evaluation.replicates import read_replicates, write_replicates
 from farther.evaluation.results import (
     FittedMethod,
     GroupResults,
+    MethodClasses,
     MethodResults,
     SplitResults,
-    read_results,
+    read_kept_results,
     write_results,
 )
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
@@ -31,6 +33,9 @@ from farther.scoring.fitted import read_entries
 from farther.tables.documents import read_json, write_json
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import check
+
+#: File of the results by the OODness of classes.
+CLASSES = "classes.json"
 
 #: Number of categories that a remark names.
 LISTED = 10
@@ -85,6 +90,8 @@ class EvaluatedMethod:
         tau: The threshold τ.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: outcomes of the regions and the objects}.
+        classes: Results by the OODness of classes; None where no split's images were chosen by
+            rules.
     """
 
     results: MethodResults
@@ -92,6 +99,7 @@ class EvaluatedMethod:
     tau: StoredTau
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    classes: MethodClasses | None = None
 
     def write(self, folder: Path) -> None:
         """Writes everything but the outcomes."""
@@ -99,9 +107,11 @@ class EvaluatedMethod:
         for kind, frame in self.frames.items():
             write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
-            write_parquet(pl.DataFrame(values), folder / f"{split}.replicates.parquet")
+            write_replicates(folder / f"{split}.replicates.parquet", values)
         write_json(folder / "threshold.json", self.tau.model_dump())
         write_results(folder / "results.json", self.results)
+        if self.classes is not None:
+            write_results(folder / CLASSES, self.classes)
 
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> EvaluatedMethod:
@@ -112,13 +122,16 @@ class EvaluatedMethod:
         """
         replicates = {}
         for split in splits:
-            frame = read_parquet(folder / f"{split}.replicates.parquet")
-            replicates[split] = {column.name: column.to_numpy() for column in frame}
+            replicates[split] = read_replicates(folder / f"{split}.replicates.parquet")
+        classes = None
+        if (folder / CLASSES).exists():
+            classes = read_kept_results(MethodClasses, folder / CLASSES, f"delete {folder}")
         return cls(
-            results=read_results(MethodResults, folder / "results.json", f"delete {folder}"),
+            results=read_kept_results(MethodResults, folder / "results.json", f"delete {folder}"),
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             tau=stored_tau(folder / "threshold.json"),
             replicates=replicates,
+            classes=classes,
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
+from farther.evaluation.replicates import read_replicates
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
     Evaluation,
@@ -23,7 +24,6 @@ from farther.evaluation.results import (
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.tables.files import inside
-from farther.tables.parquet import read_parquet
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class StoredEvaluation:
         draws = self._draws()
         try:
             draws["OOD images"] = self.report.splits[split].inputs["readable"]
-            frame = read_parquet(file)
+            replicates = read_replicates(file)
         except (KeyError, DataError):
             advice = f"run `farther repro evaluate@{self.report.run}`"
             raise DataError(f"no replicates of {method}: {advice}", file=file) from None
-        return Replicates(draws, {column.name: column.to_numpy() for column in frame})
+        return Replicates(draws, replicates)
 
     def detector_replicates(self) -> Replicates:
         """Replicates of the detector's metrics on the ID split, by their names in the catalogue.

@@ -171,7 +171,10 @@ class RunFiles:
         return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
 
     def replicates(self, method: str, split: str) -> Path:
-        """The table of bootstrap replicates of a method's metrics in a split, one column each."""
+        """The table of bootstrap replicates of a method's metrics in a split.
+
+        See `farther.evaluation.replicates`.
+        """
         return inside(self.results, f"methods/{method}/{split}.replicates.parquet")
 
     def region_outcomes(self, method: str, split: str) -> Path:

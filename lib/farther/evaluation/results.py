@@ -6,6 +6,7 @@ are not defined. The keys of maps are names of metrics, methods, splits or class
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from farther.methods.loading import Described
 from farther.metrics.catalogue import Metric
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search
-from farther.tables.documents import read_sealed, write_sealed
+from farther.tables.documents import SEAL, read_sealed, write_sealed
 from farther.tables.schema import Schema
 
 #: A value or a count.
@@ -450,8 +451,40 @@ class SimilarClass(Stored):
     objects: int
 
 
+class MethodClasses(Stored):
+    """A method's results by the OODness of classes; see `farther.evaluation.classes`.
+
+    Args:
+        by_oodness: OODness → images, regions and metrics of separation: ID test regions against
+            those of images of that OODness.
+        id_up_to: Largest OODness that counts as ID → metrics of separation: ID test regions and
+            those of images that count as ID, against the others.
+        outcomes: OODness of an object's class → objects of OOD splits, found, misclassified,
+            missed.
+    """
+
+    by_oodness: dict[str, dict[str, Number]]
+    id_up_to: dict[str, dict[str, float | None]]
+    outcomes: dict[str, dict[str, int]]
+
+
+class ClassGraph(Stored):
+    """Unknown classes and the ID classes that their objects are taken for.
+
+    Args:
+        edges: The most frequent pairs.
+        similarity: Mean similarity of class and prediction, by `category` and by `id_class`.
+    """
+
+    edges: list[ClassEdge]
+    similarity: dict[str, list[SimilarClass]]
+
+
 class ClassesResults(Stored):
-    """Results by the OODness of classes; see `farther.evaluation.classes.evaluate_classes`."""
+    """Results by the OODness of classes, each map of them by method.
+
+    See `MethodClasses` and `ClassGraph`.
+    """
 
     by_oodness: dict[str, dict[str, dict[str, Number]]]
     id_up_to: dict[str, dict[str, dict[str, float | None]]]
@@ -534,7 +567,26 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
     Raises:
         DataError: the file is absent, damaged, edited, or has other fields.
     """
-    content = read_sealed(file, advice)
+    return _validated(kind, read_sealed(file, advice), file, advice)
+
+
+def read_kept_results(kind: type[T], file: Path, advice: str) -> T:
+    """Reads a file of an item that `farther.keyed.Keyed.is_current` found undamaged.
+
+    Its hash is not computed again, which takes longer than all else.
+
+    Args:
+        kind, file, advice: see `read_results`.
+
+    Raises:
+        DataError: the file has other fields.
+    """
+    content = json.loads(file.read_bytes())
+    content.pop(SEAL, None)
+    return _validated(kind, content, file, advice)
+
+
+def _validated(kind: type[T], content: Any, file: Path, advice: str) -> T:
     try:
         return kind.model_validate(content)
     except ValidationError as error:

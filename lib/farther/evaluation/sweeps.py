@@ -52,10 +52,7 @@ def over_tau(
     """
     scores = np.asarray(scores)
     rows = []
-    for share in kept:
-        tau = _tau_keeping(id_scores, share)
-        if tau is None:
-            continue
+    for share, tau in _tau_by_share(id_scores, kept).items():
         metrics = open_set.metrics(split.match(scores < tau), -scores)
         rows.append({"kept": share, "tau": tau, **_open_set_row(metrics)})
     return rows
@@ -78,20 +75,20 @@ def closed_set_over_tau(
         ValueError: a share is not above 0 and at most 1.
     """
     map50_by_share = {}
-    for share in kept:
-        tau = _tau_keeping(id_scores, share)
-        if tau is None:
-            continue
+    for share, tau in _tau_by_share(id_scores, kept).items():
         matched = closed.keeping(id_scores >= tau).match(COCO_IOUS[:1])
         map50_by_share[share] = mean_average_precision(matched)["map50"]
     return map50_by_share
 
 
-def _tau_keeping(id_scores: np.ndarray, share: float) -> float | None:
-    """The largest τ that keeps a share of the ID regions that the detector labels as known."""
+def _tau_by_share(id_scores: np.ndarray, kept: Sequence[float]) -> dict[float, float]:
+    """The largest τ that keeps each share of the ID regions that the detector labels as known.
+
+    Empty where there is no such region.
+    """
     id_scores = np.asarray(id_scores)
     labelled_known = id_scores > -LABELLED_UNKNOWN
-    return ood.threshold_at(id_scores[labelled_known], share)
+    return ood.thresholds_at(id_scores[labelled_known], kept)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
+from farther.evaluation.replicates import read_replicates
 from farther.evaluation.results import SplitResults
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
 from farther.report.listing import with_and
 from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
 from farther.report.results import DISTANCES, Run, read_runs, title_of
-from farther.tables.parquet import read_batches
 
 #: Columns of the data of the first figure.
 COLUMNS: dict[str, type[pl.DataType]] = {
@@ -140,10 +140,10 @@ class Distances:
             path = files.replicates(method, split)
             if not path.exists():
                 return {}
-            table = pl.concat(read_batches(path, ("unknown_objects", *OUTCOMES)))
-            if "unknown_objects" not in table.columns:
+            replicates = read_replicates(path, ("unknown_objects", *OUTCOMES))
+            if "unknown_objects" not in replicates:
                 return {}
-            tables.append(table)
+            tables.append(replicates)
 
         objects = _pooled(tables, "unknown_objects")
         shares = {}
@@ -512,9 +512,9 @@ def _gain(run: Run, split: str, method: str, reference: str) -> float:
     return recall - reference_recall
 
 
-def _pooled(tables: Iterable[pl.DataFrame], column: str) -> np.ndarray:
-    """Sum of a column over the tables of several splits, ndarray of shape (B,)."""
-    return np.sum([table[column].to_numpy() for table in tables], axis=0)
+def _pooled(tables: Iterable[Mapping[str, np.ndarray]], metric: str) -> np.ndarray:
+    """Sum of a metric's replicates over several splits, ndarray of shape (B,)."""
+    return np.sum([replicates[metric] for replicates in tables], axis=0)
 
 
 def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) -> dict[str, str]:

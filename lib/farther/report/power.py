@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
+from farther.evaluation.replicates import read_replicates
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.report.listing import Listing, with_and
 from farther.report.results import Run, title_of_split
-from farther.tables.parquet import read_batches
 
 #: The metrics: separation, and unknown objects that are found.
 SHOWN = ("auroc", "r_u")
@@ -74,14 +74,14 @@ def replicates(
     Args:
         run, split: The run and the split.
         artifacts: Folder of the artifacts.
-        metrics: Columns to read, if they exist.
+        metrics: The metrics to read, if they exist.
     """
     files = RunFiles(run.name, run.benchmark, artifacts)
     frames = {}
     for method in run.methods:
         path = files.replicates(method, split)
         if path.exists():
-            frames[method] = pl.concat(read_batches(path, metrics))
+            frames[method] = pl.DataFrame(read_replicates(path, metrics))
     return frames
 
 

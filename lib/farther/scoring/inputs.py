@@ -25,7 +25,6 @@ from farther.methods.imported import ImportedScores
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
-from farther.scoring.imported_scores import learn_imported
 from farther.tables import Header, Images, Objects, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.folders import listed
@@ -198,6 +197,9 @@ class RunRegions:
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
         if isinstance(method, ImportedScores):
+            # It imports readers of images, which most methods and no evaluation needs.
+            from farther.scoring.imported_scores import learn_imported
+
             learn_imported(
                 method, self.images_by_split, self.settings.calibration_split, self.test_splits
             )

@@ -35,8 +35,12 @@ ANNOTATION_BYTES = 2**32
 #: Field of the digest in files of `write_sealed`.
 SEAL = "digest"
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
-#: A number that float64 may not hold: it has hundreds of digits, or an exponent of three.
-_OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3}")
+#: An exponent with which a number may be too large for float64. What follows tells it from a hash.
+_LARGE_EXPONENT = re.compile(r"[eE]\+?[0-9]{3,}(?=[\s,\]}]|\Z)")
+#: Digits of an integer that float64 may not hold.
+_MANY_DIGITS = b"0" * 200
+#: Puts 0 in the place of each digit, and e in that of E.
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: With libyaml, if PyYAML has it: without, a `dvc.lock` of many stages takes seconds.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -254,7 +258,7 @@ def parse_json(
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
-        has_outsized_number = _OUTSIZED.search(text) is not None
+        has_outsized_number = _has_outsized_number(text)
         value = json.loads(
             text,
             object_hook=drop if dropped_fields else None,
@@ -285,6 +289,17 @@ def parse_json(
     else:
         return value
     raise DataError(problem, file=file, row=row, field=field)
+
+
+def _has_outsized_number(text: str) -> bool:
+    """Whether a JSON text has a number that float64 may not hold."""
+    # Searches for fixed bytes take a tenth of the time of a search for a pattern.
+    digits_as_zero = text.encode("utf-8", "surrogatepass").translate(_DIGITS_AS_ZERO)
+    if _MANY_DIGITS in digits_as_zero:
+        return True
+    if b"e000" in digits_as_zero or b"e+000" in digits_as_zero:
+        return _LARGE_EXPONENT.search(text) is not None
+    return False
 
 
 def _integer(digits: str) -> int:

@@ -106,15 +106,18 @@ class BenchmarkImages:
             DataError: a name fits two images; names both, and what to write.
         """
         first = np.full(len(names), NOWHERE, np.int64)
+        only_split = np.full(len(names), "", object)
         copies: dict[int, list[int]] = {}
         for place, (source, name) in enumerate(names):
+            if self._scopes.of(source) == "split":
+                only_split[place] = source.name
             numbers = self._numbers(source, name)
             if not numbers:
                 continue
             first[place] = numbers[0]
             if len(numbers) > 1:
                 copies[place] = numbers[1:]
-        return MatchedNames(first, copies, self._numbers_by_split, len(self._images))
+        return MatchedNames(first, copies, only_split, self._numbers_by_split, len(self._images))
 
     def _numbers(self, source: DetectionsSource, name: str) -> list[int]:
         """Numbers of the image of a name, and of its copies in other datasets; empty for none.
@@ -271,12 +274,15 @@ class MatchedNames:
     Args:
         first: Number of the image of each name, −1 for none, ndarray of shape (names,), int64.
         copies: Numbers of further images that show the same picture, by the name's place.
+        only_split: The split that each name's source is for; "" where it is for any, object array
+            of shape (names,). Splits may share images.
         numbers_by_split: Number of the image in each row of each split.
         images: Number of all images.
     """
 
     first: np.ndarray
     copies: Mapping[int, Sequence[int]]
+    only_split: np.ndarray
     numbers_by_split: Mapping[str, np.ndarray]
     images: int
 
@@ -294,6 +300,7 @@ class MatchedNames:
             for number in copies:
                 if rows[place] == NOWHERE:
                     rows[place] = row_by_number[number]
+        rows[(self.only_split != "") & (self.only_split != split)] = NOWHERE
         return rows
 
     @property

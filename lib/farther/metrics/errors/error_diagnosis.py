@@ -233,13 +233,16 @@ class _RankedClass:
         is_reached = np.zeros(needed.shape, dtype=bool)
         for block in blocks(needed.shape[1], len(self.weights)):
             weight = self.weights.in_block(block)
-            true_so_far = np.cumsum(weight[:, self.true], axis=1)
+            # `take` and not [:, rows], whose rows are not contiguous: see `ranked_areas`.
+            true_so_far = np.cumsum(np.take(weight, self.true, axis=1), axis=1)
             is_reached[:, block] = true_so_far[:, -1] >= needed[:, block]
             first_true = _first_reaching(true_so_far, needed[:, block])
             point = self.last_of_equal[self.true[first_true]]
             replicate = np.arange(len(weight))
             for cause, rows in enumerate(self.by_cause):
-                so_far = accumulated(weight[:, rows])
+                if not len(rows):
+                    continue
+                so_far = accumulated(np.take(weight, rows, axis=1))
                 count_at_point = np.searchsorted(rows, point, side="right")
                 counts[cause, :, block] = so_far[replicate, count_at_point]
         return counts, is_reached

@@ -220,14 +220,35 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     >>> threshold_at([4, 3, 2, 1], tpr=0.5)
     3.0
     """
-    if not 0 < tpr <= 1:
-        raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
+    return thresholds_at(id_scores, [tpr]).get(tpr)
+
+
+def thresholds_at(id_scores: np.ndarray, tprs: Sequence[float]) -> dict[float, float]:
+    """`threshold_at` of several shares, by share; empty where there is no region.
+
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions.
+        tprs: Shares of them to keep, above 0, at most 1.
+
+    Raises:
+        DataError: a score is NaN.
+        ValueError: a share is not above 0 and at most 1.
+
+    >>> thresholds_at([4, 3, 2, 1], tprs=[0.5, 1.0])
+    {0.5: 3.0, 1.0: 1.0}
+    """
+    for tpr in tprs:
+        if not 0 < tpr <= 1:
+            raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
     id_scores = checked(id_scores, "id_scores")
     if not len(id_scores):
-        return None
+        return {}
     share_of_first = np.arange(1, len(id_scores) + 1) / len(id_scores)
     falling_scores = np.sort(id_scores)[::-1]
-    return float(falling_scores[np.searchsorted(share_of_first, tpr)])
+    threshold_by_tpr = {}
+    for tpr in tprs:
+        threshold_by_tpr[tpr] = float(falling_scores[np.searchsorted(share_of_first, tpr)])
+    return threshold_by_tpr
 
 
 def per_image(
@@ -274,41 +295,19 @@ def _auroc(at: Reached) -> np.ndarray:
 
 def _fpr95(at: Reached) -> np.ndarray:
     """Share of the other side at the first score that reaches 95% of the own side."""
-    first = _first_reaching(at.own, at.total, 0.95)
-    return _at_column(at.other, first) / at.other_total
+    return _at_column(at.other, at.first_at_95) / at.other_total
 
 
 def _detection_error95(at: Reached) -> np.ndarray:
     """Mean of both error rates at the first score that reaches 95% of the own side."""
-    first = _first_reaching(at.own, at.total, 0.95)
-    tpr = _at_column(at.own, first) / at.total
-    fpr = _at_column(at.other, first) / at.other_total
+    tpr = _at_column(at.own, at.first_at_95) / at.total
+    fpr = _at_column(at.other, at.first_at_95) / at.other_total
     return (1 - tpr + fpr) / 2
 
 
 def _at_column(values: np.ndarray, column: np.ndarray) -> np.ndarray:
     """One value of each row: ndarray of shape (…), from ndarrays of shape (…, K) and (…)."""
     return np.take_along_axis(values, column[..., None], axis=-1)[..., 0]
-
-
-def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
-    """The first column where `own`, which never falls, is at least a share of `total`.
-
-    Args:
-        own: ndarray of shape (…, K).
-        total: ndarray of shape (…).
-        share: A fraction.
-    """
-    first = np.empty(total.shape, dtype=np.int64)
-    for row in np.ndindex(total.shape):
-        column = np.searchsorted(own[row], share * total[row])
-        # The quotient decides: the product may be rounded to either side.
-        if column and own[row][column - 1] / total[row] >= share:
-            column = np.searchsorted(own[row], own[row][column - 1])
-        elif own[row][column] / total[row] < share:
-            column = np.searchsorted(own[row], own[row][column], side="right")
-        first[row] = column
-    return first
 
 
 def _precision(own: np.ndarray, other: np.ndarray) -> np.ndarray:

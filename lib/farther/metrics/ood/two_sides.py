@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,9 @@ from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, e
 
 #: Scores of a side that the levels of grouped weights are taken from.
 EDGES_FROM = 100_000
+
+#: Number of scores up to which comparing all of them takes less time than a search in each row.
+SHORT = 2_000
 
 #: Scores of a side, higher where more positive, and weights; each row counts once when None.
 Side = tuple[np.ndarray, RowWeights | None]
@@ -63,6 +66,34 @@ class Reached:
         step = self.own.copy()
         step[..., 1:] -= self.own[..., :-1]
         return step
+
+    @cached_property
+    def first_at_95(self) -> np.ndarray:
+        """The first score that reaches 95% of the first side, ndarray of shape (…)."""
+        return _first_reaching(self.own, self.total, 0.95)
+
+
+def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
+    """The first column where `own`, which never falls, is at least a share of `total`.
+
+    Args:
+        own: ndarray of shape (…, K).
+        total: ndarray of shape (…).
+        share: A fraction.
+    """
+    if own.shape[-1] <= SHORT:
+        below: np.ndarray = np.sum(own / total[..., None] < share, axis=-1)
+        return below
+    first = np.empty(total.shape, dtype=np.int64)
+    for row in np.ndindex(total.shape):
+        column = np.searchsorted(own[row], share * total[row])
+        # The quotient decides: the product may be rounded to either side.
+        if column and own[row][column - 1] / total[row] >= share:
+            column = np.searchsorted(own[row], own[row][column - 1])
+        elif own[row][column] / total[row] < share:
+            column = np.searchsorted(own[row], own[row][column], side="right")
+        first[row] = column
+    return first
 
 
 @dataclass(frozen=True)
@@ -199,14 +230,29 @@ class _Ranks:
         """
         total = second[:, -1:]
 
-        def weight_of_other(rows: np.ndarray) -> np.ndarray:
-            return total - np.take(second, self._other_rows - rows, axis=1)
-
         own = first[:, 1:]
         if len(self._own) < self._rows:
-            own = np.take(first, self._own, axis=1)
-        other_before = partial(weight_of_other, self._other_before)
-        return Reached(own, weight_of_other(self._other), other_before, first[:, -1], total[:, 0])
+            own = np.take(first, self._own_column, axis=1)
+        other = total - np.take(second, self._other_column, axis=1)
+
+        def other_before() -> np.ndarray:
+            return total - np.take(second, self._other_before_column, axis=1)
+
+        return Reached(own, other, other_before, first[:, -1], total[:, 0])
+
+    # Columns of weights, of the type that `take` would convert other integers to each time.
+
+    @cached_property
+    def _own_column(self) -> np.ndarray:
+        return self._own.astype(np.intp)
+
+    @cached_property
+    def _other_column(self) -> np.ndarray:
+        return (self._other_rows - self._other).astype(np.intp)
+
+    @cached_property
+    def _other_before_column(self) -> np.ndarray:
+        return (self._other_rows - self._other_before).astype(np.intp)
 
 
 def _split_by_side(

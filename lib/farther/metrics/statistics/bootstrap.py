@@ -21,7 +21,14 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.matching.boxes import places
-from farther.metrics.weighting import GroupWeights, ImageWeights, RowWeights, defined, row_weights
+from farther.metrics.weighting import (
+    GroupWeights,
+    ImageWeights,
+    RowWeights,
+    blocks,
+    defined,
+    row_weights,
+)
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
@@ -424,24 +431,25 @@ def _compare_all_pairs(
         return {name: {"interval": None, "p": None} for name in names}
 
     rejected = _rejected(count, level, sides=1)
-    reference_row = names.index(reference)
+    value_of_methods = np.array([values[name] for name in names], dtype=np.float64)
+    differences = value_of_methods - values[reference]
+    scales = spread.deviation[:, names.index(reference)]
+    widths = np.multiply.outer(scales, spread.largest)
+    as_extreme = np.count_nonzero(widths >= np.abs(differences)[:, None], axis=1)
+    p_values = _p_value(as_extreme, count, sides=1)
+    are_equal = (scales <= TOLERANCE) & (np.abs(differences) <= TOLERANCE)
+
     comparison_by_name: dict[str, dict[str, Any]] = {}
     for row, name in enumerate(names):
-        difference = values[name] - values[reference]
-        scale = spread.deviation[row, reference_row]
-        if scale <= TOLERANCE and abs(difference) <= TOLERANCE:
+        if are_equal[row]:
             comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
             continue
-        widths = spread.largest * scale
         bounds = None
         if rejected:
-            width = widths[count - rejected]
+            difference = differences[row]
+            width = widths[row, count - rejected]
             bounds = (float(difference - width), float(difference + width))
-        as_extreme = np.sum(widths >= abs(difference))
-        comparison_by_name[name] = {
-            "interval": bounds,
-            "p": float(_p_value(as_extreme, count, sides=1)),
-        }
+        comparison_by_name[name] = {"interval": bounds, "p": float(p_values[row])}
     return comparison_by_name
 
 
@@ -456,13 +464,17 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         deviations, ndarray of shape (B,).
     """
     centred = table - table.mean(axis=1, keepdims=True)
+    centred_by_replicate = np.ascontiguousarray(centred.T)
     deviation = np.zeros((len(table), len(table)))
     largest = np.zeros(table.shape[1])
-    for row, method in enumerate(centred):
-        differences = np.abs(centred - method)
-        deviation[row] = np.sqrt(np.mean(differences**2, axis=1))
-        varies = deviation[row] > TOLERANCE
-        if varies.any():
-            standardised = differences[varies] / deviation[row][varies, None]
-            largest = np.maximum(largest, standardised.max(axis=0))
+    first, second = np.triu_indices(len(table))
+    for pairs in blocks(len(first), table.shape[1]):
+        minuend = np.take(centred_by_replicate, first[pairs], axis=1)
+        differences = np.abs(minuend - np.take(centred_by_replicate, second[pairs], axis=1))
+        deviations = np.sqrt(np.mean(differences**2, axis=0))
+        deviation[first[pairs], second[pairs]] = deviations
+        deviation[second[pairs], first[pairs]] = deviations
+        varies = deviations > TOLERANCE
+        standardised = differences[:, varies] / deviations[varies]
+        largest = np.maximum(largest, standardised.max(axis=1, initial=0))
     return deviation, largest
