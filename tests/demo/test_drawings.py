@@ -17,8 +17,8 @@ def test_no_drawing_is_both_trained_on_and_held_out():
 
 
 def test_every_drawing_shows_something():
-    for drawings in catalogue().values():
-        for drawing in (*drawings.train, *drawings.test):
+    for of_concept in catalogue().values():
+        for drawing in (*of_concept.train, *of_concept.test):
             assert min(sprite(drawing, 48).size) >= 2
 
 
