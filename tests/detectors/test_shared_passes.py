@@ -144,6 +144,31 @@ def test_with_worker_processes_the_files_are_the_same(tmp_path):
     assert with_worker.outputs() == together.outputs()
 
 
+def test_an_interrupted_forward_pass_resumes_and_ends_in_the_same_bytes(tmp_path, monkeypatch):
+    params = replace(PARAMS, shard_images=2)
+    whole = World(tmp_path / "whole", create("yolo"), params=params)
+    whole.infer(shared=True)
+
+    detector = create("yolo")
+    resumed = World(tmp_path / "resumed", detector, params=params)
+    detection = type(detector).detection
+    calls = []
+
+    def interrupt(self, prepared):
+        calls.append(len(prepared))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return detection(self, prepared)
+
+    monkeypatch.setattr(type(detector), "detection", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        resumed.infer(shared=True)
+    resumed.infer(shared=True)
+    # Two images before the interruption, two that it ended, and these two again.
+    assert calls == [2, 2, 2]
+    assert resumed.outputs() == whole.outputs()
+
+
 def test_a_pass_that_is_there_is_not_written_with_the_regions(tmp_path):
     world = World(tmp_path, create("yolo"))
     world.infer(shared=True)
