@@ -46,7 +46,7 @@ class PassModel(DetectorModel):
     shard_images: int
 
     @property
-    def needs_gradients(self) -> bool:
+    def needs_gradients(self) -> bool:  # type: ignore[override]
         """See `Model`."""
         return self.extra_pass.needs_gradients
 
