@@ -360,9 +360,9 @@ def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
 
 
 def _runs_alone(stage: Any) -> bool:
-    """Whether no stage runs beside this one."""
+    """Whether no stage runs beside this one, because it measures a GPU's times by the clock."""
     known_stage = stage_of(stage.addressing)
-    return known_stage is not None and known_stage.runs_alone
+    return known_stage is not None and known_stage.runs_alone and has_gpu()
 
 
 def _is_on_gpu(stage: Any) -> bool:

@@ -303,8 +303,10 @@ def _grain(rng: Rng, picture: Image.Image, strength: float) -> Image.Image:
     width, height = picture.size
     noise = rng.standard_normal((height // 2 + 1, width // 2 + 1), dtype=np.float32) * strength
     soft = Image.fromarray(noise).resize(picture.size, Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture, dtype=np.float32) + np.asarray(soft)[..., None]
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+    pixels = np.array(picture, dtype=np.float32)
+    pixels += np.asarray(soft)[..., None]
+    np.clip(pixels, 0, 255, out=pixels)
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _colour(rng: Rng) -> Colour:

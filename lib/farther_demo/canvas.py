@@ -18,6 +18,12 @@ OUTLINE_ROWS = 24
 
 Box = tuple[int, int, int, int]
 
+# Of `_colour_matrix`: the rotation about the grey axis, and the projection on it.
+_IDENTITY = np.eye(3)
+_AXIS = np.full((3, 3), 1 / 3)
+_CROSS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
+_GREY = np.tile(np.array([0.299, 0.587, 0.114]), (3, 1))
+
 
 @dataclass(frozen=True)
 class Look:
@@ -47,22 +53,28 @@ class Canvas:
     def paste(self, sprite: Image.Image, left: int, top: int) -> int:
         """Pastes a sprite in front of all others and returns its number."""
         number = len(self.sizes)
-        self.sizes.append(int(_opaque(sprite).sum()))
-        self._cover(sprite, left, top, number)
+        mask = _opaque(sprite)
+        self.sizes.append(int(mask.sum()))
+        self._cover(sprite, mask, left, top, number)
         return number
 
     def obstruct(self, sprite: Image.Image, left: int, top: int) -> None:
         """Pastes something in front that is not an object."""
-        self._cover(sprite, left, top, NO_OWNER)
+        self._cover(sprite, _opaque(sprite), left, top, NO_OWNER)
 
     def visible(self, numbers: list[int]) -> np.ndarray:
         """Mask (height, width) of the pixels that these sprites own."""
+        if len(numbers) == 1:
+            return self.owner == numbers[0]
         return np.isin(self.owner, numbers)
 
     def visible_fraction(self, numbers: list[int]) -> float:
         """Fraction of the sprites' pixels that is inside the image and not covered."""
-        size = sum(self.sizes[number] for number in numbers)
-        return float(self.visible(numbers).sum()) / size
+        return float(self.visible(numbers).sum()) / self.size_of(numbers)
+
+    def size_of(self, numbers: list[int]) -> int:
+        """Number of the sprites' opaque pixels, including those outside the image."""
+        return sum(self.sizes[number] for number in numbers)
 
     def least_visible_after(self, sprite: Image.Image, left: int, top: int) -> float:
         """Smallest visible fraction of any sprite, the new one included, after pasting."""
@@ -83,10 +95,11 @@ class Canvas:
         """Number of pixels that each sprite owns, shape (number of sprites,)."""
         return np.bincount(owner[owner != NO_OWNER], minlength=len(self.sizes))
 
-    def _cover(self, sprite: Image.Image, left: int, top: int, number: int) -> None:
-        """Pastes a sprite whose pixels belong to `number`."""
+    def _cover(
+        self, sprite: Image.Image, mask: np.ndarray, left: int, top: int, number: int
+    ) -> None:
+        """Pastes a sprite, whose opaque pixels are `mask` and belong to `number`."""
         self.image.paste(sprite, (left, top), sprite)
-        mask = _opaque(sprite)
         overlap = _overlap(self.owner.shape, mask.shape, left, top)
         self.owner[overlap.in_image][mask[overlap.in_sprite]] = number
 
@@ -113,12 +126,16 @@ def with_camera_effects(picture: Image.Image, rng: np.random.Generator) -> Image
     """Effects of a camera: exposure, some blur, some noise."""
     if rng.random() < 0.3:
         picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.9))))
-    pixels = np.asarray(picture, dtype=np.float32)
-    pixels = (pixels - 128) * rng.uniform(0.8, 1.1) + 128 + rng.uniform(-18, 18)
+    pixels = np.array(picture, dtype=np.float32)
+    pixels -= 128
+    pixels *= rng.uniform(0.8, 1.1)
+    pixels += 128
+    pixels += rng.uniform(-18, 18)
     # One grain for all three channels, as grey noise costs a third of coloured noise.
     grain = rng.standard_normal(pixels.shape[:2], dtype=np.float32)[..., None]
     pixels += grain * rng.uniform(0, 9)
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+    np.clip(pixels, 0, 255, out=pixels)
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
@@ -187,12 +204,9 @@ def _overlap(
 def _colour_matrix(look: Look) -> tuple[float, ...]:
     """3 x 4 matrix that rotates the hue and scales saturation and brightness; black stays black."""
     angle = np.deg2rad(look.hue)
-    luma = np.array([0.299, 0.587, 0.114])
-    axis = np.full((3, 3), 1 / 3)
-    cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
-    turn = np.cos(angle) * np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * axis
-    grey = np.tile(luma, (3, 1))
-    saturation = look.saturation * np.eye(3) + (1 - look.saturation) * grey
+    turn = np.cos(angle) * _IDENTITY + np.sin(angle) * _CROSS + (1 - np.cos(angle)) * _AXIS
+    saturation = look.saturation * _IDENTITY + (1 - look.saturation) * _GREY
     matrix = look.brightness * saturation @ turn
-    with_offset = np.concatenate([matrix, np.zeros((3, 1))], axis=1)
+    with_offset = np.zeros((3, 4))
+    with_offset[:, :3] = matrix
     return tuple(with_offset.ravel().tolist())

@@ -91,6 +91,10 @@ class Drawing:
         return "+".join(piece.key() for piece in self.pieces)
 
 
+#: PNG files that other processes rendered, by drawing and width.
+_rendered: dict[tuple[Drawing, int], bytes] = {}
+
+
 @dataclass(frozen=True)
 class Drawings:
     """The drawings of one concept: those used everywhere, and those held out for test."""
@@ -110,6 +114,21 @@ def catalogue() -> Mapping[str, Drawings]:
     return drawings_by_concept
 
 
+def render(drawing: Drawing, size: int) -> bytes:
+    """A drawing on its grid as a PNG file.
+
+    Args:
+        drawing: The drawing.
+        size: Width of the picture in pixels.
+    """
+    return _rasterise(_svg(drawing), size)
+
+
+def keep_rendered(png: bytes, drawing: Drawing, size: int) -> None:
+    """Has `sprite` use a picture that another process rendered; see `render`."""
+    _rendered[drawing, size] = png
+
+
 @lru_cache(maxsize=4096)
 def sprite(drawing: Drawing, size: int) -> Image.Image:
     """A rasterised drawing, RGBA, without margins that are not opaque.
@@ -121,7 +140,8 @@ def sprite(drawing: Drawing, size: int) -> Image.Image:
     Raises:
         DataError: no pixel is opaque.
     """
-    image = _rasterise(_svg(drawing), size)
+    png = _rendered.get((drawing, size)) or render(drawing, size)
+    image = Image.open(io.BytesIO(png)).convert("RGBA")
     extent = opaque_extent(np.asarray(image)[..., 3] >= OPAQUE)
     if extent is None:
         problem = f"drawing {drawing.key!r} shows nothing"
@@ -240,16 +260,16 @@ def _recolour(svg: str, swap: tuple[tuple[str, str], ...]) -> str:
     return _COLOUR.sub(new_colour, svg)
 
 
-def _rasterise(svg: str, size: int) -> Image.Image:
-    """An SVG document as an RGBA image, `size` pixels wide."""
+def _rasterise(svg: str, size: int) -> bytes:
+    """An SVG document as a PNG file, `size` pixels wide."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
         raise FartherError(
             "the demo world is rendered by resvg-py: pip install 'farther[demo]'"
         ) from error
-    png = svg_to_bytes(svg_string=svg, width=size, skip_system_fonts=True)
-    return Image.open(io.BytesIO(png)).convert("RGBA")
+    png: bytes = svg_to_bytes(svg_string=svg, width=size, skip_system_fonts=True)
+    return png
 
 
 @lru_cache(maxsize=8)

@@ -67,6 +67,11 @@ class SceneObject:
         return self.visible < 0.9
 
 
+def render_size(size: int) -> int:
+    """Width in pixels at which the drawings of scenes of a size are rasterised."""
+    return min(size, _LARGEST_RENDER)
+
+
 class _Spot(NamedTuple):
     """A sprite and its place."""
 
@@ -108,7 +113,7 @@ class Placer:
         self._size = size
         self._canvas = canvas
         self._choose = choose
-        self._render = min(size, _LARGEST_RENDER)
+        self._render = render_size(size)
         self._placed: list[_Placed | None] = []
 
     def place(self, wanted: PlannedObject) -> None:
@@ -170,14 +175,15 @@ class Placer:
         box = opaque_extent(mask)
         if box is None:
             return None
+        area = int(mask.sum())
         return SceneObject(
             category=placed.wanted.category,
             concept=placed.wanted.concept,
             drawings=tuple(placed.drawings),
             sprites=tuple(placed.numbers),
             box=box,
-            area=int(mask.sum()),
-            visible=self._canvas.visible_fraction(placed.numbers),
+            area=area,
+            visible=area / self._canvas.size_of(placed.numbers),
             truncated=any(self._is_beyond(sprite_box) for sprite_box in placed.boxes),
             labelled=placed.wanted.labelled,
             segments=run_lengths(mask) if len(placed.numbers) > 1 else outline(mask),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,6 +18,8 @@ from farther.cores import count_cores
 from farther.curation.sources import smallest_by_digest
 from farther.errors import FartherError, ParameterError
 from farther.tables.writing import write_aside
+from farther_demo.drawings import catalogue, keep_rendered, render
+from farther_demo.placing import render_size
 from farther_demo.recipes import CROPS, ID_DATASETS, OOD_SOURCES, UNKNOWN, DemoWorld
 from farther_demo.scene import Record, record, scene
 from farther_demo.writers import FORMATS, Writer
@@ -28,6 +31,9 @@ PER_PROCESS = 200
 
 #: Number of scenes that a process takes at once.
 SCENES_PER_CHUNK = 16
+
+#: Number of drawings that a process renders at once.
+DRAWINGS_PER_CHUNK = 16
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,26 @@ def generate_all(folder: Path, world: DemoWorld) -> None:
         for name in NAMES:
             generate(name, folder / name, world)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    # Forked processes need not import everything, and have the drawings that this one has.
+    forks = sys.platform == "linux"
+    context = multiprocessing.get_context("fork" if forks else "spawn")
+    if forks:
+        with context.Pool(processes) as pool:
+            _render_all(world, pool)
+    with context.Pool(processes) as pool:
         for name in NAMES:
             generate(name, folder / name, world, pool)
+
+
+def _render_all(world: DemoWorld, pool: Pool) -> None:
+    """Renders the drawings of the scenes once, for processes that are forked later."""
+    drawings = []
+    for of_concept in catalogue().values():
+        drawings += [*of_concept.train, *of_concept.test]
+    size = render_size(world.size)
+    pngs = pool.imap(partial(render, size=size), drawings, chunksize=DRAWINGS_PER_CHUNK)
+    for drawing, png in zip(drawings, pngs, strict=True):
+        keep_rendered(png, drawing, size)
 
 
 def generate(

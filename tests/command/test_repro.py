@@ -546,3 +546,12 @@ def test_the_exit_status_of_such_a_dvc_is_passed_on(forced, monkeypatch, capfd):
         [sys.executable, "-m", "dvc", "repro"], env=environment(), check=False
     ).returncode
     assert main(["repro"]) == alone != 0
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_times_are_measured_alone_where_a_clock_measures_them(gpu, monkeypatch):
+    monkeypatch.setattr(dvc_repro, "has_gpu", lambda: gpu)
+    cost = SimpleNamespace(addressing="cost")
+    evaluation = SimpleNamespace(addressing="evaluate@voc-vos")
+    assert dvc_repro._runs_alone(cost) is gpu
+    assert dvc_repro._runs_alone(evaluation) is False

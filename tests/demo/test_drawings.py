@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
+from farther_demo import drawings
 from farther_demo.drawings import Drawing, Piece, catalogue, sprite
 
 
 def test_no_drawing_is_both_trained_on_and_held_out():
-    for drawings in catalogue().values():
-        keys = [drawing.key for drawing in (*drawings.train, *drawings.test)]
+    for of_concept in catalogue().values():
+        keys = [drawing.key for drawing in (*of_concept.train, *of_concept.test)]
         assert len(set(keys)) == len(keys)
 
 
 def test_every_drawing_shows_something():
-    for drawings in catalogue().values():
-        for drawing in (*drawings.train, *drawings.test):
+    for of_concept in catalogue().values():
+        for drawing in (*of_concept.train, *of_concept.test):
             assert min(sprite(drawing, 48).size) >= 2
 
 
@@ -67,3 +68,14 @@ def test_a_wrong_row_of_the_catalogue_is_named(monkeypatch, row, problem):
 def test_art_that_does_not_exist_is_named(art, problem):
     with pytest.raises(DataError, match=f"{problem}.*{art}"):
         sprite(Drawing("horse", (Piece(art),)), 48)
+
+
+def test_a_picture_that_another_process_rendered_is_not_rendered_again(monkeypatch):
+    fork = Drawing("fork", (Piece("1F374"),))
+    expected = sprite(fork, 57)
+    png = drawings.render(fork, 57)
+    monkeypatch.setattr(drawings, "_rendered", {})
+    monkeypatch.setattr(drawings, "render", lambda drawing, size: pytest.fail("rendered again"))
+    drawings.keep_rendered(png, fork, 57)
+    sprite.cache_clear()
+    assert sprite(fork, 57) == expected

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -86,6 +87,16 @@ def test_detector_passes_and_methods_have_times(costs, monkeypatch):
     # One try each, for 6 of the 18 regions in 13 images.
     calls_take(monkeypatch, [1.3, 2.6])
     assert time_scoring() == pytest.approx({"msp": 300.0, "again": 600.0})
+
+
+@pytest.mark.parametrize(("gpu", "seconds"), [(False, 2.0), (True, 7.0)])
+def test_times_are_those_of_one_core_but_by_the_clock_beside_a_gpu(monkeypatch, gpu, seconds):
+    core = iter([1.0, 3.0])
+    clock = iter([1.0, 8.0])
+    clocks = SimpleNamespace(process_time=partial(next, core), perf_counter=partial(next, clock))
+    monkeypatch.setattr(cost, "time", clocks)
+    monkeypatch.setattr(cost, "has_gpu", lambda: gpu)
+    assert cost.timed(lambda: "returned") == (seconds, "returned")
 
 
 def test_a_pass_that_is_faster_than_the_detector_takes_no_further_time(costs, monkeypatch):

@@ -47,3 +47,9 @@ def test_a_network_in_this_process_has_a_core_left_and_there_are_never_more_than
     assert StreamParams().processes() == 8
     monkeypatch.setattr("farther.images.plan.count_cores", lambda: 1)
     assert StreamParams().processes() == 0
+
+
+def test_a_single_core_has_no_worker_that_this_process_would_wait_for(monkeypatch):
+    monkeypatch.setattr("farther.images.plan.count_cores", lambda: 1)
+    assert StreamParams().processes(cores_left=0) == 0
+    assert StreamParams(workers=1).processes(cores_left=0) == 1

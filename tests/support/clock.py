@@ -17,10 +17,11 @@ def calls_take(monkeypatch: pytest.MonkeyPatch, seconds: Iterable[float]) -> Non
     """
     readings = _readings(seconds)
 
-    def perf_counter() -> float:
+    def clock() -> float:
         return next(readings)
 
-    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=perf_counter))
+    clocks = SimpleNamespace(perf_counter=clock, process_time=clock)
+    monkeypatch.setattr(cost, "time", clocks)
 
 
 def _readings(seconds: Iterable[float]) -> Iterator[float]:

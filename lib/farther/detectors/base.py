@@ -329,19 +329,42 @@ class ReplayDetector(Detector):
         self, prepared: list, image_ids: list[str], selections: Mapping[str, ProposalSelection]
     ) -> tuple[Regions, ...]:
         """See `Detector.forward_proposals`."""
-        from farther.detectors.networks.proposals import as_regions
-
         self.load_network()
         with network_errors(self.weights), inference_mode():
             replay = self.detection(prepared)
-            proposals_by_selection = []
-            for selection in selections.values():
-                candidates = cast("ProposalSource", replay).proposals(selection)
-                header = self.proposals_header(selection)
-                proposals_by_selection.append(
-                    as_regions(header, candidates, image_ids, self.features_dtype)
-                )
-            return (replay.regions(image_ids), *proposals_by_selection)
+            return (replay.regions(image_ids), *self.proposals_of(replay, image_ids, selections))
+
+    def detect_for_passes(
+        self, prepared: list, image_ids: list[str], selections: Mapping[str, ProposalSelection]
+    ) -> tuple[Replay, tuple[Regions, ...]]:
+        """The tables of `forward_proposals`, and the network's output that they come from.
+
+        Passes go on with that output, see `Detector.replay`: the images do not go through the
+        network again.
+        """
+        with network_errors(self.weights), ordinary_tensors():
+            replay = self.detection(prepared)
+            proposals = self.proposals_of(replay, image_ids, selections)
+            return replay, (replay.regions(image_ids), *proposals)
+
+    def proposals_of(
+        self, replay: Replay, image_ids: list[str], selections: Mapping[str, ProposalSelection]
+    ) -> list[Regions]:
+        """The proposals of a batch that `replay` detected in, one table per selection.
+
+        Args:
+            replay: The network's output for the batch.
+            image_ids: Names of the images.
+            selections: Which candidates are proposals, by name.
+        """
+        from farther.detectors.networks.proposals import as_regions
+
+        tables = []
+        for selection in selections.values():
+            candidates = cast("ProposalSource", replay).proposals(selection)
+            header = self.proposals_header(selection)
+            tables.append(as_regions(header, candidates, image_ids, self.features_dtype))
+        return tables
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""

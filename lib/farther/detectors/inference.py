@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from farther.code import digest_of
 from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
+from farther.errors import DataError
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed, key_of, record_path
@@ -21,7 +23,9 @@ from farther.tables.writing import disk_errors
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.detectors.base import Detector
+    from farther.detectors.base import Detector, ReplayDetector
+    from farther.detectors.passes.base import Pass
+    from farther.detectors.passes.streaming import SharedPasses
 
 
 #: Parameters of inference: those of the engine.
@@ -40,11 +44,14 @@ class DetectorModel(Model):
         detector: The detector.
         header: Header of its regions.
         selections: Selections of proposals, by name; each gives a further table.
+        passes: Passes that share the forward pass (`Pass.shares_forward`); each gives a further
+            table.
     """
 
     detector: Detector
     header: Header
     selections: Mapping[str, ProposalSelection] = field(default_factory=dict, kw_only=True)
+    passes: Sequence[Pass] = field(default=(), kw_only=True)
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -55,6 +62,11 @@ class DetectorModel(Model):
     def modules(self) -> tuple[str, ...]:  # type: ignore[override]
         """The modules of the adapter."""
         return self.detector.code_modules
+
+    @property
+    def needs_gradients(self) -> bool:  # type: ignore[override]
+        """See `Model`."""
+        return any(shared_pass.needs_gradients for shared_pass in self.passes)
 
     def identity(self) -> dict[str, Any]:
         """See `Model.identity`."""
@@ -77,10 +89,31 @@ class DetectorModel(Model):
         return self.detector.forward(prepared, image_ids)
 
     def forward_all(self, prepared: list, image_ids: list[str]) -> tuple[Regions, ...]:
-        """The regions, and one table per selection of proposals; see `Model.forward_all`."""
+        """The regions, one table per selection of proposals, and one per pass that shares the
+        forward pass; see `Model.forward_all`.
+        """
+        if self.passes:
+            return self._forward_passes(prepared, image_ids)
         if not self.selections:
             return (self.forward(prepared, image_ids),)
         return self.detector.forward_proposals(prepared, image_ids, self.selections)
+
+    def _forward_passes(self, prepared: list, image_ids: list[str]) -> tuple[Regions, ...]:
+        """The tables of `forward_all`, of which the passes' come from the same detections.
+
+        A pass without usable values has no rows for the batch, so that the regions do not depend on
+        it.
+        """
+        detector = cast("ReplayDetector", self.detector)
+        replay, tables = detector.detect_for_passes(prepared, image_ids, self.selections)
+        pass_tables = []
+        for shared_pass in self.passes:
+            try:
+                rows = shared_pass.after_detection(detector, replay, image_ids)
+            except DataError:
+                rows = Regions.empty(shared_pass.header(detector))
+            pass_tables.append(rows)
+        return (*tables, *pass_tables)
 
     def empty(self) -> Regions:
         """See `Model.empty`."""
@@ -91,6 +124,8 @@ class DetectorModel(Model):
         headers = [self.header]
         for selection in self.selections.values():
             headers += [self.detector.proposals_header(selection)]
+        for shared_pass in self.passes:
+            headers += [shared_pass.header(self.detector)]
         return tuple(Regions.empty(header) for header in headers)
 
     def finish(self, table: Table, rows: np.ndarray) -> Table:
@@ -113,6 +148,21 @@ class ProposalOutput:
     folder: Path
 
 
+@dataclass(frozen=True)
+class PassOutput:
+    """A regions folder of a pass that is written together with the regions.
+
+    Args:
+        name: Name of the pass.
+        shared_pass: The pass, which shares the forward pass of the regions.
+        folder: The folder that is written.
+    """
+
+    name: str
+    shared_pass: Pass
+    folder: Path
+
+
 def infer(
     detector: Detector,
     images: Images,
@@ -122,6 +172,7 @@ def infer(
     params: InferenceParams | None = None,
     *,
     proposals: Sequence[ProposalOutput] = (),
+    passes: Sequence[PassOutput] = (),
     progress: bool = True,
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
@@ -137,6 +188,7 @@ def infer(
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
         proposals: Proposals of the same forward pass that are written, too.
+        passes: Passes that share the forward pass and are written, too.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
@@ -145,23 +197,34 @@ def infer(
     params = params or InferenceParams()
     work = Path(work)
     selections = {output.name: output.selection for output in proposals}
-    model = DetectorModel(detector, detector.header(), selections=selections)
+    shared_passes = [output.shared_pass for output in passes]
+    model = DetectorModel(detector, detector.header(), selections=selections, passes=shared_passes)
     key = cache_key(model, images, params)
-    regions_work = work / "regions" if proposals else work
+    regions_work = work / "regions" if proposals or passes else work
     writer = RegionsWriter(out, model.header, regions_work, key)
 
-    proposal_writers = []
+    further_writers = []
     for output in proposals:
         header = detector.proposals_header(output.selection)
         output_key = proposals_key(key, output.selection)
-        proposal_writers.append(
+        further_writers.append(
             RegionsWriter(output.folder, header, work / f"of {output.name}", output_key)
         )
+    for pass_output in passes:
+        header = pass_output.shared_pass.header(detector)
+        pass_key = shared_pass_key(key, pass_output.shared_pass)
+        further_writers.append(
+            RegionsWriter(pass_output.folder, header, work / f"pass {pass_output.name}", pass_key)
+        )
 
-    stream(
-        model, images, roots, writer, params, further_writers=proposal_writers, progress=progress
-    )
+    stream(model, images, roots, writer, params, further_writers=further_writers, progress=progress)
     return RegionsFolder(out)
+
+
+def shared_pass_key(key: str, shared_pass: Pass) -> str:
+    """Cache key of the unfinished work of a pass, from that of the regions of its forward pass."""
+    code = digest_of(type(shared_pass).__module__)
+    return key_of([], {"regions": key, "pass": shared_pass.identity(), "code": code})
 
 
 def proposals_key(key: str, selection: ProposalSelection) -> str:
@@ -294,6 +357,7 @@ def infer_splits(
     *,
     classes: ClassNames | None = None,
     proposals: tuple[str | Path, Mapping[str, ProposalSelection | None]] | None = None,
+    passes: SharedPasses | None = None,
     progress: bool = True,
     log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
@@ -311,6 +375,7 @@ def infer_splits(
         classes: Other names of the detector's classes, see
             `farther.detectors.known_classes.with_class_names`.
         proposals: Folder of the proposals, and their selections by name; see `ProposalFolders`.
+        passes: Passes that may share the forward pass of the regions.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
 
@@ -336,6 +401,7 @@ def infer_splits(
     folders = SplitFolders(out, work, keys, log)
     is_current = None if proposal_folders is None else proposal_folders.are_current
     for split in folders.outdated(is_current):
+        pass_outputs = [] if passes is None else passes.outputs(split)
         with folders.make(split) as folder:
             regions = infer(
                 detector,
@@ -345,11 +411,14 @@ def infer_splits(
                 Path(work) / split,
                 params,
                 proposals=() if proposal_folders is None else proposal_folders.outputs(split),
+                passes=pass_outputs,
                 progress=progress,
             )
             if proposal_folders is not None:
                 proposal_folders.record(split)
             summary = _summary(regions)
+        if passes is not None:
+            passes.record(split, images_by_split[split], pass_outputs)
         log(f"{split}: {summary}")
 
     if proposal_folders is not None:

@@ -29,7 +29,7 @@ from farther.evaluation.with_proposals import (
     ResultsWithProposals,
     UnknownProposals,
 )
-from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
+from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among, pairs
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import (
     Recovery,
@@ -338,17 +338,37 @@ def class_agnostic_nms(regions: Regions, source: Source) -> Regions:
         regions: Detections.
         source: Largest number per image, overlap, and the smallest side.
     """
-    import torch
-    from torchvision.ops import batched_nms
-
     sides = regions.box[:, 2:] - regions.box[:, :2]
     large = regions[sides.min(axis=1) >= source.smallest]
     _, (image,) = image_numbers(large.image_id)
-    boxes = torch.from_numpy(large.box.astype(np.float64))
-    scores = torch.from_numpy(large.score.astype(np.float64))
-    rows = batched_nms(boxes, scores, torch.from_numpy(image), source.iou).numpy()
-    proposals = large[np.sort(rows)]
+    proposals = large[_rows_after_nms(large, image, source.iou)]
     return proposals[best_of_each_image(proposals, source.most)]
+
+
+def _rows_after_nms(regions: Regions, image: np.ndarray, iou: float) -> np.ndarray:
+    """Rows of the regions that NMS within each image leaves, ascending.
+
+    As `torchvision.ops.nms` of boxes in float64, without PyTorch, whose import takes longer.
+
+    Args:
+        regions: The regions.
+        image: Number of the image of each, ndarray of shape (N,).
+        iou: A region that overlaps a better one that stays by more is left out.
+    """
+    rank = np.empty(len(regions), np.int64)
+    rank[np.argsort(-regions.score.astype(np.float64), kind="stable")] = np.arange(len(regions))
+    is_crowd = np.zeros(len(regions), bool)
+    overlapping = pairs(regions.box, image, regions.box, image, is_crowd, iou)
+    is_worse = rank[overlapping.target] > rank[overlapping.region]
+    overlapping = overlapping[is_worse & (overlapping.overlap > iou)]
+    overlapping = overlapping[np.argsort(rank[overlapping.region], kind="stable")]
+
+    # When its pairs come, a region can be left out by no further one: better ones came before.
+    stays = [True] * len(regions)
+    for better, worse in zip(overlapping.region.tolist(), overlapping.target.tolist(), strict=True):
+        if stays[better]:
+            stays[worse] = False
+    return np.flatnonzero(stays)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class StreamParams:
         workers: Worker processes; 0 does everything in this process. Beside a model on a GPU they
             decode and prepare; the default is one fewer than there are cores, and at most 8. On the
             CPU each decodes, prepares and runs the model on one core, with memory for a batch; the
-            default is the number of cores, and at most 8. With "ray", the number beside each model.
+            default is the number of cores, and at most 8, but 0 on a single core. With "ray", the
+            number beside each model.
         shard_images: Images in one shard: the unit that is written at once, kept after an
             interruption, and held in memory.
         batches: Which images of a shard share a batch: those of "similar shape", so that there is
@@ -59,10 +60,17 @@ class StreamParams:
         return params
 
     def processes(self, cores_left: int = 1) -> int:
-        """Number of worker processes: `workers`, or all cores but `cores_left`, at most 8."""
+        """Number of worker processes: `workers`, or all cores but `cores_left`, at most 8.
+
+        On a single core it is 0 by default: this process would only wait for a worker, which costs
+        a fork, a copy of each result, and kernels that are compiled again, for each split.
+        """
         if self.workers is not None:
             return self.workers
-        return min(8, count_cores() - cores_left)
+        cores = count_cores()
+        if cores == 1:
+            return 0
+        return min(8, cores - cores_left)
 
 
 @plain_dataclass(frozen=True)

@@ -45,6 +45,7 @@ import polars as pl
 from tqdm import tqdm
 
 from farther.code import digest_of
+from farther.cores import freed_memory_kept
 from farther.errors import DataError, FartherError
 from farther.images.device import float32_products, inference_mode, one_thread
 from farther.images.plan import Batch, Plan, StreamParams
@@ -373,7 +374,7 @@ class Job:
         inference = BatchInference(self.model, self._preparation())
         if self.model.runs_on_cpu():
             self.model.load()
-            with one_thread():
+            with one_thread(), freed_memory_kept():
                 yield from map_batches(inference, batches, processes)
             return
         with closing(map_batches(inference.preparation, batches, processes)) as prepared_batches:

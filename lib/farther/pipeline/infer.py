@@ -15,7 +15,7 @@ from farther.datasets import image_roots
 from farther.detectors.imported import BenchmarkImage, Imported, import_splits
 from farther.detectors.inference import TRAINING, InferenceParams, ProposalFolders, infer_splits
 from farther.detectors.known_classes import check_classes
-from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
 from farther.errors import ParameterError
 from farther.params import run_entry, section
@@ -84,6 +84,7 @@ def main(run: str) -> None:
             params,
             classes=class_names,
             proposals=(proposals, proposal_selections),
+            passes=SharedPasses(detector, passes, regions, ARTIFACTS / "passes" / run, params),
             log=log,
         )
 

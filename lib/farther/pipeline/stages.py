@@ -21,7 +21,8 @@ class Stage:
         has_check: Whether `farther.command.doctor` has a module of its name with a function
             `check`.
         uses_gpu: Whether it uses a GPU where there is one: then one of these stages runs at a time.
-        runs_alone: Whether nothing runs beside it, because it measures times.
+        runs_alone: Whether nothing runs beside it on a machine with a GPU, whose times it measures
+            by the clock.
         process_group: Stages of one group import the same packages and share processes. None for a
             stage that has a process of its own each time.
         kept_by_git: Outputs below `artifacts` that are small and that git keeps: a folder ends in

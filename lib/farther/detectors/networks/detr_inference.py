@@ -256,21 +256,25 @@ class DetrGroup:
         """The columns `latent`, `latent.<name>` and `gram.<name>` of all rows."""
         height, width = self.pixels.shape[2:]
         input_size = self.pixels.new_tensor([width, height, width, height])
+        extents = _extents(self.masks)
         input_boxes = []
-        for boxes, extent in zip(self._boxes, _extents(self.masks), strict=True):
+        for boxes, extent in zip(self._boxes, extents, strict=True):
             input_boxes.append(boxes * extent * input_size)
         columns = self.taps.over_boxes(input_boxes, (height, width), self.stored.pooling)
         if output.latent is None or not self.stored.stores("latent"):
             return columns
-        means = [self._latent_of(number, level) for number, level in enumerate(output.latent)]
+        means = []
+        for number, (level, extent) in enumerate(zip(output.latent, extents, strict=True)):
+            means.append(self._latent_of(number, level, extent))
         return {"latent": torch.cat(means), **columns}
 
-    def _latent_of(self, number: int, level: Tensor) -> Tensor:
+    def _latent_of(self, number: int, level: Tensor, extent: Tensor) -> Tensor:
         """The column `latent` of one image's rows, (N, C).
 
         Args:
             number: The image's number.
             level: Its latent map, (C, h, w).
+            extent: Fractions of the map that are image; see `_extents`.
         """
         # Rows of one query share its box, which is pooled once.
         queries = self.detected[number].queries.cpu().numpy()
@@ -282,7 +286,7 @@ class DetrGroup:
             image_boxes = boxes * boxes.new_tensor([width, height, width, height])
             pooled = box_means(level, published_cells(image_boxes, [level], width)[0], pooling)
         else:
-            pooled = pool_latent(level, boxes * _extents(self.masks)[number], pooling)
+            pooled = pool_latent(level, boxes * extent, pooling)
         return pooled[torch.from_numpy(query_of_row)]
 
     def _of_queries(self, values: Tensor) -> Tensor:

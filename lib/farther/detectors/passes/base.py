@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from farther.detectors.base import Detector
+    from farther.detectors.networks.replay import Replay
 
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes", "register_pass")
 #: Class decorator; its name differs from that of adapters, so that the two can be distinguished
@@ -71,6 +72,27 @@ class Pass(ABC):
     def backward_passes(self) -> int:
         """Backward passes per image."""
         return 0
+
+    @property
+    def shares_forward(self) -> bool:
+        """Whether `after_detection` gives the rows of a batch that objects were detected in.
+
+        Then the pass can share the forward pass that writes the run's own regions.
+        """
+        return False
+
+    def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
+        """The rows of `forward` for a batch that objects were detected in.
+
+        Args:
+            detector: The run's detector.
+            replay: Its detections, outside of PyTorch's inference mode: `detector.replay`.
+            image_ids: Names of the images.
+
+        Raises:
+            ParameterError, DataError: see `forward`.
+        """
+        raise NotImplementedError(f"the pass {self.name!r} detects objects itself")
 
     @abstractmethod
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Detector
-from farther.detectors.networks.replay import Dropout
+from farther.detectors.networks.replay import Dropout, Replay
 from farther.detectors.networks.taps import find_module
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.moments import Moments
@@ -57,9 +57,17 @@ class DropoutPass(Pass):
         for name in self.where:
             find_module(network_of(detector), name, "where")
 
+    @property
+    def shares_forward(self) -> bool:
+        """See `Pass.shares_forward`."""
+        return True
+
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        replay = detector.replay(prepared)
+        return self.after_detection(detector, detector.replay(prepared), image_ids)
+
+    def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
+        """See `Pass.after_detection`."""
         regions = replay.regions(image_ids)
         moments = Moments(self.header(detector))
         for number in range(self.passes):

@@ -150,9 +150,18 @@ class Perturb(Pass):
             identity["gaussians"] = digest(means, precision)
         return identity
 
+    @property
+    def shares_forward(self) -> bool:
+        """See `Pass.shares_forward`: the loss "mahalanobis" needs the training regions first."""
+        return self.loss != "mahalanobis"
+
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        return self.after_step(detector.replay(prepared), image_ids, detector.header())
+        return self.after_detection(detector, detector.replay(prepared), image_ids)
+
+    def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
+        """See `Pass.after_detection`."""
+        return self.after_step(replay, image_ids, detector.header())
 
     def after_step(self, replay: Replay, image_ids: Sequence[str], header: Header) -> Regions:
         """The detections of a batch with logits, features and latents of the images after the step.

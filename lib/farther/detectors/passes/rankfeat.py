@@ -80,9 +80,17 @@ class RankFeat(Pass):
         for name in self._layers(network):
             find_module(network, name, "layers")
 
+    @property
+    def shares_forward(self) -> bool:
+        """See `Pass.shares_forward`."""
+        return True
+
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        replay = detector.replay(prepared)
+        return self.after_detection(detector, detector.replay(prepared), image_ids)
+
+    def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
+        """See `Pass.after_detection`."""
         network = network_of(detector)
         regions = replay.regions(image_ids)
         outputs = [

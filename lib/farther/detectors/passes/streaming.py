@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.detectors.base import Detector
+from farther.detectors.base import Detector, ReplayDetector
 from farther.detectors.imported import Imported
-from farther.detectors.inference import DetectorModel, InferenceParams
+from farther.detectors.inference import DetectorModel, InferenceParams, PassOutput
 from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.passes.base import KEYS, SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
@@ -96,6 +97,78 @@ def _are_same_objects(stored: pl.DataFrame, detected: pl.DataFrame) -> bool:
         stored_values = stored[name].to_numpy()
         detected_values = detected[name].to_numpy()
         if not np.allclose(stored_values, detected_values, rtol=0, atol=tolerance):
+            return False
+    return True
+
+
+class SharedPasses:
+    """Passes of a run that share the forward pass that writes the regions.
+
+    The network sees an image once, for the regions, the proposals and these passes. That is done
+    for splits without earlier output of the pass: regions that are made again often come to the
+    same rows, and then the earlier output of the pass is still current.
+
+    Args:
+        detector: The run's detector.
+        passes: The passes, by name.
+        regions: The run's own regions, one folder per split.
+        out: Folder of the results: `<name>/<split>` is a regions folder.
+        params: How the images are streamed.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        passes: Mapping[str, Pass],
+        regions: str | Path,
+        out: str | Path,
+        params: InferenceParams,
+    ):
+        self._detector = detector
+        self._regions = Path(regions)
+        self._params = params
+        self._keyed = Keyed(out)
+        self._passes: dict[str, Pass] = {}
+        for name, extra_pass in passes.items():
+            if extra_pass.shares_forward and isinstance(detector, ReplayDetector):
+                extra_pass.check(detector)
+                self._passes[name] = extra_pass
+
+    def outputs(self, split: str) -> list[PassOutput]:
+        """What inference writes beside the regions of a split."""
+        outputs = []
+        for name, extra_pass in self._passes.items():
+            folder = self._keyed.path(f"{name}/{split}")
+            if split not in extra_pass.skip and not folder.exists():
+                outputs.append(PassOutput(name, extra_pass, folder))
+        return outputs
+
+    def record(self, split: str, images: Images, outputs: Sequence[PassOutput]) -> None:
+        """Records folders that were written beside the regions of a split.
+
+        A folder whose rows are not those of the regions, as the pass had no usable values for an
+        image, is deleted: `infer_passes` runs that pass again by itself, and says what is wrong.
+        """
+        for output in outputs:
+            regions = RegionsFolder(self._regions / split)
+            header = output.shared_pass.header(self._detector)
+            model = PassModel(
+                self._detector, header, output.shared_pass, regions, self._params.shard_images
+            )
+            if _have_same_objects(regions, RegionsFolder(output.folder)):
+                key = cache_key(model, images, self._params)
+                self._keyed.record(f"{output.name}/{split}", key)
+            else:
+                shutil.rmtree(output.folder)
+
+
+def _have_same_objects(regions: RegionsFolder, rows: RegionsFolder) -> bool:
+    """True if the columns that a pass shares with the run's own regions are the same bits."""
+    if len(regions.shards) != len(rows.shards):
+        return False
+    for stored_shard, shard in zip(regions.shards, rows.shards, strict=True):
+        stored = read_parquet(stored_shard, columns=[*KEYS, *SHARED])
+        if not stored.equals(read_parquet(shard, columns=[*KEYS, *SHARED])):
             return False
     return True
 
