@@ -46,6 +46,9 @@ READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 #: See `Method.annotation`.
 Annotation = Literal["unused", "class", "correct"]
 
+#: A pass over rows, block by block: vectors of shape (n, D) and predicted classes of shape (n,).
+Labelled = Iterator[tuple[np.ndarray, np.ndarray]]
+
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
 
@@ -450,7 +453,7 @@ class Method(ABC):
         """The stored features, batch by batch."""
         return (batch.features for batch in self._batches(regions) if batch.features is not None)
 
-    def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _pass(self, regions: RegionsLike) -> Labelled:
         """One pass over all rows, block by block.
 
         Vectors (n, D), which may be overwritten, and predicted classes (n,).
