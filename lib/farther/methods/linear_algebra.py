@@ -18,6 +18,7 @@ from farther.methods.arrays import normalised, squared_norms, whitened
 
 __all__ = [
     "class_means",
+    "class_sums",
     "clipped",
     "eigenvectors",
     "is_singular",
@@ -29,6 +30,9 @@ __all__ = [
     "whitened",
     "whitening",
 ]
+
+#: Rows of so many classes are summed by a dense product, of more by a sparse one.
+MAX_CLASSES_OF_PRODUCT = 64
 
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
@@ -57,10 +61,31 @@ def class_means(
     counts = np.zeros(classes, np.int64)
     sums = np.zeros(())
     for block, labels in labelled:
-        members = (labels == np.arange(classes)[:, None]).astype(np.float64)
-        sums = sums + members @ block
+        sums = sums + class_sums(block, labels, classes)
         counts += np.bincount(labels, minlength=classes)
     return counts, sums / np.maximum(counts, 1)[:, None]
+
+
+def class_sums(block: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Sum of the rows of each class.
+
+    Args:
+        block: ndarray of shape (n, D), float64.
+        labels: Class of each row, ndarray of shape (n,).
+        classes: K, the number of classes.
+
+    Returns:
+        ndarray of shape (K, D); zeros for a class without rows.
+    """
+    if classes <= MAX_CLASSES_OF_PRODUCT:
+        members = (labels == np.arange(classes)[:, None]).astype(np.float64)
+        return members @ block
+    from scipy.sparse import csr_array
+
+    members_of_class = csr_array(
+        (np.ones(len(labels)), (labels, np.arange(len(labels)))), shape=(classes, len(labels))
+    )
+    return members_of_class @ block
 
 
 def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:
