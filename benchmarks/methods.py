@@ -475,15 +475,16 @@ def measure_time(args: argparse.Namespace) -> None:
 def compare(name: str, own: Peer, peers: list[Peer], rounds: int) -> float:
     """Prints one row per peer; returns the method's least seconds of fit and score."""
     own_seconds = []
-    seconds_by_peer: list[list[tuple[float, float]]] = [[] for _ in peers]
+    measured = [peer for peer in peers if works(name, peer)]
+    seconds_by_peer: list[list[tuple[float, float]]] = [[] for _ in measured]
     for _ in range(rounds):
         own_seconds.append(once(own))
-        for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+        for peer, seconds in zip(measured, seconds_by_peer, strict=True):
             seconds.append(once(peer))
 
     fit = min(seconds[0] for seconds in own_seconds)
     score = min(seconds[1] for seconds in own_seconds)
-    for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+    for peer, seconds in zip(measured, seconds_by_peer, strict=True):
         peer_fit = min(pair[0] for pair in seconds)
         peer_score = min(pair[1] for pair in seconds)
         row = f"| {name} | {fit:.3f} | {score:.3f} | {peer.library} "
@@ -493,9 +494,23 @@ def compare(name: str, own: Peer, peers: list[Peer], rounds: int) -> float:
         totals = zip(own_seconds, seconds, strict=True)
         ratios = [sum(mine) / max(sum(theirs), 1e-9) for mine, theirs in totals]
         print(row + f"| {statistics.median(ratios):.2f} |", flush=True)
-    if not peers:
+    if not measured:
         print(f"| {name} | {fit:.3f} | {score:.3f} | | | | | | | |", flush=True)
     return fit + score
+
+
+def works(name: str, peer: Peer) -> bool:
+    """True if the peer scores; what is wrong with it otherwise is a line on stderr.
+
+    pytorch-ood's SHE, for one, wants detections of each class.
+    """
+    try:
+        once(peer)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        print(f"{name}: {peer.library}: not measured: {problem}", file=sys.stderr)
+        return False
+    return True
 
 
 def ratio(seconds: float, peer_seconds: float) -> str:
@@ -525,6 +540,8 @@ def measure_few(args: argparse.Namespace) -> None:
         for library in range(len(libraries_by_count[0])):
             peers = [libraries[library].get(name) for libraries in libraries_by_count]
             if peers[0] is None or peers[0].library == "products":
+                continue
+            if not works(name, peers[0]):
                 continue
             fitted = None
             if peers[0].fit is not None:

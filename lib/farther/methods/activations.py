@@ -82,9 +82,15 @@ def _enclosing(sample: np.ndarray, share: float) -> tuple[float, float]:
     """
     rank = (len(sample) - 1) * share
     margin = 1 + MARGIN * math.sqrt(len(sample) * share * (1 - share))
-    first = max(0, math.floor(rank - margin))
-    last = min(len(sample) - 1, math.ceil(rank + margin))
-    return float(sample[first]), float(sample[last])
+    first = math.floor(rank - margin)
+    last = math.ceil(rank + margin)
+    low = -math.inf
+    high = math.inf
+    if first >= 0:
+        low = float(sample[first])
+    if last < len(sample):
+        high = float(sample[last])
+    return low, high
 
 
 def _between(

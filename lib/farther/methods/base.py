@@ -52,6 +52,11 @@ Labelled = Iterator[tuple[np.ndarray, np.ndarray]]
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
 
+#: From so many classes on, blocks are bounded by the values of their logits, too.
+MANY_CLASSES = 128
+#: Arrays with a value per class that a score holds at once.
+ARRAYS_OF_CLASSES = 4
+
 #: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most
 #: confident lowest.
 LABELLED_UNKNOWN = 1e30
@@ -416,9 +421,14 @@ class Method(ABC):
         return (batch for batch in regions.batches(self.columns) if len(batch))
 
     def _blocks(self, regions: RegionsLike, values: int = BLOCK) -> Iterator[Regions]:
-        """All rows in order, in blocks of at most this number of vector values."""
+        """All rows in order, in blocks of at most this number of vector values.
+
+        Where there are many classes, their logits count too.
+        """
         for batch in self._batches(regions):
             width = max(self._widths(batch).values(), default=0)
+            if len(batch.header.classes) > MANY_CLASSES:
+                width = max(width, ARRAYS_OF_CLASSES * len(batch.header.classes))
             rows = len(batch)
             if width:
                 rows = max(1, values // width)

@@ -55,8 +55,8 @@ class KLMatching(Method):
         classes = len(class_columns(regions.header, self.background))
         sums = np.zeros((classes, classes))
         counts = np.zeros(classes)
-        for batch in self._batches(regions):
-            p = softmax(class_logits(batch, self.background))
+        for block in self._blocks(regions):
+            p = softmax(class_logits(block, self.background))
             largest = p.argmax(axis=1)
             sums += class_sums(p, largest, classes)
             counts += np.bincount(largest, minlength=classes)

@@ -110,9 +110,9 @@ class OpenMax(Method):
                 self.shape_[k], self.log_scale_[k] = fit_weibull(tail - tail[0] + TRANSLATION)
 
     def _predicted(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Logits (n, C) of each batch, and the column of the largest one per row."""
-        for batch in self._batches(regions):
-            logits = class_logits(batch, self.background)
+        """Logits (n, C) of each block, and the column of the largest one per row."""
+        for block in self._blocks(regions):
+            logits = class_logits(block, self.background)
             yield logits, logits.argmax(axis=1)
 
     def _score(self, rows: Rows) -> Array:
