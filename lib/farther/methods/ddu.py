@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -76,7 +75,7 @@ class DDU(Method):
         # A product per class and batch: batches, which are longer than blocks, cost less.
         self._fit_gaussians(regions.header.classes, self._pass(regions), batches())
 
-    def _fit_gaussians(self, classes: Sequence[str], first: Labelled, second: Labelled) -> None:
+    def _fit_gaussians(self, classes: tuple[str, ...], first: Labelled, second: Labelled) -> None:
         """Fits to two passes over vectors, which may be overwritten, with their classes."""
         counts, means = class_means(first, len(classes))
         fitted_classes = np.flatnonzero(counts > 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.methods.arrays import Array, log_sum_exp, softmax
 from farther.methods.base import Method, RegionsLike, register
-from farther.methods.linear_algebra import class_sums
+from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
@@ -58,7 +58,7 @@ class KLMatching(Method):
         for block in self._blocks(regions):
             p = softmax(class_logits(block, self.background))
             largest = p.argmax(axis=1)
-            sums += class_sums(p, largest, classes)
+            add_class_sums(sums, p, largest)
             counts += np.bincount(largest, minlength=classes)
         typical = sums[counts > 0] / counts[counts > 0, None]
         self.log_typical_ = np.log(np.maximum(typical, np.finfo(np.float64).tiny))

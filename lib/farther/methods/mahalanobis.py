@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -63,7 +62,7 @@ class Mahalanobis(Method):
     def _fit(self, regions: RegionsLike) -> None:
         self._fit_gaussians(regions.header.classes, self._pass(regions), self._pass(regions))
 
-    def _fit_gaussians(self, classes: Sequence[str], first: Labelled, second: Labelled) -> None:
+    def _fit_gaussians(self, classes: tuple[str, ...], first: Labelled, second: Labelled) -> None:
         """Fits to two passes over vectors, which may be overwritten, with their classes."""
         counts, means = class_means(first, len(classes))
         scatter = scatter_matrix(np.subtract(h, means[y], out=h) for h, y in second)

@@ -18,7 +18,7 @@ from farther.methods.arrays import (
     norms,
 )
 from farther.methods.base import Annotation, Method, RegionsLike, register
-from farther.methods.linear_algebra import class_sums
+from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
@@ -89,7 +89,7 @@ class OpenMax(Method):
         sums = np.zeros((classes, classes))
         counts = np.zeros(classes)
         for logits, largest in self._predicted(regions):
-            sums += class_sums(logits, largest, classes)
+            add_class_sums(sums, logits, largest)
             counts += np.bincount(largest, minlength=classes)
         self.centres_ = sums / np.maximum(counts, 1)[:, None]
         tails = [np.zeros(0)] * classes
