@@ -236,9 +236,8 @@ def write_project(project: Path, scale: float) -> dict[str, Any]:
     write_params(project, params)
 
     subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
-    dvc = [sys.executable, "-m", "dvc"]
-    subprocess.run([*dvc, "init", "--quiet"], cwd=project, check=True)
-    subprocess.run([*dvc, "config", "core.analytics", "false"], cwd=project, check=True)
+    subprocess.run(["dvc", "init", "--quiet"], cwd=project, check=True)
+    subprocess.run(["dvc", "config", "core.analytics", "false"], cwd=project, check=True)
     return params
 
 

@@ -26,7 +26,8 @@ SMALL_NETWORK = [
     *("--count", "2", "--rounds", "1", "--score-threshold", "0", "--max-detections", "5"),
     *("--width", "64", "--height", "48", "--workers", "0"),
 ]
-RUN = "voc-faster_rcnn"
+#: The run of the small demo, and one that `cluster` infers itself.
+RUN, ON_CLUSTER = "voc-faster_rcnn", "voc-yolov8"
 #: Arguments, and a word of what is printed. FOLDER is an empty folder, IMAGES one with two images,
 #: DEMO a small finished demo.
 CASES = {
@@ -115,10 +116,11 @@ def images(tmp_path: Path) -> Path:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The demo with a few images and one run."""
     folder = kills.prepare(tmp_path_factory.mktemp("small") / "demo")
-    methods = yaml.safe_load((ROOT / "params.yaml").read_text())["methods"]
+    whole = yaml.safe_load((ROOT / "params.yaml").read_text())
     params = kills.params()
     for name in ("energy", "mahalanobis"):
-        params["methods"][name] = methods[name]
+        params["methods"][name] = whole["methods"][name]
+    params["detectors"][ON_CLUSTER] = whole["detectors"][ON_CLUSTER]
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
     threads = torch.get_num_threads()
