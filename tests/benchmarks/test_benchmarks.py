@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,6 @@ import torch
 import yaml
 from PIL import Image
 from tests.stages import in_process, kills
-
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -81,6 +80,9 @@ CASES = {
     ),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
+#: Programs whose smallest size, with the small demo where they need it, takes above 5 processor
+#: seconds.
+SLOW = ("infer", "metrics", "monitor", "parts", "protocols", "review_queue")
 #: Methods that the smallest size of `full_size` leaves out.
 LEFT_OUT = (
     *("vim", "dice", "react", "dice_react", "ash", "gen", "vos", "lard_knn", "lard_gmm"),
@@ -137,7 +139,18 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("case", CASES)
+def cases() -> list[Any]:
+    """The names of `CASES`; those that take more than some processor seconds are marked."""
+    marked = []
+    for case in CASES:
+        if case.split()[0] in SLOW:
+            marked.append(pytest.param(case, marks=pytest.mark.slow))
+        else:
+            marked.append(case)
+    return marked
+
+
+@pytest.mark.parametrize("case", cases())
 def test_each_benchmark_runs_at_its_smallest_size(
     case, images, tmp_path, monkeypatch, capfd, request
 ):
@@ -161,6 +174,7 @@ def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capf
     assert (tmp_path / "400/report/gallery.html").exists()
 
 
+@pytest.mark.slow
 def test_the_published_size_and_its_peer_run_at_a_fiftieth(tmp_path, monkeypatch, capfd):
     arguments = [str(tmp_path / "project"), "--scale", "0.02", "--runs", "voc-rtdetr", "--peer"]
     arguments += ["--last", "energy", "--without", *LEFT_OUT]
@@ -192,12 +206,14 @@ def as_root(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_stage_on_a_cluster_of_three_machines_writes_the_same_bytes(demo, tmp_path):
     sizes = ["--stages", "infer", "--events", "nothing", "--images", "6", "--cost", "0"]
     printed = as_root("cluster", str(tmp_path / "cluster"), "--demo", str(demo), *sizes)
     assert re.search(r"\| infer \| nothing \| [\d.]+ \| 0 of [1-9]\d* \| 0 \|", printed), printed
 
 
+@pytest.mark.slow
 def test_a_full_disk_a_read_only_one_and_a_kill_leave_nothing_half_written():
     printed = as_root("resilience", "--times", "1", "--until", "ingest voc", "--images", "20")
     outcomes = re.findall(r"^\| ([^|]+) \|.* \| (\d+) \| (\d+) \|$", printed, re.MULTILINE)

@@ -53,7 +53,8 @@ def percentile(passes: Callable[[], Iterable[np.ndarray]], percent: float) -> fl
         raise ValueError("no values")
     position = (total - 1) * percent / 100
     ranks = np.array([math.floor(position), math.ceil(position)])
-    low, high = -math.inf, math.inf
+    low = -math.inf
+    high = math.inf
     if total > MAX_SORTED:
         low, high = _enclosing(sample, percent / 100)
     at_ranks = _between(passes(), low, high, ranks)
