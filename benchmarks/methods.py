@@ -67,9 +67,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 NOT_COMPUTED = ("imported", "native")
 #: Shorter than this, the time of a call is that of Python: no ratio is reported.
 SHORTEST = 1e-3
-#: Numbers of test regions of `few`, and the seconds that a measurement of them takes at least.
+#: Numbers of test regions of `few`.
 FEW = (1, 10, 100)
-FEW_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -550,27 +549,30 @@ def measure_few(args: argparse.Namespace) -> None:
             for count, peer in zip(FEW, peers, strict=True):
                 assert peer is not None
                 own = partial(method.score, test[:count])
-                row += few(own, partial(peer.score, fitted), args.repeat)
+                row += few(own, partial(peer.score, fitted), args)
             print(row, flush=True)
 
 
-def few(own: Callable[[], object], theirs: Callable[[], object], rounds: int) -> str:
+def few(own: Callable[[], object], theirs: Callable[[], object], args: argparse.Namespace) -> str:
     """Cells of a row: the least microseconds of a call, those of the peer, and the ratio."""
     seconds: list[list[float]] = [[], []]
-    for _ in range(rounds):
+    for _ in range(args.repeat):
         for work, times in zip((own, theirs), seconds, strict=True):
-            times.append(seconds_per_call(work))
+            times.append(seconds_per_call(work, args.seconds))
     least, peer_least = min(seconds[0]), min(seconds[1])
     return f" {1e6 * least:.0f} | {1e6 * peer_least:.0f} | {least / peer_least:.2f} |"
 
 
-def seconds_per_call(work: Callable[[], object]) -> float:
-    """Processor seconds of a call, after one that is not counted."""
+def seconds_per_call(work: Callable[[], object], least: float) -> float:
+    """Processor seconds of a call, after one that is not counted.
+
+    The mean of as many calls as take `least` seconds together, one at least.
+    """
     work()
     calls = 0
     start = time.process_time()
     passed = 0.0
-    while passed < FEW_SECONDS:
+    while calls == 0 or passed < least:
         work()
         calls += 1
         passed = time.process_time() - start
@@ -748,6 +750,9 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20)
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3, help="rounds")
+    parser.add_argument(
+        "--seconds", type=float, default=0.02, help="of a measurement of 'few', at least"
+    )
     parser.add_argument("--device", default="cpu", help="for 'torch'")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'"

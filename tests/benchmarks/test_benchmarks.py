@@ -31,7 +31,10 @@ RUN, ON_CLUSTER = "voc-faster_rcnn", "voc-yolov8"
 #: DEMO a small finished demo.
 CASES = {
     "methods time": (["time", *SMALL_REGIONS, "--repeat", "1"], "| knn | "),
-    "methods few": (["few", *SMALL_REGIONS, "--repeat", "1"], "| lard_gmm | scikit-learn | "),
+    "methods few": (
+        ["few", *SMALL_REGIONS, "--repeat", "1", "--seconds", "0"],
+        "| lard_gmm | scikit-learn | ",
+    ),
     "methods torch": (["torch", *SMALL_REGIONS, "--repeat", "1"], "| openmax | "),
     "methods memory": (["memory", "--large", "300", "--test", "60", "--names", "msp"], "GiB"),
     "metrics tables": (
@@ -80,9 +83,8 @@ CASES = {
     ),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
-#: Programs whose smallest size, with the small demo where they need it, takes above 5 processor
-#: seconds.
-SLOW = ("infer", "metrics", "monitor", "parts", "protocols", "review_queue")
+#: Those that take above 5 processor seconds, with the small demo where they need it.
+SLOW = ("infer detr", "monitor", "protocols", "review_queue")
 #: Methods that the smallest size of `full_size` leaves out.
 LEFT_OUT = (
     *("vim", "dice", "react", "dice_react", "ash", "gen", "vos", "lard_knn", "lard_gmm"),
@@ -140,10 +142,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def cases() -> list[Any]:
-    """The names of `CASES`; those that take more than some processor seconds are marked."""
+    """The names of `CASES`, the slow ones marked."""
     marked = []
     for case in CASES:
-        if case.split()[0] in SLOW:
+        if case in SLOW:
             marked.append(pytest.param(case, marks=pytest.mark.slow))
         else:
             marked.append(case)
