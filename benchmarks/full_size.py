@@ -537,7 +537,7 @@ def main() -> None:
         "--runs",
         nargs="+",
         metavar="RUN",
-        help="the runs to measure, such as bdd-yolov8; all by default",
+        help="the runs to import and measure, such as bdd-yolov8; all by default",
     )
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="METHOD", help="methods to leave out"
@@ -570,7 +570,7 @@ def measure(options: argparse.Namespace) -> None:
     make(project, options.scale)
     params: dict[str, Any] = yaml.safe_load((project / "all.yaml").read_text())
     write_params(project, params)
-    imports = [f"infer@{name}" for name in params["detectors"]]
+    imports = [f"infer@{name}" for name in options.runs or params["detectors"]]
     report(project, "Import of the detections", *imports)
     if options.make_only:
         return

@@ -2,6 +2,8 @@
 
     python benchmarks/methods.py time
         fit and score on 20,000 × 1,024 training features, 20 classes, 7,000 test regions
+    python benchmarks/methods.py few
+        the score alone of 1, 10 and 100 test regions, as a monitor asks for it
     python benchmarks/methods.py torch
         the score alone of `to_torch` beside pytorch-ood's, on the same tensors
     python benchmarks/methods.py memory
@@ -10,8 +12,12 @@
 `time` prints one row per method and peer: pytorch-ood, FAISS, scikit-learn with SciPy, and
 "products", the bare matrix products of the same shapes and type by NumPy, which a method that reads
 all of these numbers costs at least. Seconds are processor seconds on one thread. A method and its
-peers take turns in each round; the ratio is that of the sums of fit and score, its minimum over
-rounds and its median. On a CUDA device `torch` measures seconds by the clock.
+peers take turns in each round; the ratio is that of the sums of fit and score, of the least seconds
+of each, and its median over the rounds. On a CUDA device `torch` measures seconds by the clock.
+
+Peers compute the same formula. Where they also fit something else or nothing, that is a row of its
+own: pytorch-ood's ASH takes the largest values of each region, as `protocol: published-code` does;
+`ash` by the paper also finds a percentile of the training features.
 """
 
 from __future__ import annotations
@@ -53,10 +59,16 @@ GIVEN: dict[str, dict[str, Any]] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["layer1"]},
 }
+#: Further rows: the method, and its parameters.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ash, published code": ("ash", {"protocol": "published-code"}),
+}
 #: Methods that compute no score: they read a file, or the detector's label.
 NOT_COMPUTED = ("imported", "native")
 #: Shorter than this, the time of a call is that of Python: no ratio is reported.
 SHORTEST = 1e-3
+#: Numbers of test regions of `few`.
+FEW = (1, 10, 100)
 
 
 @dataclass(frozen=True)
@@ -203,6 +215,12 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
     def gradnorm(_fitted: object) -> object:
         return ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(test_h)
 
+    def ash(_fitted: object) -> object:
+        return of_maps(ood.ASH(None, through, percentile=0.9))
+
+    def vos(_fitted: object) -> object:
+        return ood.WeightedEBO.score(test_z, torch.ones(test_z.shape[1]))
+
     name = "pytorch-ood"
     weight, bias = layer.weight, layer.bias
     return {
@@ -212,7 +230,10 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
         "mls": Peer(name, lambda _fitted: ood.MaxLogit.score(test_z)),
         "entropy": Peer(name, lambda _fitted: ood.Entropy.score(test_z)),
         "gradnorm": Peer(name, gradnorm),
-        "ash": Peer(name, lambda _fitted: of_maps(ood.ASH(None, through, percentile=0.9))),
+        "mcm": Peer(name, lambda _fitted: ood.MCM(None, weight).predict_features(test_h)),
+        "vos": Peer(name, vos),
+        "ash": Peer(name, ash),
+        "ash, published code": Peer(name, ash),
         "scale": Peer(name, lambda _fitted: of_maps(ood.SCALE(None, through, percentile=0.85))),
         "knn": Peer(name, of_features, lambda: ood.KNN(None, k=10).fit_features(h, y)),
         "mahalanobis": Peer(name, of_features, lambda: ood.Mahalanobis(None).fit_features(h, y)),
@@ -239,8 +260,12 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
 
 
 def faiss_alone(train: Regions, test: Regions) -> dict[str, Peer]:
-    """Nearest neighbours by FAISS: `knn`, and `lard_knn` on scikit-learn's components."""
+    """Nearest neighbours by FAISS.
+
+    `knn`, `nnguide`, and `lard_knn` on scikit-learn's components.
+    """
     import faiss
+    from scipy.special import logsumexp
     from sklearn.decomposition import PCA
 
     faiss.omp_set_num_threads(1)
@@ -272,8 +297,26 @@ def faiss_alone(train: Regions, test: Regions) -> dict[str, Peer]:
         vectors = components.transform(column(test, "latent").astype(np.float64)).astype(np.float32)
         return index.search(vectors, 10)
 
+    def fit_guides() -> Any:
+        vectors = column(train, "features").astype(np.float32)
+        faiss.normalize_L2(vectors)
+        vectors *= logsumexp(train.logits, axis=1)[:, None]
+        index = faiss.IndexFlatIP(vectors.shape[1])
+        index.add(vectors)
+        return index
+
+    def score_guides(index: Any) -> object:
+        vectors = column(test, "features").astype(np.float32)
+        faiss.normalize_L2(vectors)
+        guidance, _ = index.search(vectors, 10)
+        return guidance.mean(axis=1) * logsumexp(test.logits, axis=1)
+
     name = "FAISS"
-    return {"knn": Peer(name, score, fit), "lard_knn": Peer(name, score_latent, fit_latent)}
+    return {
+        "knn": Peer(name, score, fit),
+        "nnguide": Peer(name, score_guides, fit_guides),
+        "lard_knn": Peer(name, score_latent, fit_latent),
+    }
 
 
 def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
@@ -284,7 +327,6 @@ def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
     from sklearn.decomposition import PCA
     from sklearn.metrics.pairwise import euclidean_distances
     from sklearn.neighbors import KernelDensity
-    from sklearn.pipeline import make_pipeline
     from sklearn.svm import OneClassSVM
 
     labels = train.label
@@ -338,8 +380,14 @@ def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
         return density.score_samples(vectors)
 
     def fit_kernel_machine() -> Any:
-        machine = make_pipeline(PCA(64), OneClassSVM(nu=0.1))
-        return machine.fit(column(train, "features")[: oodl.sample])
+        features = column(train, "features")
+        components = PCA(oodl.components).fit(features)
+        machine = OneClassSVM(nu=oodl.nu).fit(components.transform(features[: oodl.sample]))
+        return components, machine
+
+    def score_kernel_machine(fitted: Any) -> object:
+        components, machine = fitted
+        return machine.decision_function(components.transform(column(test, "features")))
 
     name = "scikit-learn"
     return {
@@ -351,11 +399,7 @@ def scikit_learn(train: Regions, test: Regions) -> dict[str, Peer]:
         "lard_mahalanobis": Peer(name, score_lard_mahalanobis, fit_lard_mahalanobis),
         "lard_gmm": Peer(name, score_lard_gmm, fit_lard_gmm),
         "lard_kde": Peer(name, score_lard_kde, fit_lard_kde),
-        "oodl": Peer(
-            name,
-            lambda fitted: fitted.decision_function(column(test, "features")),
-            fit_kernel_machine,
-        ),
+        "oodl": Peer(name, score_kernel_machine, fit_kernel_machine),
     }
 
 
@@ -383,25 +427,42 @@ def once(peer: Peer) -> tuple[float, float]:
     return middle - start, time.process_time() - middle
 
 
-def measure_time(args: argparse.Namespace) -> None:
-    train = make(args.train, args.dimensions, args.classes, seed=1)
-    test = make(args.test, args.dimensions, args.classes, seed=2)
+def libraries_of(train: Regions, test: Regions) -> list[dict[str, Peer]]:
+    """The peers of each library, by method."""
     libraries = []
     for library in (pytorch_ood, faiss_alone, scikit_learn, products):
         libraries.append(library(train, test))
+    return libraries
+
+
+def measured_methods(train: Regions, names: list[str] | None) -> dict[str, Any]:
+    """The methods that apply to the regions, by the name of their row."""
+    rows = {}
+    for name in names or [*methods.names(), *VARIANTS]:
+        if name in NOT_COMPUTED:
+            continue
+        method_name, parameters = VARIANTS.get(name, (name, GIVEN.get(name, {})))
+        method: Any = methods.create(method_name, **parameters)
+        if not method.wants_pass and not method.missing(train):
+            rows[name] = method
+    return rows
+
+
+def measure_time(args: argparse.Namespace) -> None:
+    train = make(args.train, args.dimensions, args.classes, seed=1)
+    test = make(args.test, args.dimensions, args.classes, seed=2)
+    libraries = libraries_of(train, test)
     print(
         f"{args.train} × {args.dimensions} training features, {args.classes} classes, "
         f"{args.test} test regions; processor seconds\n"
     )
-    print("| method | fit | score | beside | its fit | its score | fit ratio | ratio | median |")
-    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| method | fit | score | beside | its fit | its score "
+        "| fit ratio | score ratio | ratio | median |"
+    )
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     paper_total = 0.0
-    for name in args.names or methods.names():
-        if name in NOT_COMPUTED:
-            continue
-        method = methods.create(name, **GIVEN.get(name, {}))
-        if method.wants_pass or method.missing(train):
-            continue
+    for name, method in measured_methods(train, args.names).items():
         own = Peer("farther", lambda fitted: fitted.score(test), partial(method.fit, train))
         peers = [library[name] for library in libraries if name in library]
         total = compare(name, own, peers, args.repeat)
@@ -413,26 +474,42 @@ def measure_time(args: argparse.Namespace) -> None:
 def compare(name: str, own: Peer, peers: list[Peer], rounds: int) -> float:
     """Prints one row per peer; returns the method's least seconds of fit and score."""
     own_seconds = []
-    seconds_by_peer: list[list[tuple[float, float]]] = [[] for _ in peers]
+    measured = [peer for peer in peers if works(name, peer)]
+    seconds_by_peer: list[list[tuple[float, float]]] = [[] for _ in measured]
     for _ in range(rounds):
         own_seconds.append(once(own))
-        for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+        for peer, seconds in zip(measured, seconds_by_peer, strict=True):
             seconds.append(once(peer))
 
     fit = min(seconds[0] for seconds in own_seconds)
     score = min(seconds[1] for seconds in own_seconds)
-    for peer, seconds in zip(peers, seconds_by_peer, strict=True):
+    for peer, seconds in zip(measured, seconds_by_peer, strict=True):
         peer_fit = min(pair[0] for pair in seconds)
         peer_score = min(pair[1] for pair in seconds)
         row = f"| {name} | {fit:.3f} | {score:.3f} | {peer.library} "
         row += f"| {peer_fit:.3f} | {peer_score:.3f} "
-        row += f"| {ratio(fit, peer_fit)} | {ratio(fit + score, peer_fit + peer_score)} "
+        row += f"| {ratio(fit, peer_fit)} | {ratio(score, peer_score)} "
+        row += f"| {ratio(fit + score, peer_fit + peer_score)} "
         totals = zip(own_seconds, seconds, strict=True)
         ratios = [sum(mine) / max(sum(theirs), 1e-9) for mine, theirs in totals]
         print(row + f"| {statistics.median(ratios):.2f} |", flush=True)
-    if not peers:
-        print(f"| {name} | {fit:.3f} | {score:.3f} | | | | | | |", flush=True)
+    if not measured:
+        print(f"| {name} | {fit:.3f} | {score:.3f} | | | | | | | |", flush=True)
     return fit + score
+
+
+def works(name: str, peer: Peer) -> bool:
+    """True if the peer scores; what is wrong with it otherwise is a line on stderr.
+
+    pytorch-ood's SHE, for one, wants detections of each class.
+    """
+    try:
+        once(peer)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        print(f"{name}: {peer.library}: not measured: {problem}", file=sys.stderr)
+        return False
+    return True
 
 
 def ratio(seconds: float, peer_seconds: float) -> str:
@@ -440,6 +517,66 @@ def ratio(seconds: float, peer_seconds: float) -> str:
     if max(seconds, peer_seconds) < SHORTEST or peer_seconds < SHORTEST / 100:
         return "–"
     return f"{seconds / peer_seconds:.2f}"
+
+
+# --------------------------------------------------------------------------------------------------
+# few regions at a time
+
+
+def measure_few(args: argparse.Namespace) -> None:
+    """Prints a row per method and peer: microseconds of a call, by number of regions."""
+    train = make(args.train, args.dimensions, args.classes, seed=1)
+    test = make(max(FEW), args.dimensions, args.classes, seed=2)
+    libraries_by_count = [libraries_of(train, test[:count]) for count in FEW]
+    print(
+        f"{args.train} × {args.dimensions} training features, {args.classes} classes; "
+        "processor microseconds of a call that scores some regions\n"
+    )
+    print("| method | beside |" + "".join(f" {count} | its {count} | ratio |" for count in FEW))
+    print("| --- | --- |" + " ---: |" * 3 * len(FEW))
+    for name, method in measured_methods(train, args.names).items():
+        method.fit(train)
+        for library in range(len(libraries_by_count[0])):
+            peers = [libraries[library].get(name) for libraries in libraries_by_count]
+            if peers[0] is None or peers[0].library == "products":
+                continue
+            if not works(name, peers[0]):
+                continue
+            fitted = None
+            if peers[0].fit is not None:
+                fitted = peers[0].fit()
+            row = f"| {name} | {peers[0].library} |"
+            for count, peer in zip(FEW, peers, strict=True):
+                assert peer is not None
+                own = partial(method.score, test[:count])
+                row += few(own, partial(peer.score, fitted), args)
+            print(row, flush=True)
+
+
+def few(own: Callable[[], object], theirs: Callable[[], object], args: argparse.Namespace) -> str:
+    """Cells of a row: the least microseconds of a call, those of the peer, and the ratio."""
+    seconds: list[list[float]] = [[], []]
+    for _ in range(args.repeat):
+        for work, times in zip((own, theirs), seconds, strict=True):
+            times.append(seconds_per_call(work, args.seconds))
+    least, peer_least = min(seconds[0]), min(seconds[1])
+    return f" {1e6 * least:.0f} | {1e6 * peer_least:.0f} | {least / peer_least:.2f} |"
+
+
+def seconds_per_call(work: Callable[[], object], least: float) -> float:
+    """Processor seconds of a call, after one that is not counted.
+
+    The mean of as many calls as take `least` seconds together, one at least.
+    """
+    work()
+    calls = 0
+    start = time.process_time()
+    passed = 0.0
+    while calls == 0 or passed < least:
+        work()
+        calls += 1
+        passed = time.process_time() - start
+    return passed / calls
 
 
 # --------------------------------------------------------------------------------------------------
@@ -603,7 +740,7 @@ def main() -> None:
     )
     parser.add_argument(
         "what",
-        choices=["time", "torch", "memory", "one"],
+        choices=["time", "few", "torch", "memory", "one"],
         help="'one' is what 'memory' runs for each method",
     )
     parser.add_argument("--names", nargs="*", help="methods; all when absent")
@@ -613,6 +750,9 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20)
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3, help="rounds")
+    parser.add_argument(
+        "--seconds", type=float, default=0.02, help="of a measurement of 'few', at least"
+    )
     parser.add_argument("--device", default="cpu", help="for 'torch'")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'"
@@ -621,6 +761,7 @@ def main() -> None:
     args = parser.parse_args()
     measures = {
         "time": measure_time,
+        "few": measure_few,
         "torch": measure_torch,
         "memory": measure_memory,
         "one": measure_one,

@@ -95,8 +95,8 @@ def bundles(run: str, folder: Path) -> dict[str, Path]:
     files = RunFiles(run, entry["benchmark"])
     bundle_by_method = {}
     for name in METHODS:
-        source = BundleSource(files, entry, read_entry(name, section("methods", name)))
         try:
+            source = BundleSource(files, entry, read_entry(name, section("methods", name)))
             bundle_by_method[name] = write_bundle(source, folder / f"{run}-{name}", copy=False)
         except farther.errors.FartherError as error:
             print(f"{run}: {name}: {error}", file=sys.stderr)

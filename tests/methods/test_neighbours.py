@@ -56,9 +56,35 @@ def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(direc
     monkeypatch.setattr("farther.methods.neighbours.TIGHTENING_VECTORS", 20)
     monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
     monkeypatch.setattr("farther.methods.neighbours.VECTORS_IN_CACHE", 70)
+    monkeypatch.setattr("farther.methods.neighbours.MAX_LEFT", 1)
+    monkeypatch.setattr("farther.methods.neighbours.MAX_COMPARED", 1)
+    monkeypatch.setattr("farther.methods.neighbours.nearest", refuse)
     np.testing.assert_array_equal(
         Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7]
     )
+
+
+def refuse(*_arguments):
+    raise AssertionError("all vectors were compared")
+
+
+@pytest.mark.parametrize("most_left", [0.03, 1])
+def test_where_bounds_leave_too_many_vectors_all_are_compared_at_once(most_left, monkeypatch):
+    monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", (1, 2))
+    monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
+    monkeypatch.setattr("farther.methods.neighbours.MAX_LEFT", most_left)
+    monkeypatch.setattr("farther.methods.neighbours.MAX_COMPARED", 0.03)
+    searched = []
+
+    def search(stored, queries, k):
+        searched.append(len(queries))
+        return nearest(stored, queries, k)
+
+    monkeypatch.setattr("farther.methods.neighbours.nearest", search)
+    found = Bounded(STORED).nearest(QUERIES, 7)
+    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :7])
+    assert len(searched) == 1
+    assert 0 < searched[0] <= len(QUERIES)
 
 
 CENTROIDS = cell_centroids(STORED, seed=0)

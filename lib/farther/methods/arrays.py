@@ -70,6 +70,17 @@ def at_least(values: Array, lowest: float) -> Array:
     return values.clamp(min=lowest)
 
 
+def replaced(values: Array, mask: Array, others: Array) -> Array:
+    """The values, but `others`, which are broadcast, where a mask is true.
+
+    NumPy overwrites the values, which the caller does not need again.
+    """
+    if isinstance(values, np.ndarray):
+        np.copyto(values, others, where=mask)  # a tenth of the time of `where`
+        return values
+    return others.where(mask, values)
+
+
 def log_sum_exp(values: Array) -> Array:
     """log Σ exp over the last axis, without overflow. The same as SciPy's, without the import."""
     if not isinstance(values, np.ndarray):
@@ -100,6 +111,15 @@ def softmax(logits: Array) -> Array:
     np.exp(powers, out=powers)
     powers *= (1 / row_sums(powers))[..., None]
     return powers
+
+
+def largest_probability(logits: Array) -> Array:
+    """The largest softmax of each row, shape (n,)."""
+    if not isinstance(logits, np.ndarray):
+        return softmax(logits).amax(dim=logits.ndim - 1)
+    powers = logits - logits.max(axis=-1, keepdims=True)
+    np.exp(powers, out=powers)
+    return 1 / row_sums(powers)  # that of the largest one, whose power is 1
 
 
 def sigmoid(logits: Array) -> Array:

@@ -46,8 +46,16 @@ READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 #: See `Method.annotation`.
 Annotation = Literal["unused", "class", "correct"]
 
+#: A pass over rows, block by block: vectors of shape (n, D) and predicted classes of shape (n,).
+Labelled = Iterator[tuple[np.ndarray, np.ndarray]]
+
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
+
+#: From so many classes on, blocks are bounded by the values of their logits, too.
+MANY_CLASSES = 128
+#: Arrays with a value per class that a score holds at once.
+ARRAYS_OF_CLASSES = 4
 
 #: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most
 #: confident lowest.
@@ -413,9 +421,14 @@ class Method(ABC):
         return (batch for batch in regions.batches(self.columns) if len(batch))
 
     def _blocks(self, regions: RegionsLike, values: int = BLOCK) -> Iterator[Regions]:
-        """All rows in order, in blocks of at most this number of vector values."""
+        """All rows in order, in blocks of at most this number of vector values.
+
+        Where there are many classes, their logits count too.
+        """
         for batch in self._batches(regions):
             width = max(self._widths(batch).values(), default=0)
+            if len(batch.header.classes) > MANY_CLASSES:
+                width = max(width, ARRAYS_OF_CLASSES * len(batch.header.classes))
             rows = len(batch)
             if width:
                 rows = max(1, values // width)
@@ -450,7 +463,7 @@ class Method(ABC):
         """The stored features, batch by batch."""
         return (batch.features for batch in self._batches(regions) if batch.features is not None)
 
-    def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _pass(self, regions: RegionsLike) -> Labelled:
         """One pass over all rows, block by block.
 
         Vectors (n, D), which may be overwritten, and predicted classes (n,).

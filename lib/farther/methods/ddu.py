@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from farther.methods.arrays import Array, cast, log_sum_exp, lower_solved, squared_norms
-from farther.methods.base import Annotation, FitError, Method, RegionsLike, register
+from farther.methods.base import Annotation, FitError, Labelled, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, is_singular
 from farther.methods.rows import Rows
 from farther.protocols import Protocol
@@ -69,7 +69,15 @@ class DDU(Method):
     protocol: Protocol = "paper"
 
     def _fit(self, regions: RegionsLike) -> None:
-        counts, means = class_means(self._pass(regions), len(regions.header.classes))
+        def batches() -> Labelled:
+            return ((self._vectors(batch), batch.label) for batch in self._batches(regions))
+
+        # A product per class and batch: batches, which are longer than blocks, cost less.
+        self._fit_gaussians(regions.header.classes, self._pass(regions), batches())
+
+    def _fit_gaussians(self, classes: tuple[str, ...], first: Labelled, second: Labelled) -> None:
+        """Fits to two passes over vectors, which may be overwritten, with their classes."""
+        counts, means = class_means(first, len(classes))
         fitted_classes = np.flatnonzero(counts > 1)
         if len(fitted_classes) == 0:
             raise FitError(
@@ -79,10 +87,10 @@ class DDU(Method):
         precision = self.precision or ("float64" if is_paper else "float32")
         self.means_ = means[fitted_classes].astype(precision)
         scatter = np.zeros((len(fitted_classes), means.shape[1], means.shape[1]), precision)
-        for batch in self._batches(regions):
-            vectors = self._vectors(batch).astype(precision, copy=False)
+        for block, labels in second:
+            vectors = block.astype(precision, copy=False)
             for position, c in enumerate(fitted_classes):
-                h = vectors[batch.label == c]
+                h = vectors[labels == c]
                 h -= self.means_[position]
                 scatter[position] += h.T @ h
         class_counts = counts[fitted_classes]
@@ -97,7 +105,7 @@ class DDU(Method):
         self.singular_ = []
         for c, covariance in zip(fitted_classes, covariances, strict=True):
             if counts[c] <= means.shape[1] or is_singular(covariance):
-                self.singular_.append(regions.header.classes[c])
+                self.singular_.append(classes[c])
         self.factors_, self.jitter_ = self._factorise(covariances)
 
     def remarks(self) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from farther.methods.arrays import Array, at_largest, row_sums, sigmoid, softmax
+from farther.methods.arrays import Array, at_largest, replaced, row_sums, sigmoid, softmax
 from farther.methods.base import register
 from farther.methods.logits import Activation, LogitsMethod
 from farther.methods.rows import Rows
@@ -58,7 +58,7 @@ class GEN(LogitsMethod):
             # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate,
             # and γ < 1 amplifies it
             sure = p > 0.5
-            rest = rows.xp.where(sure, row_sums(p * ~sure)[:, None], 1 - p)
+            rest = replaced(1 - p, sure, row_sums(p * ~sure)[:, None])
         gamma = self.gamma
         m = self.m
         if gamma is None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from farther.methods.arrays import Array, softmax
+from farther.methods.arrays import Array, largest_probability
 from farther.methods.base import register
 from farther.methods.mcm import TextMethod
 from farther.methods.rows import Rows
@@ -54,6 +54,6 @@ class GlMcm(TextMethod):
         largest = []
         for name in ("features", f"{LAYER}patch"):
             cosines = rows.counted(self._cosines(rows, name), "drop")
-            largest.append(rows.xp.max(softmax(cosines / temperature), axis=1))
+            largest.append(largest_probability(cosines / temperature))
         whole, patch = largest
         return whole + rows.number(self.weight) * patch

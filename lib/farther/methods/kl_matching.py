@@ -8,6 +8,7 @@ import numpy as np
 
 from farther.methods.arrays import Array, log_sum_exp, softmax
 from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
@@ -54,11 +55,11 @@ class KLMatching(Method):
         classes = len(class_columns(regions.header, self.background))
         sums = np.zeros((classes, classes))
         counts = np.zeros(classes)
-        for batch in self._batches(regions):
-            p = softmax(class_logits(batch, self.background))
-            members = (p.argmax(axis=1) == np.arange(classes)[:, None]).astype(np.float64)
-            sums += members @ p
-            counts += members.sum(axis=1)
+        for block in self._blocks(regions):
+            p = softmax(class_logits(block, self.background))
+            largest = p.argmax(axis=1)
+            add_class_sums(sums, p, largest)
+            counts += np.bincount(largest, minlength=classes)
         typical = sums[counts > 0] / counts[counts > 0, None]
         self.log_typical_ = np.log(np.maximum(typical, np.finfo(np.float64).tiny))
 

@@ -5,14 +5,14 @@ Latent representation density.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array, log_sum_exp, squared_norms
-from farther.methods.base import Method, RegionsLike, parameters, register
+from farther.methods.base import Labelled, Method, RegionsLike, count_rows, parameters, register
 from farther.methods.ddu import DDU
 from farther.methods.knn import KNN
 from farther.methods.linear_algebra import principal_components
@@ -21,6 +21,9 @@ from farther.methods.neighbours import parts_of
 from farther.methods.rows import Rows
 from farther.protocols import Protocol
 from farther.tables import Regions
+
+#: Values of projected rows that are kept between two passes: 128 MiB of float64.
+MAX_KEPT = 1 << 24
 
 
 @parameters
@@ -62,6 +65,17 @@ class Latent(Method):
         if whiten:
             directions = directions / np.sqrt(np.where(variances > 0, variances, 1.0))
         self.components_ = directions
+
+    def _projections(self, regions: RegionsLike) -> Callable[[], Labelled]:
+        """Starts a pass over v and the predicted classes.
+
+        Projected once and kept where v of all rows is small, else in each pass.
+        """
+        width = self._vectors(next(self._batches(regions))[:1]).shape[1]
+        if count_rows(regions) * width > MAX_KEPT:
+            return lambda: self._pass(regions)
+        kept = list(self._pass(regions))
+        return lambda: ((v.copy(), y) for v, y in kept)
 
     def _vectors(self, rows: Rows | Regions) -> Array:
         """v as float64, shape (n, components)."""
@@ -162,9 +176,10 @@ class LardMahalanobis(Latent, Mahalanobis):
 
     def _fit(self, regions: RegionsLike) -> None:
         self.fit_components(regions)
-        Mahalanobis._fit(self, regions)
+        projections = self._projections(regions)
+        self._fit_gaussians(regions.header.classes, projections(), projections())
 
-    def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _pass(self, regions: RegionsLike) -> Labelled:
         if self.gaussian == "single" or (
             self.gaussian is None and self.protocol == "published-code"
         ):
@@ -204,7 +219,8 @@ class LardGMM(Latent, DDU):
 
     def _fit(self, regions: RegionsLike) -> None:
         self.fit_components(regions)
-        DDU._fit(self, regions)
+        projections = self._projections(regions)
+        self._fit_gaussians(regions.header.classes, projections(), projections())
 
 
 @register("lard_kde")

@@ -17,6 +17,7 @@ import numpy as np
 from farther.methods.arrays import normalised, squared_norms, whitened
 
 __all__ = [
+    "add_class_sums",
     "class_means",
     "clipped",
     "eigenvectors",
@@ -29,6 +30,9 @@ __all__ = [
     "whitened",
     "whitening",
 ]
+
+#: Rows of so many classes are summed by a dense product, of more by a sparse one.
+MAX_CLASSES_OF_PRODUCT = 64
 
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
@@ -55,12 +59,34 @@ def class_means(
         rows.
     """
     counts = np.zeros(classes, np.int64)
-    sums = np.zeros(())
+    sums = np.zeros((classes, 0))
     for block, labels in labelled:
-        members = (labels == np.arange(classes)[:, None]).astype(np.float64)
-        sums = sums + members @ block
+        if sums.shape[1] == 0:
+            sums = np.zeros((classes, block.shape[1]))
+        add_class_sums(sums, block, labels)
         counts += np.bincount(labels, minlength=classes)
     return counts, sums / np.maximum(counts, 1)[:, None]
+
+
+def add_class_sums(sums: np.ndarray, block: np.ndarray, labels: np.ndarray) -> None:
+    """Adds each row to the sum of its class.
+
+    Args:
+        sums: Sum of each class so far, ndarray of shape (K, D), float64: changed in place.
+        block: ndarray of shape (n, D), float64.
+        labels: Class of each row, ndarray of shape (n,).
+    """
+    if len(sums) <= MAX_CLASSES_OF_PRODUCT:
+        members = (labels == np.arange(len(sums))[:, None]).astype(np.float64)
+        sums += members @ block
+        return
+    from scipy.sparse import csr_array
+
+    # Of the classes in the block alone: it may have fewer rows than there are classes.
+    present, place = np.unique(labels, return_inverse=True)
+    rows = np.arange(len(labels))
+    members_of_class = csr_array((np.ones(len(rows)), (place, rows)), (len(present), len(rows)))
+    sums[present] += members_of_class @ block
 
 
 def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, at_least, namespace, squared_norms, whitened
-from farther.methods.base import Annotation, Method, RegionsLike, register
+from farther.methods.base import Annotation, Labelled, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, scatter_matrix, whitening
 from farther.methods.rows import Rows
 
@@ -60,8 +60,12 @@ class Mahalanobis(Method):
     layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:
-        counts, means = class_means(self._pass(regions), len(regions.header.classes))
-        scatter = scatter_matrix(np.subtract(h, means[y], out=h) for h, y in self._pass(regions))
+        self._fit_gaussians(regions.header.classes, self._pass(regions), self._pass(regions))
+
+    def _fit_gaussians(self, classes: tuple[str, ...], first: Labelled, second: Labelled) -> None:
+        """Fits to two passes over vectors, which may be overwritten, with their classes."""
+        counts, means = class_means(first, len(classes))
+        scatter = scatter_matrix(np.subtract(h, means[y], out=h) for h, y in second)
         self.whitening_ = whitening(scatter / counts.sum())
         self.mean_ = counts @ means / counts.sum()
         self.centres_ = whitened(means[counts > 0] - self.mean_, self.whitening_)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveFloat
 
-from farther.methods.arrays import Array, cast, normalised, softmax, squared_norms
+from farther.methods.arrays import Array, cast, largest_probability, normalised, squared_norms
 from farther.methods.base import Method, parameters, register
 from farther.methods.rows import Rows
 
@@ -73,4 +73,6 @@ class MCM(TextMethod):
 
     def _score(self, rows: Rows) -> Array:
         cosines = rows.counted(self._cosines(rows), "drop")
-        return rows.xp.max(softmax(cosines / rows.number(self.temperature)), axis=1)
+        if self.temperature != 1:
+            cosines = cosines / rows.number(self.temperature)
+        return largest_probability(cosines)

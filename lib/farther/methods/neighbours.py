@@ -48,8 +48,14 @@ BLOCK = 128
 NEAR_BLOCKS = 64
 #: Vectors with the lowest second bounds, whose distances tighten the one to the k-th.
 TIGHTENING_VECTORS = 128
-#: Queries that are bounded together.
+#: Shares of the stored vectors that first bounds may leave for second ones, and these for
+#: distances; where more are left, a search of all costs less.
+MAX_LEFT = 1 / 2
+MAX_COMPARED = 1 / 8
+#: Queries that are bounded together, and before them: where most of the first ones have too many
+#: vectors left, the others are not bounded.
 BOUNDED_TOGETHER = 8
+BOUNDED_FIRST = 2
 #: Stored vectors whose reduced coordinates stay in the processor's cache.
 VECTORS_IN_CACHE = 8_192
 #: Rounding of a squared distance in float32, as a share of the largest squared norm.
@@ -140,7 +146,8 @@ class Bounded:
     and r all others: a squared distance in p + 1 dimensions. The directions are the principal ones,
     where most of a distance is. A few directions bound the distances to all vectors, more
     directions those to the vectors that are left, and only vectors whose bounds are below the
-    distance to k others are compared.
+    distance to k others are compared. Of noise, whose distances are in all directions, too many are
+    left: then all are compared.
 
     Args:
         stored: ndarray of shape (M, D), float32.
@@ -171,16 +178,31 @@ class Bounded:
     def nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
         """As `nearest`, with k below M / `BLOCK`."""
         neighbours = np.empty((len(queries), k), np.int64)
-        for start in range(0, len(queries), BOUNDED_TOGETHER):
-            batch = queries[start : start + BOUNDED_TOGETHER]
+        unbounded: list[int] = []
+        start = 0
+        together = BOUNDED_FIRST
+        while start < len(queries):
+            if 2 * len(unbounded) > start:
+                unbounded.extend(range(start, len(queries)))
+                break
+            batch = queries[start : start + together]
             first, second = self._reduced(batch)
             ones = np.ones((len(batch), 1), np.float32)
             bounds = self._products(np.append(-2 * first, ones, axis=1))
             lowered = squared_norms(first) - self._slack
             for number, query in enumerate(batch):
                 rows = self._left(query, bounds[number], lowered[number], k)
-                second_bounds = squared_norms(self._second[rows] - second[number])
-                neighbours[start + number] = self._compared(query, rows, second_bounds, k)
+                if len(rows) <= MAX_LEFT * len(self._stored):
+                    second_bounds = squared_norms(self._second[rows] - second[number])
+                    rows = self._left_by_second(query, rows, second_bounds, k)
+                if len(rows) <= MAX_COMPARED * len(self._stored):
+                    neighbours[start + number] = self._compared(query, rows, k)
+                else:
+                    unbounded.append(start + number)
+            start += len(batch)
+            together = BOUNDED_TOGETHER
+        if unbounded:
+            neighbours[unbounded] = nearest(self._stored, queries[unbounded], k)
         return neighbours
 
     def _products(self, factors: np.ndarray) -> np.ndarray:
@@ -209,15 +231,18 @@ class Bounded:
         limit = self._kth(query, rows, k)
         return np.flatnonzero(bounds <= limit - lowered)
 
-    def _compared(
+    def _left_by_second(
         self, query: np.ndarray, rows: np.ndarray, bounds: np.ndarray, k: int
     ) -> np.ndarray:
-        """The k nearest of these vectors, whose second bounds are given."""
-        if len(rows) > TIGHTENING_VECTORS:
-            limit = self._kth(
-                query, rows[np.argpartition(bounds, TIGHTENING_VECTORS)[:TIGHTENING_VECTORS]], k
-            )
-            rows = rows[bounds <= limit + self._slack]
+        """Those of some vectors that may be neighbours by their second bounds."""
+        if len(rows) <= TIGHTENING_VECTORS:
+            return rows
+        lowest = np.argpartition(bounds, TIGHTENING_VECTORS)[:TIGHTENING_VECTORS]
+        limit = self._kth(query, rows[lowest], k)
+        return rows[bounds <= limit + self._slack]
+
+    def _compared(self, query: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+        """The k nearest of some stored vectors."""
         return rows[np.argsort(self._squared(query, rows), kind="stable")[:k]]
 
     def _kth(self, query: np.ndarray, rows: np.ndarray, k: int) -> float:

@@ -18,6 +18,7 @@ from farther.methods.arrays import (
     norms,
 )
 from farther.methods.base import Annotation, Method, RegionsLike, register
+from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
@@ -87,16 +88,18 @@ class OpenMax(Method):
         classes = len(class_columns(regions.header, self.background))
         sums = np.zeros((classes, classes))
         counts = np.zeros(classes)
-        for logits, members in self._members(regions, classes):
-            sums += members.T.astype(np.float64) @ logits
-            counts += members.sum(axis=0)
+        for logits, largest in self._predicted(regions):
+            add_class_sums(sums, logits, largest)
+            counts += np.bincount(largest, minlength=classes)
         self.centres_ = sums / np.maximum(counts, 1)[:, None]
         tails = [np.zeros(0)] * classes
-        for logits, members in self._members(regions, classes):
-            distances = euclidean(logits, self.centres_)
-            for k in range(classes):
-                to_own_centre = distances[members[:, k], k]
-                tails[k] = np.sort(np.concatenate([tails[k], to_own_centre]))[-self.tail :]
+        for logits, largest in self._predicted(regions):
+            # Laid out as the logits, so that norms add in the same order as those of a score.
+            own_centres = np.asarray(self.centres_[largest], order="F")
+            to_own_centre = norms(logits - own_centres)
+            for k in np.unique(largest).tolist():
+                of_class = to_own_centre[largest == k]
+                tails[k] = np.sort(np.concatenate([tails[k], of_class]))[-self.tail :]
         self.seen_ = counts > 0
         self.smallest_ = np.zeros(classes)
         self.shape_ = np.ones(classes)
@@ -106,13 +109,11 @@ class OpenMax(Method):
                 self.smallest_[k] = tail[0]
                 self.shape_[k], self.log_scale_[k] = fit_weibull(tail - tail[0] + TRANSLATION)
 
-    def _members(
-        self, regions: RegionsLike, classes: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Logits (n, C) of each batch, and a mask (n, C) of the largest one per row."""
-        for batch in self._batches(regions):
-            logits = class_logits(batch, self.background)
-            yield logits, logits.argmax(axis=1)[:, None] == np.arange(classes)
+    def _predicted(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Logits (n, C) of each block, and the column of the largest one per row."""
+        for block in self._blocks(regions):
+            logits = class_logits(block, self.background)
+            yield logits, logits.argmax(axis=1)
 
     def _score(self, rows: Rows) -> Array:
         logits = rows.logits(self.background)
