@@ -18,7 +18,6 @@ from farther.report.common_runs import points
 from farther.report.listing import with_and
 from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
 from farther.report.results import DISTANCES, Run, read_runs, title_of
-from farther.tables.parquet import read_batches
 
 #: Columns of the data of the first figure.
 COLUMNS: dict[str, type[pl.DataType]] = {
@@ -137,11 +136,8 @@ class Distances:
         files = RunFiles(run.name, run.benchmark, self.artifacts)
         tables = []
         for split in splits:
-            path = files.replicates(method, split)
-            if not path.exists():
-                return {}
-            table = pl.concat(read_batches(path, ("unknown_objects", *OUTCOMES)))
-            if "unknown_objects" not in table.columns:
+            table = run.replicates.read(files.replicates(method, split))
+            if table is None or "unknown_objects" not in table.columns:
                 return {}
             tables.append(table)
 
