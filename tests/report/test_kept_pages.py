@@ -10,12 +10,14 @@ from PIL import Image
 from farther.evaluation.results import read_evaluation, write_results
 from farther.keyed import Keyed
 from farther.report import kept_pages, means, power
+from farther.report.charts import vega
+from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.outcomes import OUTCOMES
 from farther.report.pages import detector, self_awareness
 from farther.report.replicates import COLUMNS
 from farther.report.results import read_runs
 from farther.report.write import build
-from farther.tables import ObjectOutcomes
+from farther.tables import ObjectOutcomes, content, opening, parquet
 from farther.tables.documents import read_json, write_json
 
 #: Folders of results that each run has.
@@ -215,12 +217,41 @@ def test_the_files_of_a_removed_run_disappear_and_so_do_links_to_them(project, p
     del params["detectors"]["pets-later"]
     after = report_of(project, params)
     assert not any("pets-later" in name for name in after)
-    for name, content in after.items():
-        assert b"pets-later" not in content, name
+    for name, page in after.items():
+        assert b"pets-later" not in page, name
     assert after == report_from_nothing(project, params)
     assert not any(
         "pets-later" in name for name in Keyed(project / "artifacts/report").recorded_keys()
     )
+
+
+def test_each_file_that_the_page_of_a_run_reads_is_in_its_key(project, params, monkeypatch):
+    read = set()
+    look_up = opening.regular_file
+
+    def noted(path, *arguments):
+        read.add(Path(path))
+        return look_up(path, *arguments)
+
+    for module in (opening, content, parquet, vega):
+        monkeypatch.setattr(module, "regular_file", noted)
+    content_of_run = detector.content
+    covered = {}
+
+    def content_with_notes(run, outcomes, results, images):
+        read.clear()
+        read_run_outcomes(run, results.artifacts)
+        variables = content_of_run(run, outcomes, results, images)
+        covered[run.name] = list(kept_pages._files_of_run(run, results.artifacts))
+        names = [results.roots[name.partition("/")[0]] for name in images.digests]
+        for file in read:
+            parents = [file, *file.parents]
+            assert any(path in parents for path in [*covered[run.name], *names]), file
+        return variables
+
+    monkeypatch.setattr(detector, "content", content_with_notes)
+    report_of(project, params)
+    assert len(covered) == 2
 
 
 def test_what_a_page_without_methods_gets_has_none(evaluated, params):

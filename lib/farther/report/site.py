@@ -194,8 +194,7 @@ class Site:
             read: Further files that it was made from; see `farther.keyed.RecordedItem`.
         """
         self.keys[name] = key
-        if read:
-            self.read[name] = read
+        self.read[name] = read or {}
 
     def earlier_keys(self, folder: str) -> dict[str, str]:
         """File → its key, of the files of the earlier site in a folder, such as "gallery/run"."""
