@@ -206,11 +206,14 @@ class RecordedItem(Schema):
         key: See `key_of`.
         content: See `content_digest`.
         environment: Its index in `Record.environments`; None where the packages are not known.
+        read: Further files that it was made from, which are known only once they are read: name →
+            `content_digest` at that time. The stage that makes it says what the names mean.
     """
 
     key: str
     content: str
     environment: int | None = None
+    read: dict[str, str] = Field(default_factory=dict)
 
 
 class Record(Schema):
@@ -359,12 +362,34 @@ class Keyed:
             self._undamaged[item] = True
             self._save()
 
-    def record_all(self, keys: Mapping[str, str]) -> None:
-        """Replaces the record by one of complete items that were written by other means."""
+    def recorded_keys(self) -> dict[str, str]:
+        """Key of each item of the record."""
+        return {name: item.key for name, item in self._record.items.items()}
+
+    def read_for(self, item: str) -> dict[str, str]:
+        """Further files that an item was made from; see `RecordedItem`."""
+        recorded = self._record.items.get(item)
+        if recorded is None:
+            return {}
+        return dict(recorded.read)
+
+    def record_all(
+        self, keys: Mapping[str, str], read: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """Replaces the record by one of complete items that were written by other means.
+
+        Args:
+            keys: Key of each item.
+            read: Item → further files that it was made from; see `RecordedItem`.
+        """
+        read = read or {}
         items = {}
         for item, key in keys.items():
             items[item] = RecordedItem(
-                key=key, content=content_digest(self.path(item)), environment=0
+                key=key,
+                content=content_digest(self.path(item)),
+                environment=0,
+                read=dict(read.get(item, {})),
             )
         with self._writing:
             self._record = Record(environments=[self._environment], items=items)
@@ -467,7 +492,11 @@ class Keyed:
             record.adopt = True
             record.inputs = self._record.inputs
         self._record = record
-        write_json(self.file, self._record.model_dump())
+        content = self._record.model_dump()
+        for item in content["items"].values():
+            if not item["read"]:
+                del item["read"]
+        write_json(self.file, content)
 
 
 def _delete_others(folder: Path, kept_paths: set[Path], parents: set[Path]) -> None:

@@ -28,7 +28,7 @@ def printable(text: str) -> str:
     ... )
     True
     """
-    if text.isprintable():
+    if text.isprintable() or text.replace("\n", "").isprintable():
         return text
     characters = []
     for position, character in enumerate(text):

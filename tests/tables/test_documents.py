@@ -69,6 +69,10 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
             r"field 'a\.1\.b': not readable JSON: the number NaN is not finite",
         ),
         ('{"a": NaN}}', "the number NaN is not finite"),
+        ('{"a": 1E+0999\n}', r"field 'a': .* the number 1E\+0999 is not finite"),
+        ("[[1e999]]", r"field '0\.0': .* the number 1e999 is not finite"),
+        ("1e999", "the number 1e999 is not finite"),
+        (" " * 99 + "[" + "9" * 309 + "]", "int too large to convert to float"),
         ('{"a": "1e999", "b": 1e999}', r"field 'b': .* the number 1e999 is not finite"),
         ("[" + "9" * 5000 + ", -Infinity]", "Exceeds the limit"),
         ("[1, 1E+0999]", r"field '1': .* the number 1E\+0999 is not finite"),
@@ -91,6 +95,7 @@ def test_ordinary_texts_are_read_as_ever():
         1
     ] == {"b": 31, "c": 90}
     assert parse_json('["1e999, NaN", 1e300, 1.5]') == ["1e999, NaN", 1e300, 1.5]
+    assert parse_json('["3e903", "ae9031", 1e-999]') == ["3e903", "ae9031", 0]
     assert parse_yaml("") is None
     assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}
     assert parse_json("[" * DEPTH + "]" * DEPTH) is not None

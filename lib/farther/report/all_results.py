@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import quote
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.report import power
+from farther.report import kept_pages, power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
 from farther.report.results import VALUES, Run, title_of
@@ -94,6 +94,19 @@ class AllResults:
             ParameterError: see `farther.report.seeds.on_one_benchmark`.
         """
         return on_one_benchmark(self.settings.seeds, self.params)
+
+    @cached_property
+    def run_keys(self) -> dict[str, str]:
+        """Measured run → the key of its files; see `farther.report.kept_pages.key_of_run`."""
+        return {run.name: kept_pages.key_of_run(run, self) for run in self.measured}
+
+    def of_run(self, run: Run) -> AllResults:
+        """The results of one run, with the names of methods, but without other parameters.
+
+        Its page gets these, so that it cannot show anything that its key does not cover.
+        """
+        params = {"methods": dict.fromkeys(self.params["methods"])}
+        return replace(self, params=params, runs=[run], texts={})
 
     def shown_method(self, run: Run) -> str:
         """The method whose outcomes are shown for an evaluated run."""

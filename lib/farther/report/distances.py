@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.evaluation.replicates import read_replicates
 from farther.evaluation.results import SplitResults
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
@@ -137,13 +136,10 @@ class Distances:
         files = RunFiles(run.name, run.benchmark, self.artifacts)
         tables = []
         for split in splits:
-            path = files.replicates(method, split)
-            if not path.exists():
+            table = run.replicates.read(files.replicates(method, split))
+            if table is None or "unknown_objects" not in table.columns:
                 return {}
-            replicates = read_replicates(path, ("unknown_objects", *OUTCOMES))
-            if "unknown_objects" not in replicates:
-                return {}
-            tables.append(replicates)
+            tables.append(table)
 
         objects = _pooled(tables, "unknown_objects")
         shares = {}
@@ -512,9 +508,9 @@ def _gain(run: Run, split: str, method: str, reference: str) -> float:
     return recall - reference_recall
 
 
-def _pooled(tables: Iterable[Mapping[str, np.ndarray]], metric: str) -> np.ndarray:
-    """Sum of a metric's replicates over several splits, ndarray of shape (B,)."""
-    return np.sum([replicates[metric] for replicates in tables], axis=0)
+def _pooled(tables: Iterable[pl.DataFrame], column: str) -> np.ndarray:
+    """Sum of a column over the tables of several splits, ndarray of shape (B,)."""
+    return np.sum([table[column].to_numpy() for table in tables], axis=0)
 
 
 def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) -> dict[str, str]:

@@ -187,9 +187,7 @@ class RunMeans:
         """
         replicates_by_split = {}
         for split in self.run.splits:
-            replicates_by_split[split.name] = replicates(
-                self.run, split.name, self.artifacts, SHOWN
-            )
+            replicates_by_split[split.name] = replicates(self.run, split.name, self.artifacts)
         tied: set[tuple[str, str, str]] = set()
         for distance in self.distances:
             for name in SHOWN:

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.evaluation.replicates import read_replicates
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.report.listing import Listing, with_and
@@ -66,22 +65,19 @@ def images_to_halve(images: int) -> int:
     return int(float(f"{HALVING * images:.2g}"))
 
 
-def replicates(
-    run: Run, split: str, artifacts: Path, metrics: Sequence[str]
-) -> dict[str, pl.DataFrame]:
+def replicates(run: Run, split: str, artifacts: Path) -> dict[str, pl.DataFrame]:
     """Bootstrap replicates of each method of a run in a split; {} where there are none.
 
     Args:
         run, split: The run and the split.
         artifacts: Folder of the artifacts.
-        metrics: The metrics to read, if they exist.
     """
     files = RunFiles(run.name, run.benchmark, artifacts)
     frames = {}
     for method in run.methods:
-        path = files.replicates(method, split)
-        if path.exists():
-            frames[method] = pl.DataFrame(read_replicates(path, metrics))
+        frame = run.replicates.read(files.replicates(method, split))
+        if frame is not None:
+            frames[method] = frame
     return frames
 
 
@@ -120,7 +116,7 @@ def sizes(runs: Sequence[Run], artifacts: Path) -> pl.DataFrame:
     rows = []
     for run in runs:
         for split in run.splits:
-            frames = replicates(run, split.name, artifacts, SHOWN)
+            frames = replicates(run, split.name, artifacts)
             for metric in SHOWN:
                 row = _size(run, split.name, metric, frames)
                 if row is not None:

@@ -29,6 +29,7 @@ from farther.evaluation.results import (
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import RATE_DECIMALS, interval_text, percent, rate
+from farther.report.replicates import Replicates
 from farther.tables.files import inside
 from farther.tables.regions import OUTPUTS
 from farther.tables.schema import read_typed
@@ -130,6 +131,7 @@ class Run:
         kinds: Method → its kind, see `farther.report.kinds`.
         recovered: Results of its proposals; None where it has none, or they are not on this
             machine.
+        replicates: Reads its tables of bootstrap replicates.
     """
 
     name: str
@@ -145,6 +147,7 @@ class Run:
     few: int = FEW_OBJECTS
     kinds: Mapping[str, str] = field(default_factory=dict)
     recovered: RecoveredRun | None = None
+    replicates: Replicates = field(default_factory=Replicates, compare=False, repr=False)
 
     def with_values(self, stored: StoredValues) -> Run:
         """The run with its values.
@@ -209,6 +212,14 @@ class Run:
             row["is_tied"] = _is_tied(method, details.against_best.get(metric.name))
             rows.append(row)
         return rows
+
+    def without_methods(self) -> Run:
+        """The run with what does not depend on methods."""
+        evaluation = self.evaluation
+        if evaluation is not None:
+            evaluation = evaluation.without_methods()
+        no_values = pl.DataFrame(schema=VALUES)
+        return replace(self, evaluation=evaluation, values=no_values, kinds={}, recovered=None)
 
     @property
     def full_title(self) -> str:

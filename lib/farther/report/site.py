@@ -27,6 +27,11 @@ from farther.tables.files import inside
 ASSETS = "assets"
 
 
+def _are_none(read: Mapping[str, str]) -> bool:
+    """Whether a file was made from no further files."""
+    return not read
+
+
 class Site:
     """Writes pages into a folder.
 
@@ -40,7 +45,8 @@ class Site:
 
     Attributes:
         runs: Title of each detector with a page → the name of its run. Tables link the titles.
-        keys: File → the key that `keep` was called with.
+        keys: File → the key that it was made under, of files that a later report may keep.
+        read: File → further files that it was made from; see `farther.keyed.RecordedItem`.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class Site:
         self._navigation = navigation or Navigation({})
         self._earlier = earlier
         self.keys: dict[str, str] = {}
+        self.read: dict[str, Mapping[str, str]] = {}
         self._environment = _environment()
         self.runs: Mapping[str, str] = {}
 
@@ -136,15 +143,68 @@ class Site:
             key: Digest of all that it is made from.
             content: Makes its content.
         """
-        self.keys[name] = key
-        if self._earlier is not None and self._earlier.is_current(name, key):
-            shutil.copy2(self._earlier.path(name), self._place(name))
+        if self.keep_earlier(name, key):
             return
+        self.record(name, key)
         text_or_bytes = content()
         if isinstance(text_or_bytes, str):
             self.write_text(name, text_or_bytes)
         else:
             self.write_bytes(name, text_or_bytes)
+
+    def is_current(
+        self,
+        name: str,
+        key: str,
+        are_unchanged: Callable[[Mapping[str, str]], bool] = _are_none,
+    ) -> bool:
+        """Whether the earlier site has a file under a key, and with its content.
+
+        Args:
+            name, key: See `keep`.
+            are_unchanged: Whether the further files that it was made from are the same today; by
+                default, it is current only where there are none.
+        """
+        if self._earlier is None or not self._earlier.is_current(name, key):
+            return False
+        return are_unchanged(self._earlier.read_for(name))
+
+    def keep_earlier(
+        self,
+        name: str,
+        key: str,
+        are_unchanged: Callable[[Mapping[str, str]], bool] = _are_none,
+    ) -> bool:
+        """Copies a file of the earlier site if it is current; False where it is not.
+
+        Args:
+            name, key, are_unchanged: See `is_current`.
+        """
+        if self._earlier is None or not self.is_current(name, key, are_unchanged):
+            return False
+        shutil.copy2(self._earlier.path(name), self._place(name))
+        self.record(name, key, self._earlier.read_for(name))
+        return True
+
+    def record(self, name: str, key: str, read: Mapping[str, str] | None = None) -> None:
+        """Notes under which key a file was written.
+
+        Args:
+            name, key: See `keep`.
+            read: Further files that it was made from; see `farther.keyed.RecordedItem`.
+        """
+        self.keys[name] = key
+        self.read[name] = read or {}
+
+    def earlier_keys(self, folder: str) -> dict[str, str]:
+        """File → its key, of the files of the earlier site in a folder, such as "gallery/run"."""
+        if self._earlier is None:
+            return {}
+        keys = {}
+        for name, key in self._earlier.recorded_keys().items():
+            if name.startswith(f"{folder}/"):
+                keys[name] = key
+        return keys
 
     def _place(self, name: str) -> Path:
         file = inside(self.folder, name)
@@ -182,8 +242,9 @@ def _environment() -> Environment:
 def as_script(value: Any) -> Markup:
     """JSON for a script element: no `<` in it can end the element or start a comment."""
     text = _compact_json(value)
-    if "\\" in text or not text.isprintable():
-        # JSON escapes some of the characters that have no glyph; they are replaced before.
+    # JSON escapes some of the characters that have no glyph; they are replaced before.
+    other_escapes = text.replace("\\\\", "").replace('\\"', "").replace("\\n", "")
+    if "\\" in other_escapes or not other_escapes.isprintable():
         text = _compact_json(printable_texts(value))
     return Markup(text.replace("<", "\\u003c"))
 

@@ -435,8 +435,15 @@ def to_csv(runs: Sequence[Run]) -> str:
         frames.append(run.with_kind(run.values))
         frames.append(run.with_kind(run.values_of(further)))
     values = pl.concat(frames).select(CSV_COLUMNS)
-    harmless = pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)
-    return values.with_columns(harmless).write_csv()
+    return values.with_columns(pl.col(pl.String).map_batches(_harmless)).write_csv()
+
+
+def _harmless(texts: pl.Series) -> pl.Series:
+    """Texts of a column, guarded by `farther.escaping.spreadsheet`; few of them are different."""
+    guarded = {}
+    for text in texts.drop_nulls().unique():
+        guarded[text] = spreadsheet(text)
+    return texts.replace_strict(guarded, default=None, return_dtype=pl.String)
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -26,6 +27,7 @@ from farther.report.charts.figures import FORMATS, as_files
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.pages import NAVIGATION, PAGES
+from farther.report.pages.gallery import count_outdated
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
@@ -35,8 +37,17 @@ from farther.tables.writing import write_aside
 
 GALLERY = "gallery.html"
 
-#: Smallest number of runs for which another process pays, which reads all of them again.
-RUNS_FOR_TWO_PROCESSES = 4
+#: Smallest number of runs with outdated pages for which another process pays, which reads all runs
+#: again.
+RUNS_FOR_TWO_PROCESSES = 8
+
+
+@dataclass(frozen=True)
+class GalleryFiles:
+    """The files that another process wrote: `Site.keys` and `Site.read` of these."""
+
+    keys: Mapping[str, str]
+    read: Mapping[str, Mapping[str, str]]
 
 
 def build(
@@ -61,17 +72,16 @@ def build(
     """
     root = Path(root)
     report = root / "artifacts" / "report"
-    runs = len(params.get("detectors") or ())
     with ExitStack() as stack:
         folder = stack.enter_context(write_aside(report))
         site = stack.enter_context(Site(folder, NAVIGATION, _earlier_report(root, code)))
-        gallery: Future[dict[str, str]] | None = None
-        if processes > 1 and runs >= RUNS_FOR_TWO_PROCESSES:
+        results = _read(params, root, code)
+        site.runs = {run.full_title: run.name for run in results.measured}
+        gallery: Future[GalleryFiles] | None = None
+        if processes > 1 and count_outdated(site, results) >= RUNS_FOR_TWO_PROCESSES:
             pool = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
             gallery = pool.submit(_write_gallery, params, root, code, folder)
 
-        results = _read(params, root, code)
-        site.runs = {run.full_title: run.name for run in results.measured}
         for page in PAGES:
             if gallery is not None and page.file == GALLERY:
                 continue
@@ -82,8 +92,10 @@ def build(
         statistics = seeds.statistics(results.runs, results.settings.seeds)
         write_json(root / "artifacts" / "seeds.json", statistics)
         if gallery is not None:
-            site.keys |= gallery.result()
-    Keyed(report).record_all(site.keys)
+            gallery_files = gallery.result()
+            site.keys |= gallery_files.keys
+            site.read |= gallery_files.read
+    Keyed(report).record_all(site.keys, site.read)
     return report / "index.html"
 
 
@@ -109,15 +121,15 @@ def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults
 
 def _write_gallery(
     params: Mapping[str, Any], root: Path, code: str | None, folder: Path
-) -> dict[str, str]:
-    """Writes the pages of `GALLERY` in a process of its own; returns the keys of its files."""
+) -> GalleryFiles:
+    """Writes the pages of `GALLERY` in a process of its own."""
     results = _read(params, root, code)
     site = Site(folder, NAVIGATION, _earlier_report(root, code))
     site.runs = {run.full_title: run.name for run in results.measured}
     for page in PAGES:
         if page.file == GALLERY:
             page.write(site, results)
-    return site.keys
+    return GalleryFiles(site.keys, site.read)
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:

@@ -96,7 +96,7 @@ def read_batches(
             if columns is not None:
                 names = [name for name in names if name in columns]
             if not names or not file.metadata.num_rows:
-                yield _frame(file.schema_arrow.empty_table()).select(names)
+                yield _without_rows(file.schema_arrow).select(names)
                 return
             batches = file.iter_batches(size, columns=_leaf_paths(file, names))
         count = 0
@@ -118,7 +118,7 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
         DataError: the first file cannot be read; `collect` raises it for the others.
     """
     with _opened(paths[0]) as file, parquet_errors(paths[0]):
-        schema = _frame(file.schema_arrow.empty_table()).schema
+        schema = _without_rows(file.schema_arrow).schema
 
     def frames(
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, _: int | None
@@ -277,10 +277,15 @@ def _size_of_texts(source: pa.NativeFile, group: int, name: str) -> int:
 def _leaf_paths(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     """Paths of the values of columns; a path belongs to the longest name that it begins with."""
     longest_first = sorted(file.schema_arrow.names, key=len, reverse=True)
+    names = set(longest_first)
+    schema = file.schema
     paths = []
-    for number in range(len(file.schema)):
-        path = file.schema.column(number).path
-        if _column_of_path(path, longest_first) in columns:
+    for number in range(len(schema)):
+        path = schema.column(number).path
+        column: str | None = path
+        if path not in names:
+            column = _column_of_path(path, longest_first)
+        if column in columns:
             paths.append(path)
     return paths
 
@@ -291,6 +296,14 @@ def _column_of_path(path: str, names: Sequence[str]) -> str | None:
         if path == name or path.startswith(f"{name}."):
             return name
     return None
+
+
+def _without_rows(schema: pa.Schema) -> pl.DataFrame:
+    """A frame without rows.
+
+    Arrow's `empty_table` makes arrays from lists, for which it imports pandas if it is installed.
+    """
+    return _frame(pa.Table.from_batches([], schema))
 
 
 def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import pytest
 from farther.evaluation.results import AcceptedImages
 from farther.report.gallery import accepted
 from farther.report.gallery.accepted import decided_images
+from farther.report.gallery.examples import ReadImages
 from farther.report.pages.self_awareness import content
 from farther.report.results import read_run
 from farther.report.write import build
@@ -17,7 +18,7 @@ from farther.report.write import build
 def groups(evaluated, params):
     run = read_run("pets-net", params, evaluated / "artifacts")
     roots = {name: evaluated / name for name in ("pets", "photos")}
-    return decided_images(run, evaluated / "artifacts", roots)
+    return decided_images(run, evaluated / "artifacts", ReadImages(roots))
 
 
 def test_the_first_accepted_and_the_first_rejected_image_of_each_split_are_shown(groups):
@@ -80,11 +81,15 @@ def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no
     run = read_run("pets-net", params, evaluated / "artifacts")
     titles = [
         group.title
-        for group in decided_images(run, evaluated / "artifacts", {"photos": evaluated / "photos"})
+        for group in decided_images(
+            run, evaluated / "artifacts", ReadImages({"photos": evaluated / "photos"})
+        )
     ]
     assert titles == ["OOD images: photos far", "OOD images: photos near"]
-    assert decided_images(run, tmp_path, {}) == []
-    assert decided_images(replace(run, evaluation=None), evaluated / "artifacts", {}) == []
+    assert decided_images(run, tmp_path, ReadImages({})) == []
+    assert (
+        decided_images(replace(run, evaluation=None), evaluated / "artifacts", ReadImages({})) == []
+    )
     (page,) = content([run], {})["runs"].values()
     assert page["examples"] == ()
 

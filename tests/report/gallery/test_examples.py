@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from farther.report.gallery.examples import choose_examples
+from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables import ObjectOutcomes
 
@@ -20,7 +20,11 @@ def copy(project, tmp_path):
 
 def shown(project, split: str, method: str, count: int = 10) -> Iterable:
     return choose_examples(
-        SplitOutcomes.read(project.run, split, project.artifacts), method, project.roots, count, 64
+        SplitOutcomes.read(project.run, split, project.artifacts),
+        method,
+        ReadImages(project.roots),
+        count,
+        64,
     )
 
 

@@ -1,10 +1,13 @@
 """The page of classes: metrics by OODness, and the graph of classes and ID classes."""
 
+import numpy as np
 import polars as pl
 import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from farther.evaluation.results import read_evaluation
-from farther.report.pages.classes import class_graph, content, pruned
+from farther.report.pages.classes import _components, class_graph, content, pruned
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,26 @@ def test_a_pruned_graph_has_no_equal_names_no_rare_edges_and_its_components():
     ]
     assert pruned(edges(), min_objects=2, max_edges=2)["objects"].to_list() == [30, 9]
     assert pruned(edges(), min_objects=100, max_edges=2).is_empty()
+
+
+def test_components_of_the_graph_are_scipys():
+    random = np.random.default_rng(0)
+    for count in (1, 3, 10, 30):
+        left = random.integers(0, 12, count)
+        right = random.integers(0, 12, count)
+        graph = pl.DataFrame(
+            {"category": [f"{node:02}" for node in left], "id_class": [f"{node}" for node in right]}
+        )
+        nodes = [*(f"other {node:02}" for node in left), *(f"{node}" for node in right)]
+        _, number = np.unique(nodes, return_inverse=True)
+        size = number.max() + 1
+        adjacency = coo_array((np.ones(count), (number[:count], number[count:])), (size, size))
+        _, expected = connected_components(adjacency, directed=False)
+        component = _components(graph).to_numpy()
+        pairs = set(zip(component.tolist(), expected[number[:count]].tolist(), strict=True))
+        assert len(pairs) == len(set(component.tolist()))  # one to one
+        assert len(pairs) == len({other for _, other in pairs})
+        assert sorted(set(component.tolist())) == list(range(len(pairs)))
 
 
 def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():

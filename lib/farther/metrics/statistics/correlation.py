@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from farther.errors import ParameterError
+from farther.metrics.statistics.ranking import average_ranks
 from farther.metrics.weighting import defined
 
 
@@ -58,10 +59,8 @@ def _correlation(first: np.ndarray, second: np.ndarray, kind: str) -> float | No
     first = first[has_both]
     second = second[has_both]
     if kind == "spearman":
-        from scipy.stats import rankdata
-
-        first = rankdata(first)
-        second = rankdata(second)
+        first = average_ranks(first)
+        second = average_ranks(second)
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))

@@ -8,7 +8,7 @@ calibrated confidences. A rejected image has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from farther.evaluation.results import AcceptedImages, ExampleImage
 from farther.evaluation.self_aware_run import MAY_REJECT
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.metrics.self_awareness.image_uncertainty import NO_DETECTION
-from farther.report.gallery.examples import Example, Mark, mark_of, thumbnail, truth
+from farther.report.gallery.examples import Example, Mark, ReadImages, mark_of, thumbnail, truth
 from farther.report.results import Run, title_of_split
 from farther.tables import Images, Objects, Regions, RegionsFolder
 
@@ -94,7 +94,7 @@ class DecidedImages:
     decisions: tuple[Decision, ...]
 
 
-def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list[DecidedImages]:
+def decided_images(run: Run, artifacts: Path, pictures: ReadImages) -> list[DecidedImages]:
     """The examples of an evaluated run.
 
     They are of the ID test split, of shifted ones by severity, and of OOD splits.
@@ -102,7 +102,7 @@ def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list
     Args:
         run: The run.
         artifacts: The artifacts folder.
-        roots: Dataset → folder of its image files. Images that are not on this machine are skipped.
+        pictures: Reads the images. Those that are not on this machine are skipped.
 
     Returns:
         One entry per split with an example; empty where the run's detections are not on this
@@ -119,7 +119,7 @@ def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list
     for split, accepted in aware.images.items():
         if not files.regions(split).is_dir():
             continue
-        decisions = tuple(_decisions(files, split, accepted, aware.detector, roots))
+        decisions = tuple(_decisions(files, split, accepted, aware.detector, pictures))
         if decisions:
             title = _title(split, accepted)
             groups.append(DecidedImages(title, expectation_of(accepted).text, decisions))
@@ -148,7 +148,7 @@ def _decisions(
     split: str,
     accepted: AcceptedImages,
     detector: SelfAwareDetector,
-    roots: Mapping[str, Path],
+    pictures: ReadImages,
 ) -> Iterator[Decision]:
     is_example = pl.col("image_id").is_in([example.image_id for example in accepted.examples])
     images = Images.read(files.images(split)).frame.filter(is_example)
@@ -162,7 +162,7 @@ def _decisions(
         image = image_by_id.get(example.image_id)
         if image is None:
             continue
-        picture = thumbnail(image, roots, SIDE)
+        picture = thumbnail(image, pictures, SIDE)
         if picture is None:
             continue
         is_of_image = pl.col("image_id") == example.image_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from farther.errors import DataError
 from farther.images.orientation import upright
 from farther.images.read import open_image
+from farther.keyed import content_digest
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables.annotations import UNLABELLED, label_of
 from farther.tables.files import inside
@@ -89,8 +90,39 @@ class Example:
         return f"Image {self.image_id}. {text}."
 
 
+@dataclass
+class ReadImages:
+    """The image files that a page has pictures of, or would have if they were there.
+
+    Args:
+        roots: Dataset → folder of its image files.
+        digests: `<dataset>/<file>` → digest of the file's content, "absent" where there is none.
+    """
+
+    roots: Mapping[str, Path]
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def note(self, dataset: str, file: str) -> None:
+        """Notes the content of a file, before it is read."""
+        self.digests[f"{dataset}/{file}"] = self._digest(dataset, file)
+
+    def are_unchanged(self, digests: Mapping[str, str]) -> bool:
+        """Whether the files that another `ReadImages` noted are the same today."""
+        for name, digest in digests.items():
+            dataset, _, file = name.partition("/")
+            if dataset not in self.roots or self._digest(dataset, file) != digest:
+                return False
+        return True
+
+    def _digest(self, dataset: str, file: str) -> str:
+        path = inside(self.roots[dataset], file)
+        if not path.is_file():
+            return "absent"
+        return content_digest(path)
+
+
 def choose_examples(
-    outcomes: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int
+    outcomes: SplitOutcomes, method: str, images: ReadImages, count: int, side: int
 ) -> list[Example]:
     """Images of a split, in turn one with a found, a misclassified and a missed object.
 
@@ -100,7 +132,7 @@ def choose_examples(
     Args:
         outcomes: The split.
         method: The method whose outcomes they are.
-        roots: Dataset → folder of its image files.
+        images: Reads the images, and notes which.
         count: Largest number of examples.
         side: Longest side of a picture, in pixels.
     """
@@ -110,7 +142,7 @@ def choose_examples(
     for image in _alternate_outcomes(outcomes.images, objects).iter_rows(named=True):
         if len(chosen) == count:
             break
-        picture = thumbnail(image, roots, side)
+        picture = thumbnail(image, images, side)
         if picture is None:
             continue
         is_of_image = pl.col("image_id") == image["image_id"]
@@ -137,12 +169,12 @@ def _alternate_outcomes(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataF
     )
 
 
-def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> str | None:
+def thumbnail(row: Mapping[str, Any], images: ReadImages, side: int) -> str | None:
     """An image as a small JPEG, in base64.
 
     Args:
         row: The image's row of its table: dataset, file, width and height.
-        roots: Dataset → folder of its image files.
+        images: Notes the file.
         side: Longest side of the JPEG, in pixels.
 
     Returns:
@@ -151,9 +183,10 @@ def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> s
     Raises:
         DataError: the file is not a readable image.
     """
-    root = roots.get(row["dataset"])
+    root = images.roots.get(row["dataset"])
     if root is None:
         return None
+    images.note(row["dataset"], row["file"])
     try:
         with open_image(inside(root, row["file"])) as image:
             upright_image = upright(image)

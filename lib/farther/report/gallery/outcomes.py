@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -58,12 +58,8 @@ class SplitOutcomes:
             raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
-        taus = {}
-        for name in run.methods:
-            if files.object_outcomes(name, split).exists():
-                taus[name] = evaluation.methods[name].tau
-        unreadable = [failure["image_id"] for failure in folder.failures]
-        is_readable = ~pl.col("image_id").is_in(unreadable)
+        taus = {name: evaluation.methods[name].tau for name in _methods(run, files, split)}
+        is_readable = _is_readable(folder)
         return cls(
             split=split,
             threshold=evaluation.threshold,
@@ -111,6 +107,11 @@ class SplitOutcomes:
         )
 
     @property
+    def summary(self) -> SplitSummary:
+        """The split as the index of the gallery lists it."""
+        return SplitSummary(len(self.images), self.methods, list(self.proposals))
+
+    @property
     def methods(self) -> list[str]:
         """The run's methods that have outcomes in this split."""
         return list(self.taus)
@@ -139,28 +140,80 @@ class SplitOutcomes:
         return _joined(self.objects, outcomes, OBJECT, "outcome", file)
 
 
+@dataclass(frozen=True)
+class SplitSummary:
+    """A split of a run as the index of the gallery lists it.
+
+    Args:
+        images: Number of images that the detector could read.
+        methods: The run's methods that have outcomes in it.
+        sources: Sources of proposals that have outcomes in it.
+    """
+
+    images: int
+    methods: Sequence[str]
+    sources: Sequence[str]
+
+    @classmethod
+    def read(cls, run: Run, split: str, artifacts: Path) -> SplitSummary:
+        """Reads what `SplitOutcomes.read` would, but only the table of images."""
+        files = RunFiles(run.name, run.benchmark, artifacts)
+        is_readable = _is_readable(RegionsFolder(files.regions(split)))
+        return cls(
+            images=len(Images.read(files.images(split)).frame.filter(is_readable)),
+            methods=_methods(run, files, split),
+            sources=_sources(run, files, split),
+        )
+
+
+def read_run_summaries(run: Run, artifacts: Path) -> dict[str, SplitSummary]:
+    """Split → its summary; of the splits of `read_run_outcomes`."""
+    if not _has_outcomes(run, artifacts):
+        return {}
+    return {split.name: SplitSummary.read(run, split.name, artifacts) for split in run.splits}
+
+
 def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
     """Split → its outcomes.
 
     Empty where the run is not evaluated, or its detections are not on this machine.
     """
-    if not run.is_evaluated or run.evaluation is None:
-        return {}
-    folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
-    if not all(folder.is_dir() for folder in folders):
+    if not _has_outcomes(run, artifacts):
         return {}
     return {split.name: SplitOutcomes.read(run, split.name, artifacts) for split in run.splits}
 
 
+def _has_outcomes(run: Run, artifacts: Path) -> bool:
+    """Whether a run is evaluated, and its detections are on this machine."""
+    if not run.is_evaluated or run.evaluation is None:
+        return False
+    folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
+    return all(folder.is_dir() for folder in folders)
+
+
+def _is_readable(folder: RegionsFolder) -> pl.Expr:
+    """Whether the detector could read an image."""
+    unreadable = [failure["image_id"] for failure in folder.failures]
+    return ~pl.col("image_id").is_in(unreadable)
+
+
+def _methods(run: Run, files: RunFiles, split: str) -> list[str]:
+    """The run's methods that have outcomes in a split."""
+    return [name for name in run.methods if files.object_outcomes(name, split).exists()]
+
+
+def _sources(run: Run, files: RunFiles, split: str) -> list[str]:
+    """The sources of the run's proposals that have outcomes in a split."""
+    if run.recovered is None:
+        return []
+    return [source for source in run.recovered.sources if files.called(source, split).exists()]
+
+
 def _read_proposals(run: Run, files: RunFiles, split: str) -> dict[str, pl.DataFrame]:
     """Source → its proposals on no detection; without sources whose file is absent."""
-    if run.recovered is None:
-        return {}
     proposals = {}
-    for source in run.recovered.sources:
-        file = files.called(source, split)
-        if file.exists():
-            proposals[source] = UnknownProposalTable.read(file).frame
+    for source in _sources(run, files, split):
+        proposals[source] = UnknownProposalTable.read(files.called(source, split)).frame
     return proposals
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from farther.evaluation.results import ClassEdge, ClassesResults, SimilarClass
 from farther.report.all_results import AllResults
@@ -170,10 +168,17 @@ def _components(edges: pl.DataFrame) -> pl.Series:
     """Connected component of each edge of the bipartite class graph, int64 of shape (edges,)."""
     categories, left = np.unique(edges["category"].to_numpy(), return_inverse=True)
     id_classes, right = np.unique(edges["id_class"].to_numpy(), return_inverse=True)
-    size = len(categories) + len(id_classes)
-    nodes = (left, right + len(categories))
-    graph = coo_array((np.ones(len(edges)), nodes), shape=(size, size))
-    _, component_of_node = connected_components(graph, directed=False)
+    # Each node gets the smallest number of a node that it is connected with.
+    smallest = np.arange(len(categories) + len(id_classes))
+    nodes = np.stack([left, right + len(categories)])
+    while True:
+        earlier = smallest.copy()
+        smaller = smallest[nodes].min(axis=0)
+        np.minimum.at(smallest, nodes[0], smaller)
+        np.minimum.at(smallest, nodes[1], smaller)
+        if np.array_equal(smallest, earlier):
+            break
+    _, component_of_node = np.unique(smallest, return_inverse=True)
     return pl.Series(component_of_node[left], dtype=pl.Int64)
 
 

@@ -11,11 +11,12 @@ from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
 from farther.report.charts import vega as vl
-from farther.report.gallery.examples import choose_examples
+from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
 from farther.report.outcomes import alarms_in_words
 from farther.report.results import Run
+from farther.report.settings import ReportSettings
 
 #: Sections of the page.
 SECTIONS = {
@@ -39,13 +40,16 @@ CLASSIFIER_QUALITY = {
 }
 
 
-def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults) -> dict[str, Any]:
+def content(
+    run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults, images: ReadImages
+) -> dict[str, Any]:
     """Variables of the template `detector.html`.
 
     Args:
         run: The run.
         outcomes: Split → its outcomes; {} where they are not on this machine.
-        results: All results.
+        results: The results of this run; see `AllResults.of_run`.
+        images: Reads the images of the examples.
     """
     variables: dict[str, Any] = {
         "run": run,
@@ -76,7 +80,7 @@ def content(run: Run, outcomes: Mapping[str, SplitOutcomes], results: AllResults
         "budget": error_budget.listing(run, method),
         "methods": charts.methods(run),
         **_curves(run, results),
-        "examples": _examples(run, method, outcomes, results),
+        "examples": _examples(run, method, outcomes, results.settings, images),
         "shown_method": run.label(method),
         "has_gallery": bool(results.settings.gallery.images),
         "thresholds": _parameters(run),
@@ -154,17 +158,21 @@ def _curves(run: Run, results: AllResults) -> dict[str, Any]:
 
 
 def _examples(
-    run: Run, method: str, outcomes: Mapping[str, SplitOutcomes], results: AllResults
+    run: Run,
+    method: str,
+    outcomes: Mapping[str, SplitOutcomes],
+    settings: ReportSettings,
+    images: ReadImages,
 ) -> dict[str, Any]:
     """Split title → example images; {} where the report has none."""
-    count = results.settings.examples
+    count = settings.examples
     if not count:
         return {}
     by_split = {}
     for split in run.splits:
         if split.name in outcomes:
             by_split[split.title] = choose_examples(
-                outcomes[split.name], method, results.roots, count, results.settings.image_side
+                outcomes[split.name], method, images, count, settings.image_side
             )
     return by_split
 

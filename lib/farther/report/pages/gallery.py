@@ -18,7 +18,13 @@ from farther.keyed import key_of
 from farther.printable import printable_texts
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
-from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
+from farther.report.gallery.examples import ReadImages
+from farther.report.gallery.outcomes import (
+    SplitOutcomes,
+    SplitSummary,
+    read_run_outcomes,
+    read_run_summaries,
+)
 from farther.report.pages import detector
 from farther.report.results import OodTestSplit, Run, title_of
 from farther.report.settings import GallerySettings
@@ -34,12 +40,53 @@ def write(site: Site, results: AllResults) -> None:
     gallery = Gallery(site, results.roots, report, results.settings.gallery, results.code)
     siblings = {f"detectors/{run.name}.html": run.full_title for run in results.measured}
     for run in results.measured:
+        page = page_of(run)
+        key = results.run_keys[run.name]
+        if _keep_files(run, site, results):
+            if run.is_evaluated:
+                summaries = read_run_summaries(run, results.artifacts)
+                gallery.list_run(run, summaries, results.shown_method(run))
+            continue
         outcomes = read_run_outcomes(run, results.artifacts)
-        variables = detector.content(run, outcomes, results)
-        site.write(f"detectors/{run.name}.html", "detector.html", siblings, **variables)
+        images = ReadImages(results.roots)
+        variables = detector.content(run, outcomes, results.of_run(run), images)
+        site.write(page, "detector.html", siblings, **variables)
+        site.record(page, key, images.digests)
         if run.is_evaluated:
             gallery.add(run, outcomes, results.shown_method(run))
     gallery.write()
+
+
+def page_of(run: Run) -> str:
+    """The page of a run."""
+    return f"detectors/{run.name}.html"
+
+
+def count_outdated(site: Site, results: AllResults) -> int:
+    """Number of runs whose pages will be written, as those of the earlier report are outdated."""
+    images = ReadImages(results.roots)
+    count = 0
+    for run in results.measured:
+        key = results.run_keys[run.name]
+        if not site.is_current(page_of(run), key, images.are_unchanged):
+            count += 1
+    return count
+
+
+def _keep_files(run: Run, site: Site, results: AllResults) -> bool:
+    """Copies the page and the scripts of a run from the earlier report.
+
+    Returns:
+        False where any of them is outdated, or damaged: then all are written.
+    """
+    images = ReadImages(results.roots)
+    key = results.run_keys[run.name]
+    if not site.keep_earlier(page_of(run), key, images.are_unchanged):
+        return False
+    for name, script_key in site.earlier_keys(f"gallery/{run.name}").items():
+        if not site.keep_earlier(name, script_key):
+            return False
+    return True
 
 
 class Gallery:
@@ -80,19 +127,39 @@ class Gallery:
         Raises:
             DataError: see `farther.report.gallery.data.SplitData`.
         """
+        summaries = {}
+        for split, split_outcomes in outcomes.items():
+            if self._settings.images:
+                self._write_split(run, split, split_outcomes)
+            summaries[split] = split_outcomes.summary
+        self.list_run(run, summaries, method)
+
+    def list_run(self, run: Run, summaries: Mapping[str, SplitSummary], method: str) -> None:
+        """Lists a run in the index of the page.
+
+        Args:
+            run: The run, which is evaluated.
+            summaries: Split → its summary; {} where its outcomes are not on this machine.
+            method: The method that is chosen when the page opens.
+        """
         if not self._settings.images:
             return
-        if not outcomes:
+        if not summaries:
             self._absent.append(run.full_title)
             return
-        first_split = next(iter(outcomes.values()))
+        first_split = next(iter(summaries.values()))
+        splits = []
+        for split in run.splits:
+            splits.append(self._split_entry(run, split, summaries[split.name]))
         entry = {
             "name": run.name,
             "title": run.full_title,
-            "splits": [self._add_split(run, split, outcomes[split.name]) for split in run.splits],
+            "splits": [
+                self._split_entry(run, split, summaries[split.name]) for split in run.splits
+            ],
             "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
             "method": method,
-            "sources": _sources(run, first_split.proposals),
+            "sources": _sources(run, first_split.sources),
         }
         self._index.append(entry)
 
@@ -105,30 +172,31 @@ class Gallery:
             is_wanted=bool(self._settings.images),
         )
 
-    def _add_split(self, run: Run, split: OodTestSplit, outcomes: SplitOutcomes) -> dict[str, Any]:
-        """Writes the scripts of a split; returns its entry in the page's index."""
-        data = SplitData(outcomes, self._roots, self._folder, self._settings.images)
+    def _split_entry(self, run: Run, split: OodTestSplit, summary: SplitSummary) -> dict[str, Any]:
+        """The entry of a split in the page's index."""
         name = f"gallery/{run.name}/{split.name}"
+        return {
+            "name": split.name,
+            "title": split.title,
+            "images": min(summary.images, self._settings.images),
+            "of": summary.images,
+            "file": quote(f"{name}.js"),
+            "methods": {method: quote(f"{name}/{method}.js") for method in summary.methods},
+        }
+
+    def _write_split(self, run: Run, split: str, outcomes: SplitOutcomes) -> None:
+        """Writes the scripts of a split."""
+        data = SplitData(outcomes, self._roots, self._folder, self._settings.images)
+        name = f"gallery/{run.name}/{split}"
         shared_key = data.key()
-        method_files = {}
         for method in data.outcomes.methods:
-            method_files[method] = self._write_script(
+            self._write_script(
                 f"{name}/{method}.js",
                 self._key(data.method_key(method, shared_key)),
                 "addOutcomes",
                 partial(data.method, method),
             )
-        split_file = self._write_script(
-            f"{name}.js", self._key(shared_key), "addSplit", data.shared
-        )
-        return {
-            "name": split.name,
-            "title": split.title,
-            "images": len(data.images),
-            "of": data.image_count,
-            "file": split_file,
-            "methods": method_files,
-        }
+        self._write_script(f"{name}.js", self._key(shared_key), "addSplit", data.shared)
 
     def _key(self, data_key: str) -> str:
         """Key of a script from the key of its data."""
@@ -136,8 +204,8 @@ class Gallery:
 
     def _write_script(
         self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]
-    ) -> str:
-        """Writes a script that calls a function of the page with data; returns its URL.
+    ) -> None:
+        """Writes a script that calls a function of the page with data.
 
         Args:
             name: `gallery/<run>/<split>.js` or `gallery/<run>/<split>/<method>.js`; the function
@@ -153,7 +221,6 @@ class Gallery:
             return f"gallery.{function}({','.join(arguments)});\n"
 
         self._site.keep(name, key, script)
-        return quote(name)
 
 
 def _sources(run: Run, names: Iterable[str]) -> list[dict[str, Any]]:

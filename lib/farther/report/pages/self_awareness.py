@@ -12,11 +12,15 @@ from farther.evaluation.results import Reliability, SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages, decided_images
+from farther.report.gallery.examples import ReadImages
+from farther.report.kept_pages import key_of_runs_without_methods
 from farther.report.listing import Listing, interval_text, percent, percent_range, with_and
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
 from farther.report.results import Run
 from farther.report.site import Site
+
+PAGE = "self_awareness.html"
 
 #: Heading of each metric, and of the same on shifted images.
 SUMMARY = {
@@ -69,12 +73,18 @@ DIAGONAL = ((0, 0), (1, 1))
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
+    """Writes the page; it is kept while what it shows is the same."""
+    runs = [run.without_methods() for run in results.evaluated]
+    key = key_of_runs_without_methods(runs, results)
+    images = ReadImages(results.roots)
+    if site.keep_earlier(PAGE, key, images.are_unchanged):
+        return
     examples: dict[str, list[DecidedImages]] = {}
     if results.settings.examples:
-        for run in results.evaluated:
-            examples[run.name] = decided_images(run, results.artifacts, results.roots)
-    site.write("self_awareness.html", **content(results.evaluated, examples))
+        for run in runs:
+            examples[run.name] = decided_images(run, results.artifacts, images)
+    site.write(PAGE, **content(runs, examples))
+    site.record(PAGE, key, images.digests)
 
 
 def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Pages that are kept from one report to the next while nothing that they show has changed.
+
+A page is kept where its key is the same, and each image file that it has a picture of. The key is a
+digest of all else: parameters, files of results, the code and templates of the report, versions of
+packages, and the titles of the pages that it links to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
+
+import farther
+from farther.evaluation.files import RunFiles
+from farther.keyed import key_of
+from farther.report.results import Run
+from farther.tables.folders import listed
+
+if TYPE_CHECKING:
+    from farther.report.all_results import AllResults
+
+#: Distributions that make pages.
+PACKAGES = (
+    "jinja2",
+    "markupsafe",
+    "numpy",
+    "pillow",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "scipy",
+)
+
+
+def key_of_run(run: Run, results: AllResults) -> str:
+    """Key of all files of a run: its page, and its scripts of the gallery.
+
+    Args:
+        run: The run, evaluated or not.
+        results: All results. Of other runs, these files have only the titles.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    params = {
+        **shared_inputs(results),
+        **_description(run),
+        "methods": list(results.params["methods"]),
+    }
+    return key_of(_files_of_run(run, results.artifacts), params)
+
+
+def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
+    """Files and folders that the page and the scripts of a run are made from, without images."""
+    files = RunFiles(run.name, run.benchmark, artifacts)
+    yield files.evaluation
+    yield files.results
+    yield files.metrics
+    yield files.plots
+    yield files.outcomes
+    yield files.recovered.parent
+    yield files.roles_file
+    yield from listed(files.all_regions, "*/regions.json")
+    for split in run.splits:
+        yield files.images(split.name).parent
+        yield files.regions(split.name)
+        for method in run.methods:
+            yield files.scores(method, split.name)
+
+
+def key_of_runs_without_methods(runs: Sequence[Run], results: AllResults) -> str:
+    """Key of a page that shows what detectors do, and nothing of methods.
+
+    Args:
+        runs: From `Run.without_methods`, so that a page of these has nothing else.
+        results: All results.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    entries = []
+    paths: list[Path] = []
+    for run in runs:
+        entry = _description(run)
+        entry["detector"] = dict(run.detector)
+        if run.evaluation is not None:
+            entry["evaluation"] = run.evaluation.model_dump_json()
+            files = RunFiles(run.name, run.benchmark, results.artifacts)
+            for split in run.evaluation.self_awareness.images:
+                paths.append(files.images(split).parent)
+                paths.append(files.regions(split))
+        entries.append(entry)
+    return key_of(dict.fromkeys(paths), {**shared_inputs(results), "runs": entries})
+
+
+def _description(run: Run) -> dict[str, Any]:
+    """What parameters say of a run, as JSON holds it."""
+    return {
+        "run": run.name,
+        "benchmark": run.benchmark,
+        "adapter": run.adapter,
+        "weights": run.weights,
+        "title": run.title,
+        "known_title": run.known_title,
+        "few": run.few,
+        "kinds": dict(run.kinds),
+        "splits": [asdict(split) for split in run.splits],
+    }
+
+
+def shared_inputs(results: AllResults) -> dict[str, Any]:
+    """What all pages depend on, as JSON holds it."""
+    links = {}
+    for dataset, root in results.roots.items():
+        links[dataset] = os.path.relpath(root, results.artifacts / "report")
+    return {
+        "code": results.code,
+        "farther": farther.__version__,
+        "packages": {name: _version(name) for name in PACKAGES},
+        "settings": to_jsonable_python(results.settings),
+        "pages of runs": [[run.full_title, run.name] for run in results.measured],
+        "roots": links,
+    }
+
+
+@cache
+def _version(distribution: str) -> str:
+    """Version of an installed distribution."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,265 @@
+"""A report that keeps pages is the one that is written from nothing, whatever has changed."""
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from farther.evaluation.results import read_evaluation, write_results
+from farther.keyed import Keyed
+from farther.report import kept_pages, means, power
+from farther.report.charts import vega
+from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.outcomes import OUTCOMES
+from farther.report.pages import detector, self_awareness
+from farther.report.replicates import COLUMNS
+from farther.report.results import read_runs
+from farther.report.write import build
+from farther.tables import ObjectOutcomes, content, opening, parquet
+from farther.tables.documents import read_json, write_json
+
+#: Folders of results that each run has.
+RESULTS = ("evaluation", "metrics", "outcomes", "plots", "regions", "scores")
+
+
+@pytest.fixture
+def project(evaluated, tmp_path) -> Path:
+    """A project with two evaluated runs, `pets-net` and its copy `pets-later`."""
+    root = tmp_path / "project"
+    shutil.copytree(evaluated, root, ignore=shutil.ignore_patterns("report", "records"))
+    for name in RESULTS:
+        folder = root / "artifacts" / name
+        shutil.copytree(folder / "pets-net", folder / "pets-later")
+    copied = read_evaluation(root / "artifacts/evaluation/pets-net.json")
+    write_evaluation(root, copied.model_copy(update={"run": "pets-later"}))
+    return root
+
+
+@pytest.fixture
+def rendered(monkeypatch) -> list[str]:
+    """Runs whose page was rendered, and "self-awareness" where that page was."""
+    names: list[str] = []
+    content_of_run = detector.content
+    content_of_all = self_awareness.content
+
+    def noted_run(run, *arguments):
+        names.append(run.name)
+        return content_of_run(run, *arguments)
+
+    def noted(*arguments):
+        names.append("self-awareness")
+        return content_of_all(*arguments)
+
+    monkeypatch.setattr(detector, "content", noted_run)
+    monkeypatch.setattr(self_awareness, "content", noted)
+    return names
+
+
+def write_evaluation(root: Path, evaluation) -> None:
+    write_results(root / f"artifacts/evaluation/{evaluation.run}.json", evaluation)
+
+
+def report_of(root: Path, params, code: str = "1") -> dict[str, bytes]:
+    """All files of a report that is written into a project."""
+    build(params, root, code=code)
+    report = root / "artifacts/report"
+    files = {}
+    for file in sorted(report.rglob("*")):
+        if file.is_file():
+            files[str(file.relative_to(report))] = file.read_bytes()
+    return files
+
+
+def report_from_nothing(root: Path, params, code: str = "1") -> dict[str, bytes]:
+    shutil.rmtree(root / "artifacts/report")
+    Keyed(root / "artifacts/report").file.unlink()
+    return report_of(root, params, code)
+
+
+def change_threshold(root, params):
+    evaluation = read_evaluation(root / "artifacts/evaluation/pets-later.json")
+    evaluation.methods["knn"].tau -= 0.01
+    write_evaluation(root, evaluation)
+
+
+def change_self_awareness(root, params):
+    evaluation = read_evaluation(root / "artifacts/evaluation/pets-later.json")
+    evaluation.self_awareness.values["daq"] = 0.123
+    write_evaluation(root, evaluation)
+
+
+def change_metric(root, params):
+    file = root / "artifacts/metrics/pets-later/photos_near/knn.json"
+    write_json(file, {**read_json(file), "auroc": 0.4321})
+
+
+def change_detector(root, params):
+    file = root / "artifacts/metrics/pets-later/detector.json"
+    write_json(file, {**read_json(file), "map50": 0.4321})
+
+
+def change_outcomes(root, params):
+    file = root / "artifacts/outcomes/pets-later/msp/photos_near.objects.parquet"
+    frame = ObjectOutcomes.read(file).frame
+    outcomes = frame["outcome"].cast(pl.String)
+    changed = outcomes.replace({"missed": "found"}).cast(frame["outcome"].dtype)
+    ObjectOutcomes.from_frame(frame.with_columns(outcome=changed)).write(file)
+
+
+def change_curves(root, params):
+    file = root / "artifacts/plots/pets-later/tau.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-2]))
+
+
+def change_picture(root, params):
+    for file in (root / "photos").glob("n*.jpg"):
+        with Image.open(file) as image:
+            size = image.size
+        Image.new("RGB", size, (200, 10, 10)).save(file)
+
+
+def change_accepted_picture(root, params):
+    for file in (root / "pets").glob("test*.jpg"):
+        with Image.open(file) as image:
+            size = image.size
+        Image.new("RGB", size, (200, 10, 10)).save(file)
+
+
+def remove_picture(root, params):
+    (root / "photos/n1.jpg").unlink()
+
+
+def change_setting(root, params):
+    params["report"]["image_side"] = 32
+
+
+def change_title(root, params):
+    params["detectors"]["pets-later"]["title"] = "The later one"
+
+
+def change_weights(root, params):
+    params["detectors"]["pets-later"]["weights"] = "another.safetensors"
+
+
+ALL = ["pets-net", "pets-later", "self-awareness"]
+
+
+#: Changes, and what is rendered again: first those that concern one page or two.
+CHANGES_OF_ONE_RUN = (
+    (change_threshold, ["pets-later"]),
+    (change_metric, ["pets-later"]),
+    (change_outcomes, ["pets-later"]),
+    (change_curves, ["pets-later"]),
+    (change_self_awareness, ["pets-later", "self-awareness"]),
+    (change_detector, ["pets-later", "self-awareness"]),
+    (change_weights, ["pets-later", "self-awareness"]),
+    (change_accepted_picture, ["self-awareness"]),
+)
+CHANGES_OF_ALL_RUNS = (change_picture, remove_picture, change_setting, change_title)
+
+
+def test_a_page_is_written_again_where_anything_that_it_shows_has_changed(
+    project, params, rendered
+):
+    before = report_of(project, params)
+    assert sorted(rendered) == sorted(ALL)
+    rendered.clear()
+    assert report_of(project, params) == before
+    assert rendered == []
+
+    for change, expected in CHANGES_OF_ONE_RUN:
+        change(project, params)
+        after = report_of(project, params)
+        assert sorted(rendered) == sorted(expected), change
+        assert after != before, change
+        before = after
+        rendered.clear()
+    assert report_from_nothing(project, params) == before
+
+    for change in CHANGES_OF_ALL_RUNS:
+        rendered.clear()
+        change(project, params)
+        after = report_of(project, params)
+        assert sorted(rendered) == sorted(ALL), change
+        assert after != before, change
+        before = after
+    assert report_from_nothing(project, params) == before
+
+
+def test_other_code_and_other_packages_render_all_pages(project, params, rendered, monkeypatch):
+    report_of(project, params)
+    rendered.clear()
+    report_of(project, params, code="2")
+    assert sorted(rendered) == sorted(ALL)
+    rendered.clear()
+    monkeypatch.setattr(kept_pages, "_version", lambda name: f"another {name}")
+    report_of(project, params, code="2")
+    assert sorted(rendered) == sorted(ALL)
+
+
+def test_files_that_were_edited_or_deleted_are_written_again(project, params):
+    before = report_of(project, params)
+    report = project / "artifacts/report"
+    for name in ("detectors/pets-net.html", "self_awareness.html"):
+        file = report / name
+        file.write_text(file.read_text().replace("</main>", "edited</main>"))
+    (report / "gallery/pets-later/photos_near.js").unlink()
+    assert report_of(project, params) == before
+
+
+def test_the_files_of_a_removed_run_disappear_and_so_do_links_to_them(project, params):
+    before = report_of(project, params)
+    assert any("pets-later" in name for name in before)
+    del params["detectors"]["pets-later"]
+    after = report_of(project, params)
+    assert not any("pets-later" in name for name in after)
+    for name, page in after.items():
+        assert b"pets-later" not in page, name
+    assert after == report_from_nothing(project, params)
+    assert not any(
+        "pets-later" in name for name in Keyed(project / "artifacts/report").recorded_keys()
+    )
+
+
+def test_each_file_that_the_page_of_a_run_reads_is_in_its_key(project, params, monkeypatch):
+    read = set()
+    look_up = opening.regular_file
+
+    def noted(path, *arguments):
+        read.add(Path(path))
+        return look_up(path, *arguments)
+
+    for module in (opening, content, parquet, vega):
+        monkeypatch.setattr(module, "regular_file", noted)
+    content_of_run = detector.content
+    covered = {}
+
+    def content_with_notes(run, outcomes, results, images):
+        read.clear()
+        read_run_outcomes(run, results.artifacts)
+        variables = content_of_run(run, outcomes, results, images)
+        covered[run.name] = list(kept_pages._files_of_run(run, results.artifacts))
+        names = [results.roots[name.partition("/")[0]] for name in images.digests]
+        for file in read:
+            parents = [file, *file.parents]
+            assert any(path in parents for path in [*covered[run.name], *names]), file
+        return variables
+
+    monkeypatch.setattr(detector, "content", content_with_notes)
+    report_of(project, params)
+    assert len(covered) == 2
+
+
+def test_what_a_page_without_methods_gets_has_none(evaluated, params):
+    run = read_runs(params, evaluated / "artifacts")[0].without_methods()
+    assert run.methods == []
+    assert run.evaluation.methods == run.evaluation.gains.methods == {}
+    assert run.evaluation.classes is None
+    assert run.recovered is None
+
+
+def test_replicates_are_read_with_all_columns_that_pages_use():
+    assert set(COLUMNS) >= {"unknown_objects", *OUTCOMES, *means.SHOWN, *power.SHOWN}
