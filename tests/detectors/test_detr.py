@@ -300,7 +300,7 @@ def images():
     ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def loaded(folders):
     """Adapters on the folders that give all detections, by kind, made when first asked for."""
     made = {}

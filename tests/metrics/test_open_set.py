@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cases import slow_but
+from tests.support.drawn import drawn
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, open_set
@@ -439,7 +440,7 @@ def test_counts_worked_by_hand(objects, regions, case, protocol):
     assert tuple(metrics[name] for name in names) == expected[0 if protocol == "paper" else -1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(drawn, max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
 def test_a_surplus_false_positive_never_raises_the_precision(world, seed, protocol, share):
     objects, regions = world(seed, images=4, objects=4, regions=8)
@@ -477,7 +478,7 @@ def _repeated(box):
     return box
 
 
-@settings(max_examples=60, deadline=None)
+@settings(drawn, max_examples=60)
 @given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
 def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(
     world, seed, protocol, share
@@ -504,7 +505,7 @@ def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matt
     assert of_known(*moved, ("cat",), unknown_score=score[order]) == pytest.approx(mixed)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(drawn, max_examples=30)
 @given(st.integers(0, 10_000))
 def test_one_more_crowd_lowers_no_metric(world, seed):
     objects, regions = world(seed, images=3, objects=3, regions=10)
