@@ -1,5 +1,6 @@
 """RetinaNet, FCOS and Mask R-CNN, beside torchvision's own models."""
 
+import copy
 import json
 import pickle
 
@@ -101,13 +102,26 @@ def create(weights, name="retinanet", **params):
 
 
 @pytest.fixture(scope="module")
-def cases(images, tmp_path_factory):
+def models():
+    """Networks of torchvision by name, each made once; a test gets a copy that it may change."""
+    made = {}
+
+    def network(name):
+        if name not in made:
+            made[name] = dense(name, 3 if name == "fcos" else 4)
+        return copy.deepcopy(made[name])
+
+    return network
+
+
+@pytest.fixture(scope="module")
+def cases(models, images, tmp_path_factory):
     """By name: an adapter on a file, its regions of the images, and torchvision's detections."""
     cases = {}
 
     def case(name):
         if name not in cases:
-            model = mask_rcnn() if name == "mask_rcnn" else dense(name, 3 if name == "fcos" else 4)
+            model = mask_rcnn() if name == "mask_rcnn" else models(name)
             path = tmp_path_factory.mktemp("weights") / "model.pth"
             torch.save(
                 {"model": model.state_dict(), "epoch": 3} if name == "fcos" else model.state_dict(),
@@ -147,9 +161,9 @@ def test_boxes_scores_and_labels_are_torchvisions(name, cases):
 
 @pytest.mark.parametrize("name", DENSE_CASES)
 def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(
-    name, images, tmp_path
+    name, models, images, tmp_path
 ):
-    model = dense(name, 3 if name == "fcos" else 4)
+    model = models(name)
     with torch.no_grad():  # else many scores are 1, and their order is open
         model.head.classification_head.cls_logits.weight.mul_(0.02)
     torch.save(model.state_dict(), tmp_path / "model.pth")

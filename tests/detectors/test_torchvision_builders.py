@@ -38,8 +38,8 @@ MOBILE = ("mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn")
 
 
 def by_size(cases):
-    """Cases of a parameter; those of large networks are slow."""
-    small = [case for case in cases if "mobilenet" in case or "of a classifier" in case]
+    """Cases of a parameter; those of large networks and of large images are slow."""
+    small = [case for case in cases if "320" in case]
     return slow_but(small, cases)
 
 
@@ -201,17 +201,20 @@ def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box
         assert_allclose(regions.latent[row], pooled.mean((2, 3))[0], rtol=1e-3, atol=1e-4)
 
 
-def test_the_suppression_of_an_ssd_is_torchvisions_unless_another_is_asked_for(tmp_path):
-    for case, iou, candidates in (
-        ("ssd300_vgg16", 0.45, 400),
-        ("ssdlite320_mobilenet_v3_large", 0.55, 300),
-    ):
-        path = saved(without_memory(case), tmp_path)
-        selection = create(case, path).selection()
-        assert (selection.iou, selection.candidates) == (iou, candidates)
+@pytest.mark.parametrize(
+    ("case", "iou", "candidates"),
+    [("ssd300_vgg16", 0.45, 400), ("ssdlite320_mobilenet_v3_large", 0.55, 300)],
+)
+def test_the_suppression_of_an_ssd_is_torchvisions_unless_another_is_asked_for(
+    case, iou, candidates, tmp_path
+):
+    path = saved(without_memory(case), tmp_path)
+    selection = create(case, path).selection()
+    assert (selection.iou, selection.candidates) == (iou, candidates)
+    with torch.device("meta"):
         own = getattr(detection, case)(weights=None, weights_backbone=None)
-        assert (own.nms_thresh, own.topk_candidates) == (iou, candidates)
-        assert create(case, path, nms_iou=0.3, candidates=7).selection().candidates == 7
+    assert (own.nms_thresh, own.topk_candidates) == (iou, candidates)
+    assert create(case, path, nms_iou=0.3, candidates=7).selection().candidates == 7
 
 
 def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(
@@ -241,7 +244,9 @@ def test_architectures_have_the_sizes_of_their_builders(tmp_path):
         detector = detectors.create(
             "faster_rcnn", weights=path, classes=CLASSES, architecture=architecture
         )
-        own = getattr(detection, f"fasterrcnn_{architecture}")(weights=None, weights_backbone=None)
+        with torch.device("meta"):
+            build = getattr(detection, f"fasterrcnn_{architecture}")
+            own = build(weights=None, weights_backbone=None)
         assert (detector.blueprint.min_size, detector.blueprint.max_size) == sides
         assert (own.transform.min_size, own.transform.max_size) == ((sides[0],), sides[1])
         rpn = detector.network.rpn
@@ -253,7 +258,19 @@ def test_architectures_have_the_sizes_of_their_builders(tmp_path):
 # recognition
 
 
-@pytest.mark.parametrize("case", BUILT)
+#: One builder of each adapter.
+TYPICAL = (
+    "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_mobilenet_v3_large_fpn",
+    "maskrcnn_resnet50_fpn",
+    "retinanet_resnet50_fpn",
+    "fcos_resnet50_fpn",
+    "ssd300_vgg16",
+    "ssdlite320 of a classifier",
+)
+
+
+@pytest.mark.parametrize("case", slow_but(TYPICAL, BUILT))
 def test_weights_are_told_apart_by_names_and_shapes(case):
     names = [fit.builder for fit in closest_builders(without_memory(case))]
     if "mobilenet" in case and "rcnn" in case:
