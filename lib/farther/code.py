@@ -63,9 +63,6 @@ WITHOUT_EFFECT = {
     "farther.tables.writing": "writes what it is given, and locks",
 }
 
-#: The folder of the packages.
-_LIBRARY = Path(__file__).parents[1]
-
 #: Files in a package of extensions that are not its code.
 _IGNORED_NAMES = ("__pycache__",)
 _IGNORED_SUFFIXES = (".pyc",)
@@ -451,23 +448,20 @@ def _module_name(package: str, file: Path) -> str:
 def _data_files(folder: Path, label: str = "") -> Iterator[SourceFile]:
     """Data files of a package: in its folder and in sub-folders that are not packages."""
     label = label or folder.name
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            file = Path(entry.path)
-            if entry.is_dir():
-                is_package = (file / "__init__.py").exists()
-                if entry.name != "__pycache__" and not is_package:
-                    yield from _data_files(file, f"{label}/{entry.name}")
-            elif file.suffix not in (".py", ".pyc", ".typed"):
-                yield SourceFile(f"{label}/{entry.name}", file)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            is_package = (entry / "__init__.py").exists()
+            if entry.name != "__pycache__" and not is_package:
+                yield from _data_files(entry, f"{label}/{entry.name}")
+        elif entry.suffix not in (".py", ".pyc", ".typed"):
+            yield SourceFile(f"{label}/{entry.name}", entry)
 
 
 def _file(name: str) -> Path | None:
     """The source file of a module; None where `name` is not a module, or one without source."""
     if name.partition(".")[0] in PACKAGES:
-        # As texts: thousands of names are looked up, of which most are no modules.
-        path = f"{_LIBRARY}/{name.replace('.', '/')}"
-        for file in (Path(f"{path}.py"), Path(f"{path}/__init__.py")):
+        path = Path(__file__).parents[1].joinpath(*name.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
             if file.is_file():
                 return file
         return None

@@ -87,7 +87,7 @@ def test_one_region_per_image_has_what_torchvisions_model_gives(small, path, ima
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
-@pytest.mark.parametrize("crop", [32, 120])
+@pytest.mark.parametrize("crop", slow_but((32,), [32, 120]))
 def test_images_are_prepared_as_torchvisions_preset_does(path, images, interpolation, crop):
     detector = create(path, resize=45, crop=crop, interpolation=interpolation)
     expected = preset(

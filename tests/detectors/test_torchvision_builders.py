@@ -402,7 +402,10 @@ def test_a_file_of_torchvision_is_known_by_its_checksum(monkeypatch, tmp_path):
     assert (detector.found_architecture, detector.blueprint.min_size) == (MOBILE[1], 320)
 
 
-@pytest.mark.parametrize("case", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn"])
+@pytest.mark.parametrize(
+    "case",
+    slow_but(("fasterrcnn_resnet50_fpn",), ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn"]),
+)
 def test_files_that_torchvision_trained_without_an_epsilon_have_none(case, monkeypatch, tmp_path):
     path = saved(without_memory(case, 91), tmp_path)
     fits = closest_builders(torch.load(path))
