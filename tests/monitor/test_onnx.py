@@ -101,8 +101,11 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     return made
 
 
-# The graph of Mask R-CNN is that of Faster R-CNN.
-@pytest.mark.parametrize("kind", slow_but(set(EXPORTED) - {"mask_rcnn"}, sorted(EXPORTED)))
+#: Adapters whose graph is of the same class as that of another one.
+SAME_GRAPH = {"mask_rcnn", "fcos", "open_clip_classifier"}
+
+
+@pytest.mark.parametrize("kind", slow_but(set(EXPORTED) - SAME_GRAPH, sorted(EXPORTED)))
 def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     kind, tmp_path, monkeypatch
 ):
