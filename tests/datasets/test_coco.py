@@ -306,6 +306,7 @@ def test_a_file_of_a_program_of_windows_is_read_as_any_other(lay, encoding):
     np.testing.assert_array_equal(respelled.objects.box, plain.objects.box)
 
 
+@pytest.mark.slow
 def test_a_file_is_read_as_a_stream_in_little_memory(lay):
     outline = [[0.5] * 2000]
     content = instances()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.drawn import drawn
 
 from farther import datasets
 
@@ -79,7 +80,9 @@ y = st.floats(0, HEIGHT - 1, width=32)
 
 @pytest.mark.parametrize("write", [voc, bdd, coco, openimages, yolo])
 @settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    drawn,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(corners=st.lists(st.tuples(x, y, x, y), max_size=6))
 def test_boxes_that_are_written_in_a_format_are_read_as_they_were(lay, write, corners):

@@ -67,6 +67,7 @@ def test_a_corrupted_file_has_the_pixels_of_its_corrupted_image(scenes, write, t
         np.testing.assert_array_equal(pixels, corrupt(all_scenes.pixels(row), kind, 4, seed))
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same_bytes(scenes, write, files_of, tmp_path, monkeypatch):
     all_scenes = scenes(tmp_path, 3)
     write("corrupt", all_scenes, tmp_path / "one", corruptions=["fog", "contrast"])

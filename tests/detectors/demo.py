@@ -1,5 +1,7 @@
 """The demo's detectors, and images of discs, for tests with a trained network."""
 
+import json
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,24 @@ IDS = ["a", "b", "c"]
 
 
 def create(adapter, **params):
+    """An adapter on its checkpoint, loaded once for the same parameters.
+
+    Tests that change its network take `fresh`.
+    """
+    return _loaded(adapter, json.dumps(params, sort_keys=True))
+
+
+def fresh(adapter, **params):
+    """An adapter on its checkpoint that no other test has."""
     weights = DEMO / f"{WEIGHTS[adapter]}.safetensors"
     params = {"device": "cpu", "score_threshold": LOW[adapter], **params}
     return detectors.create(adapter, weights=weights, **params)
+
+
+@lru_cache(maxsize=8)
+def _loaded(adapter, params):
+    """`fresh` with parameters as JSON."""
+    return fresh(adapter, **json.loads(params))
 
 
 def scene(number=0):

@@ -10,6 +10,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
+from tests.support.cases import slow_but
 from torch import nn
 from torchvision import models
 from torchvision.models import resnet18
@@ -86,7 +87,7 @@ def test_one_region_per_image_has_what_torchvisions_model_gives(small, path, ima
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
-@pytest.mark.parametrize("crop", [32, 120])
+@pytest.mark.parametrize("crop", slow_but((32,), [32, 120]))
 def test_images_are_prepared_as_torchvisions_preset_does(path, images, interpolation, crop):
     detector = create(path, resize=45, crop=crop, interpolation=interpolation)
     expected = preset(
@@ -124,7 +125,8 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("architecture", sorted(ENDS))
+# The largest networks are slow.
+@pytest.mark.parametrize("architecture", slow_but(set(ENDS) - {"vgg11", "vit_b_32"}, sorted(ENDS)))
 def test_the_last_linear_layer_of_each_family_is_found(architecture, tmp_path):
     from farther.detectors.whole_images import ClassifierNetwork
 

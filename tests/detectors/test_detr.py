@@ -10,6 +10,7 @@ import transformers
 from numpy.testing import assert_allclose
 from safetensors.torch import load_file, save_file
 from scipy.optimize import linear_sum_assignment
+from tests.support.cases import slow_but
 from torch import nn
 
 from farther import detectors
@@ -219,8 +220,23 @@ KINDS |= {
         {"image_processor_type": "YolosImageProcessor", "size": {"height": 64, "width": 96}},
     ),
 }
+#: Networks that share most of their code with another one.
+SIBLINGS = (
+    "rt_detr_v2",
+    "table-transformer",
+    "dab-detr",
+    "deformable_detr, two stages",
+    "lw_detr, two levels",
+    "deimv2, lite",
+    "pp_doclayout_v3",
+)
+#: One network of each kind of encoder and decoder.
+TYPICAL = ("rt_detr", "detr", "deformable_detr", "rf_detr", "yolos")
 WITH_QUALITY = [kind for kind in KINDS if kind.startswith(("d_fine", "deimv2"))]
 LINEAR = [kind for kind in KINDS if kind not in WITH_QUALITY]
+
+#: Networks, of which siblings are slow.
+ALL_KINDS = slow_but(set(KINDS).difference(SIBLINGS), KINDS)
 
 #: Beginnings of the names of networks whose convolutions get weights that let scores depend on the
 #: image.
@@ -284,6 +300,19 @@ def images():
     ]
 
 
+@pytest.fixture(scope="module")
+def loaded(folders):
+    """Adapters on the folders that give all detections, by kind, made when first asked for."""
+    made = {}
+
+    def detector(kind):
+        if kind not in made:
+            made[kind] = make_detector(folders(kind), score_threshold=0.0)
+        return made[kind]
+
+    return detector
+
+
 def make_detector(weights, **params):
     return detectors.create("detr", weights=weights, device="cpu", **params)
 
@@ -301,7 +330,7 @@ def in_order_of(found, score, label, box):
     return ordered
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, images):
     folder = folders(kind)
     found = make_detector(folder, score_threshold=0.3, max_detections=100).detect(
@@ -328,14 +357,14 @@ def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, im
         in_order_of(rows, *(expected[name].numpy() for name in ("scores", "labels", "boxes")))
 
 
-@pytest.mark.parametrize("kind", LINEAR)
-def test_features_through_the_last_layer_are_the_logits(kind, folders, images):
-    found = make_detector(folders(kind), score_threshold=0.0).detect(images)
+@pytest.mark.parametrize("kind", slow_but(TYPICAL, LINEAR))
+def test_features_through_the_last_layer_are_the_logits(kind, loaded, images):
+    found = loaded(kind).detect(images)
     assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
 
 
-def test_a_head_that_adds_box_quality_has_features_but_no_last_layer(folders, images):
-    found = make_detector(folders("d_fine"), score_threshold=0.0).detect(images)
+def test_a_head_that_adds_box_quality_has_features_but_no_last_layer(loaded, images):
+    found = loaded("d_fine").detect(images)
     head = class_head(make_network("d_fine"))
     added = found.logits - (
         found.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
@@ -357,8 +386,8 @@ def test_a_score_is_the_sigmoid_of_its_own_logit(kind, folders, images):
     assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)
 
 
-def test_detr_keeps_no_object_as_the_last_column(folders, images):
-    found = make_detector(folders("detr"), score_threshold=0.0).detect(images)
+def test_detr_keeps_no_object_as_the_last_column(loaded, images):
+    found = loaded("detr").detect(images)
     exponentials = np.exp(found.logits.astype(np.float64))
     assert (
         found.classes == (*CLASSES, "no object")
@@ -407,7 +436,9 @@ def test_pixels_are_those_of_the_processor(kind, folders, images):
         assert torch.equal(detector.prepare(image).pixels, expected[0])
 
 
-@pytest.mark.parametrize("kind", ["rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+@pytest.mark.parametrize(
+    "kind", slow_but(("lw_detr", "yolos"), ["rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -419,18 +450,18 @@ def test_pixels_are_those_of_the_processor(kind, folders, images):
     ],
 )
 def test_another_preprocessing_is_noticed_by_the_comparison(
-    kind, changes, tmp_path, folders, images
+    kind, changes, tmp_path, folders, loaded, images
 ):
     folder = shutil.copytree(folders(kind), tmp_path / "folder")
     processor = make_detector(folder).processor.to_dict()
     (folder / "preprocessor_config.json").write_text(json.dumps({**processor, **changes}))
-    expected = make_detector(folders(kind), score_threshold=0.0).detect(images[:1])
+    expected = loaded(kind).detect(images[:1])
     found = make_detector(folder, score_threshold=0.0).detect(images[:1])
     assert np.abs(found.score - expected.score).max() > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["rf_detr", "lw_detr"])
-def test_of_the_groups_of_queries_only_the_first_one_detects(kind, tmp_path, folders, images):
+def test_of_the_groups_of_queries_only_the_first_one_detects(kind, tmp_path, loaded, images):
     network = make_network(kind)
     queries = network.config.num_queries
     for name in ("enc_output", "enc_output_norm", "enc_out_bbox_embed", "enc_out_class_embed"):
@@ -439,22 +470,25 @@ def test_of_the_groups_of_queries_only_the_first_one_detects(kind, tmp_path, fol
     network.model.query_feat.weight.data[queries:] += 1
     network.model.reference_point_embed.weight.data[queries:] += 1
     found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
-    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    expected = loaded(kind).detect(images)
     np.testing.assert_array_equal(found.logits, expected.logits)
     np.testing.assert_array_equal(found.box, expected.box)
 
 
-@pytest.mark.parametrize("kind", ["detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
-def test_outputs_of_further_layers_change_nothing(kind, tmp_path, folders, images):
+@pytest.mark.parametrize(
+    "kind",
+    slow_but(("detr", "lw_detr", "yolos"), ["detr", "rf_detr", "lw_detr", "deimv2", "yolos"]),
+)
+def test_outputs_of_further_layers_change_nothing(kind, tmp_path, loaded, images):
     """`auxiliary_loss` lets a network give the logits of each decoder layer, for training."""
     network = make_network(kind)
     network.config.auxiliary_loss = not network.config.auxiliary_loss
     found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
-    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    expected = loaded(kind).detect(images)
     assert_allclose(found.logits, expected.logits, atol=1e-4)
 
 
-def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, folders, images):
+def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, loaded, images):
     torch.manual_seed(0)
     config = make_network("rf_detr").config
     network = transformers.RfDetrForInstanceSegmentation(config)
@@ -464,13 +498,13 @@ def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, folde
         "RfDetrForInstanceSegmentation"
     ]
     found = make_detector(folder, score_threshold=0.0).detect(images)
-    expected = make_detector(folders("rf_detr"), score_threshold=0.0).detect(images)
+    expected = loaded("rf_detr").detect(images)
     np.testing.assert_array_equal(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_image_is_seen_the_same_beside_any_other(kind, folders, images):
-    detector = make_detector(folders(kind), score_threshold=0.0)
+@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS))
+def test_an_image_is_seen_the_same_beside_any_other(kind, loaded, images):
+    detector = loaded(kind)
     together = detector.detect(images, batch_size=4)
     for number, image in enumerate(images):
         alone = detector.detect([image])
@@ -562,17 +596,15 @@ def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
         make_detector(folder).header()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_our_own_file_holds_everything_in_half_precision(kind, tmp_path, folders, images):
+@pytest.mark.parametrize("kind", slow_but((*TYPICAL, "d_fine"), KINDS))
+def test_our_own_file_holds_everything_in_half_precision(kind, tmp_path, loaded, images):
     path = tmp_path / "one.safetensors"
     save_checkpoint(
         path, make_network(kind).state_dict(), make_blueprint(kind), {"dataset": "demo"}
     )
     assert {t.dtype for t in load_file(path).values() if t.is_floating_point()} == {torch.float16}
     found = make_detector(path, score_threshold=0.0, max_detections=5).detect(images[:1])
-    expected = make_detector(folders(kind), score_threshold=0.0, max_detections=5).detect(
-        images[:1]
-    )
+    expected = loaded(kind).detect(images[:1])[:5]
     assert found.header.to_json()["classes"] == expected.header.to_json()["classes"] and found.has(
         "latent"
     )
@@ -830,7 +862,7 @@ def test_an_unknown_way_to_count_queries_lists_the_known():
 # again
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS))
 def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
     """Another image would change the best proposals of a two-stage network, which are kept."""
     detector = make_detector(folders(kind), score_threshold=0.0, per_query="one")

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from scipy.special import expit, softmax
 from scipy.stats import entropy
-from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, passed, scene
+from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, fresh, passed, scene
 from tests.images.speckles import content
 
 from farther import detectors
@@ -164,7 +164,7 @@ def world(tmp_path):
 
 def test_a_killed_and_resumed_pass_and_worker_processes_give_the_same_bytes(world):
     expected = content(world.run("whole"))
-    stopping = create("faster_rcnn")
+    stopping = fresh("faster_rcnn")
     replay = type(stopping).replay
     calls = []
 

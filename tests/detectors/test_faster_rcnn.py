@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from scipy.special import softmax
+from tests.support.cases import slow_but
 from torchvision.models.detection import fasterrcnn_resnet50_fpn
 from torchvision.ops import roi_align
 
@@ -63,7 +64,7 @@ def untrained(blueprint):
     return network
 
 
-@pytest.fixture(scope="session", params=sorted(BLUEPRINTS))
+@pytest.fixture(scope="session", params=slow_but(("small",), sorted(BLUEPRINTS)))
 def weights(request, tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("weights"), BLUEPRINTS[request.param])
 

@@ -92,7 +92,7 @@ SCENES = [demo.scene(number) for number in range(3)]
 
 
 def test_a_graph_of_torchvision_gives_what_its_network_gives(tmp_path):
-    theirs = demo.create("faster_rcnn")
+    theirs = demo.fresh("faster_rcnn")
     names = {"input_names": ["image"], "output_names": ["boxes", "labels", "scores"]}
     axes = {
         "image": {1: "height", 2: "width"},

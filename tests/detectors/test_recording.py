@@ -87,15 +87,22 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
     assert RegionsFolder(tmp_path / "recorded").info["images"] == 2
 
 
+@pytest.fixture(scope="module")
+def retinanet(images, tmp_path_factory):
+    """A network of torchvision, and what the adapter of its weights finds."""
+    network = model("retinanet_resnet50_fpn", columns=3).to(memory_format=torch.channels_last)
+    detector = adapter_of(network, tmp_path_factory.mktemp("retinanet") / "w.pth", "retinanet")
+    parts = [detector.detect(image, name) for name, image in images.items()]
+    return network, Regions.concatenate(parts)
+
+
 @pytest.mark.parametrize(
     "module", ["head.classification_head", "head.classification_head.cls_logits"]
 )
-def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images, tmp_path):
+def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, retinanet, images):
     """Of the head, whose output is all anchors' rows, or of its convolution, once per level."""
-    network = model("retinanet_resnet50_fpn", columns=3).to(memory_format=torch.channels_last)
+    network, expected = retinanet
     recorder = by_hooks(network, images, logits=module, classes=CLASSES, activation="sigmoid")
-    detector = adapter_of(network, tmp_path / "w.pth", "retinanet")
-    expected = Regions.concatenate([detector.detect(image, name) for name, image in images.items()])
     assert_same_rows(recorder.regions, expected)
     assert (recorder.regions.features, recorder.regions.weight) == (None, None)
 

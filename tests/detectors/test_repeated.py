@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 from tests.detectors.demo import DEMO, LOW, WEIGHTS, create, scene
+from tests.support.cases import slow_but
 
 from farther import detectors
 from farther.detectors.repeated import ImageDetections, clusters, merge_clusters, merged_regions
@@ -32,7 +33,7 @@ def images():
 
 
 @pytest.mark.parametrize("merge", ["clusters", "candidates"])
-@pytest.mark.parametrize("of", WEIGHTS)
+@pytest.mark.parametrize("of", slow_but(("faster_rcnn", "yolo"), WEIGHTS))
 def test_rate_0_gives_the_plain_detections_once_per_pass(of, merge, images):
     plain = create(of, nms_iou=0.5).detect(images)
     regions = repeated(of, rate=0, merge=merge).detect(images)

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.detectors.demo import WEIGHTS, create, scene
+from tests.detectors.demo import WEIGHTS, create, fresh, scene
+from tests.support.cases import slow_but
 from torch import nn
 from torchvision.models.detection import retinanet_resnet50_fpn
 from torchvision.models.detection.image_list import ImageList
@@ -37,14 +38,13 @@ PLACES = {
 }
 
 
+#: Parameters that leave many detections.
+SETTINGS = {"score_threshold": 0.0, "nms_iou": 0.9, "max_detections": 1000, "device": "cpu"}
+
+
 def make_detector(adapter, folder, **params):
-    settings = {
-        "score_threshold": 0.0,
-        "nms_iou": 0.9,
-        "max_detections": 1000,
-        "device": "cpu",
-        **params,
-    }
+    """An adapter on a checkpoint of the demo; that of RetinaNet is untrained, and large."""
+    settings = {**SETTINGS, **params}
     if adapter != "retinanet":
         return create(adapter, **settings)
     torch.manual_seed(3)
@@ -75,7 +75,7 @@ def with_places(activations):
     return activations
 
 
-@pytest.mark.parametrize("adapter", list(PLACES))
+@pytest.mark.parametrize("adapter", slow_but(WEIGHTS, PLACES))
 def test_activations_that_are_the_place_of_their_cell_give_the_middle_of_the_box(adapter, tmp_path):
     """Half a cell off, YOLO's latents would be 16 pixels beside the middle."""
     detector = make_detector(adapter, tmp_path)
@@ -197,6 +197,7 @@ def test_published_latents_of_faster_rcnn_are_all_levels_side_by_side(params):
     )
 
 
+@pytest.mark.slow
 def test_the_five_levels_of_a_resnet50_give_1280_latents(tmp_path):
     torch.manual_seed(5)
     path = tmp_path / "network.safetensors"
@@ -213,7 +214,7 @@ def test_the_five_levels_of_a_resnet50_give_1280_latents(tmp_path):
 @pytest.mark.parametrize("params", [{"protocol": "published-code"}, {"logits": "log_sigmoid"}])
 def test_published_logits_of_yolo_are_logarithms_of_the_class_scores(params):
     def detect(**params):
-        detector = make_detector("yolo", None, **params)
+        detector = fresh("yolo", **SETTINGS, **params)
         for layers in detector.network.model[-1].cv3:
             layers[-1].bias.data += 10  # confident, so that the two differ
         return detector.detect([scene()])
@@ -286,7 +287,7 @@ def maps_seen(detector, layer: str, image: np.ndarray) -> tuple[Regions, torch.T
     return regions, seen[-1]
 
 
-@pytest.mark.parametrize("adapter", list(LAYERS))
+@pytest.mark.parametrize("adapter", slow_but(WEIGHTS, LAYERS))
 def test_a_layer_is_averaged_over_the_box_in_its_own_cells(adapter, tmp_path):
     layer, (height, width) = LAYERS[adapter]
     detector = make_detector(adapter, tmp_path, latents=[layer], max_detections=20)

@@ -1,5 +1,6 @@
 """RetinaNet, FCOS and Mask R-CNN, beside torchvision's own models."""
 
+import copy
 import json
 import pickle
 
@@ -10,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
 from tests.detectors.test_faster_rcnn import blotches
+from tests.support.cases import slow_but
 from torchvision.models import detection
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, nms, roi_align
 
@@ -24,6 +26,8 @@ SIZES = {"min_size": 64, "max_size": 96}
 DENSE = {"fcos": "fcos_resnet50_fpn"} | {
     f"retinanet {kind}": f"retinanet_{kind}" for kind in ("resnet50_fpn", "resnet50_fpn_v2")
 }
+# The second version of RetinaNet has another pyramid and is otherwise the first one.
+DENSE_CASES = slow_but(("fcos", "retinanet resnet50_fpn"), DENSE)
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +102,26 @@ def create(weights, name="retinanet", **params):
 
 
 @pytest.fixture(scope="module")
-def cases(images, tmp_path_factory):
+def models():
+    """Networks of torchvision by name, each made once; a test gets a copy that it may change."""
+    made = {}
+
+    def network(name):
+        if name not in made:
+            made[name] = dense(name, 3 if name == "fcos" else 4)
+        return copy.deepcopy(made[name])
+
+    return network
+
+
+@pytest.fixture(scope="module")
+def cases(models, images, tmp_path_factory):
     """By name: an adapter on a file, its regions of the images, and torchvision's detections."""
     cases = {}
 
     def case(name):
         if name not in cases:
-            model = mask_rcnn() if name == "mask_rcnn" else dense(name, 3 if name == "fcos" else 4)
+            model = mask_rcnn() if name == "mask_rcnn" else models(name)
             path = tmp_path_factory.mktemp("weights") / "model.pth"
             torch.save(
                 {"model": model.state_dict(), "epoch": 3} if name == "fcos" else model.state_dict(),
@@ -126,7 +143,7 @@ def cases(images, tmp_path_factory):
     return case
 
 
-@pytest.mark.parametrize("name", [*DENSE, "mask_rcnn"])
+@pytest.mark.parametrize("name", [*DENSE_CASES, "mask_rcnn"])
 def test_boxes_scores_and_labels_are_torchvisions(name, cases):
     _, regions, answers = cases(name)
     assert len(regions) > 20 and len(set(regions.label)) > 1
@@ -142,11 +159,11 @@ def test_boxes_scores_and_labels_are_torchvisions(name, cases):
 # and FCOS
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", DENSE_CASES)
 def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(
-    name, images, tmp_path
+    name, models, images, tmp_path
 ):
-    model = dense(name, 3 if name == "fcos" else 4)
+    model = models(name)
     with torch.no_grad():  # else many scores are 1, and their order is open
         model.head.classification_head.cls_logits.weight.mul_(0.02)
     torch.save(model.state_dict(), tmp_path / "model.pth")
@@ -176,7 +193,7 @@ def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_class
         assert_allclose(image_proposals.box, boxes[order], rtol=1e-3, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", DENSE_CASES)
 def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
     detector, *_ = cases(name)
     image = blotches(
@@ -193,7 +210,7 @@ def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
     assert_allclose(proposals.score, contrasts[order], rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", DENSE_CASES)
 def test_logits_are_those_of_the_anchor_that_gave_the_box_and_make_the_score(name, cases, images):
     detector, *_ = cases(name)
     network, regions = (
@@ -221,7 +238,7 @@ def test_logits_are_those_of_the_anchor_that_gave_the_box_and_make_the_score(nam
         assert score == pytest.approx(own, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", DENSE_CASES)
 def test_there_is_no_last_linear_layer_and_no_features(name, cases):
     detector, regions, _ = cases(name)
     assert (regions.features, regions.weight, regions.header.activation) == (None, None, "sigmoid")
@@ -229,7 +246,7 @@ def test_there_is_no_last_linear_layer_and_no_features(name, cases):
     json.dumps(regions.header.to_json())
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", DENSE_CASES)
 def test_latent_is_the_mean_of_the_pyramid_in_the_box(name, cases):
     detector, *_ = cases(name)
     image = blotches(

@@ -1,5 +1,6 @@
 """Builders of `torchvision.models.detection`: recognised, and compared with torchvision."""
 
+import copy
 import dataclasses
 import hashlib
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tests.detectors.torchvision_models import (
     of_classifier,
     untrained,
 )
+from tests.support.cases import slow_but
 from torchvision.models import detection
 from torchvision.ops import nms, roi_align
 
@@ -36,20 +38,28 @@ MOBILE = ("mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn")
 
 
 def by_size(cases):
-    """Cases of a parameter; those of large networks are slow."""
-    return [
-        case if "mobilenet" in case or "of a classifier" in case else large(case) for case in cases
-    ]
-
-
-def large(case):
-    return pytest.param(case, marks=pytest.mark.slow)
+    """Cases of a parameter; those of large networks and of large images are slow."""
+    small = [case for case in cases if "320" in case]
+    return slow_but(small, cases)
 
 
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(3)
     return [blotches(rng, 90, 120), blotches(rng, 130, 100)]
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Networks of `model` by case, each made once; a test gets a copy that it may change."""
+    made = {}
+
+    def network(case):
+        if case not in made:
+            made[case] = model(case)
+        return copy.deepcopy(made[case])
+
+    return network
 
 
 def as_input(image):
@@ -99,11 +109,11 @@ def without_memory(case, columns=4):
 
 @pytest.mark.parametrize("case", by_size(BUILT))
 def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
-    case, images, tmp_path
+    case, networks, images, tmp_path
 ):
     if case.endswith("v2") or "keypoint" in case:  # their heads take long
         images = images[:1]
-    network = model(case)
+    network = networks(case)
     detector = create(case, saved(network.state_dict(), tmp_path))
     regions = detector.detect(images, ["a", "b"][: len(images)])
     network.to(memory_format=torch.channels_last)
@@ -148,8 +158,10 @@ SSD = [case for case in BUILT if "ssd" in case]
 
 
 @pytest.mark.parametrize("case", by_size(SSD))
-def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, images, tmp_path):
-    network = model(case)
+def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(
+    case, networks, images, tmp_path
+):
+    network = networks(case)
     detector = create(case, saved(network.state_dict(), tmp_path))
     selection = ProposalSelection(
         most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
@@ -174,9 +186,9 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
 
 @pytest.mark.parametrize("case", by_size(SSD))
 def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box(
-    case, images, tmp_path
+    case, networks, images, tmp_path
 ):
-    detector = create(case, saved(model(case).state_dict(), tmp_path))
+    detector = create(case, saved(networks(case).state_dict(), tmp_path))
     side, stride = (300, 16) if "vgg" in case else (320, 32)
     image = np.resize(images[0], (side, side, 3))
     with torch.inference_mode():
@@ -189,22 +201,29 @@ def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box
         assert_allclose(regions.latent[row], pooled.mean((2, 3))[0], rtol=1e-3, atol=1e-4)
 
 
-def test_the_suppression_of_an_ssd_is_torchvisions_unless_another_is_asked_for(tmp_path):
-    for case, iou, candidates in (
-        ("ssd300_vgg16", 0.45, 400),
-        ("ssdlite320_mobilenet_v3_large", 0.55, 300),
-    ):
-        path = saved(without_memory(case), tmp_path)
-        selection = create(case, path).selection()
-        assert (selection.iou, selection.candidates) == (iou, candidates)
+@pytest.mark.parametrize(
+    ("case", "iou", "candidates"),
+    [("ssd300_vgg16", 0.45, 400), ("ssdlite320_mobilenet_v3_large", 0.55, 300)],
+)
+def test_the_suppression_of_an_ssd_is_torchvisions_unless_another_is_asked_for(
+    case, iou, candidates, tmp_path
+):
+    path = saved(without_memory(case), tmp_path)
+    selection = create(case, path).selection()
+    assert (selection.iou, selection.candidates) == (iou, candidates)
+    with torch.device("meta"):
         own = getattr(detection, case)(weights=None, weights_backbone=None)
-        assert (own.nms_thresh, own.topk_candidates) == (iou, candidates)
-        assert create(case, path, nms_iou=0.3, candidates=7).selection().candidates == 7
+    assert (own.nms_thresh, own.topk_candidates) == (iou, candidates)
+    assert create(case, path, nms_iou=0.3, candidates=7).selection().candidates == 7
 
 
-def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(images, tmp_path):
+def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(
+    networks, images, tmp_path
+):
     case = "fasterrcnn_mobilenet_v3_large_320_fpn"
-    detector = create(case, saved(model(case).state_dict(), tmp_path), min_size=128, max_size=128)
+    detector = create(
+        case, saved(networks(case).state_dict(), tmp_path), min_size=128, max_size=128
+    )
     shared = []
     hook = detector.network.rpn.head.conv.register_forward_hook(
         lambda module, args, out: shared.append(out)
@@ -225,7 +244,9 @@ def test_architectures_have_the_sizes_of_their_builders(tmp_path):
         detector = detectors.create(
             "faster_rcnn", weights=path, classes=CLASSES, architecture=architecture
         )
-        own = getattr(detection, f"fasterrcnn_{architecture}")(weights=None, weights_backbone=None)
+        with torch.device("meta"):
+            build = getattr(detection, f"fasterrcnn_{architecture}")
+            own = build(weights=None, weights_backbone=None)
         assert (detector.blueprint.min_size, detector.blueprint.max_size) == sides
         assert (own.transform.min_size, own.transform.max_size) == ((sides[0],), sides[1])
         rpn = detector.network.rpn
@@ -237,7 +258,19 @@ def test_architectures_have_the_sizes_of_their_builders(tmp_path):
 # recognition
 
 
-@pytest.mark.parametrize("case", BUILT)
+#: One builder of each adapter.
+TYPICAL = (
+    "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_mobilenet_v3_large_fpn",
+    "maskrcnn_resnet50_fpn",
+    "retinanet_resnet50_fpn",
+    "fcos_resnet50_fpn",
+    "ssd300_vgg16",
+    "ssdlite320 of a classifier",
+)
+
+
+@pytest.mark.parametrize("case", slow_but(TYPICAL, BUILT))
 def test_weights_are_told_apart_by_names_and_shapes(case):
     names = [fit.builder for fit in closest_builders(without_memory(case))]
     if "mobilenet" in case and "rcnn" in case:
@@ -369,7 +402,10 @@ def test_a_file_of_torchvision_is_known_by_its_checksum(monkeypatch, tmp_path):
     assert (detector.found_architecture, detector.blueprint.min_size) == (MOBILE[1], 320)
 
 
-@pytest.mark.parametrize("case", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn"])
+@pytest.mark.parametrize(
+    "case",
+    slow_but(("fasterrcnn_resnet50_fpn",), ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn"]),
+)
 def test_files_that_torchvision_trained_without_an_epsilon_have_none(case, monkeypatch, tmp_path):
     path = saved(without_memory(case, 91), tmp_path)
     fits = closest_builders(torch.load(path))

@@ -4,21 +4,40 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
+import os, socket
 import numpy, PIL.Image
+
+def refuse(*args, **kwargs):
+    raise SystemExit("asked for the network")
+
+socket.getaddrinfo = socket.create_connection = refuse
 before = PIL.Image.open, numpy.get_printoptions(), repr(numpy.array([0.5]))
-from farther.detectors.networks.ultralytics_import import import_quietly
-import_quietly()
+import farther.detectors.yolo
+import ultralytics
 after = PIL.Image.open, numpy.get_printoptions(), repr(numpy.array([0.5]))
+assert not ultralytics.utils.ONLINE
+assert "YOLO_OFFLINE" not in os.environ and "YOLO_CONFIG_DIR" not in os.environ
 print(before == after)
 """
 
 
-def test_pictures_are_opened_and_arrays_printed_as_before():
+def test_pictures_are_opened_as_before_nothing_is_asked_of_the_network_nor_written_at_home(
+    tmp_path,
+):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("YOLO")}
     process = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True
+        [sys.executable, "-c", CODE],
+        env={**kept, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert process.stdout == "True\n"
+    assert [file for file in tmp_path.rglob("*") if "ltralytics" in file.name] == []
 
 
 WORKER = """
@@ -30,6 +49,7 @@ worker.join()
 """
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_no_folder(tmp_path):
     subprocess.run(
         [sys.executable, "-c", WORKER], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True

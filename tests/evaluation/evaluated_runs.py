@@ -21,7 +21,19 @@ NOWHERE = [700, 700, 800, 800]
 @pytest.fixture
 def files(tmp_path, objects, regions):
     """A run with an ID split and an OOD split, where method `msp` applies and `vim` does not."""
-    files = run.RunFiles("r", "voc", tmp_path)
+    return write_run(tmp_path, objects, regions)
+
+
+@pytest.fixture(scope="session")
+def evaluated_run(tmp_path_factory, objects, regions):
+    """The same run and its evaluation by `evaluate`, for tests that change no file."""
+    files = write_run(tmp_path_factory.mktemp("evaluated"), objects, regions)
+    return files, evaluate(files)
+
+
+def write_run(folder, objects, regions):
+    """Writes the run of `files` into a folder."""
+    files = run.RunFiles("r", "voc", folder)
     id_objects = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
     id_regions = regions(
         ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog")

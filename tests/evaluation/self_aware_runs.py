@@ -1,11 +1,14 @@
 """Runs whose self-awareness is evaluated: a small one to work out by hand, and a random one."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import SelfAwarenessResults
+from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
 from farther.tables import Images, Objects, Regions
@@ -78,13 +81,13 @@ def small_run(tmp_path, objects, regions):
     return files
 
 
-@pytest.fixture
-def shifted_run(tmp_path, world, objects, regions):
+@pytest.fixture(scope="session")
+def shifted_run(tmp_path_factory, world, objects, regions):
     """A run with shifted splits, with fewer and less certain detections, and pseudo-OOD images.
 
-    In one image of the split `c5` nothing is detected.
+    In one image of the split `c5` nothing is detected. Tests that change it take `changed_run`.
     """
-    files = RunFiles("r", "voc", tmp_path)
+    files = RunFiles("r", "voc", tmp_path_factory.mktemp("shifted") / "artifacts")
     val_objects, val_regions = world(0, images=60)
     test_objects, test_regions = world(1, images=60)
     mild = test_regions.with_columns(score=test_regions.score * 0.9)
@@ -106,6 +109,25 @@ def shifted_run(tmp_path, world, objects, regions):
     write_split(files, "far", foxes, regions(*rows, classes=test_regions.classes), images)
     write_threshold(files, 0.1)
     return files
+
+
+@pytest.fixture
+def changed_run(shifted_run, tmp_path):
+    """A copy of `shifted_run` that a test may change."""
+    root = shutil.copytree(shifted_run.root, tmp_path / "artifacts")
+    return RunFiles("r", "voc", root)
+
+
+@pytest.fixture(scope="session")
+def run(shifted_run):
+    """Self-awareness of `shifted_run`, step by step."""
+    return SelfAwareRun(inputs(shifted_run))
+
+
+@pytest.fixture(scope="session")
+def shifted_results(shifted_run):
+    """Results of self-awareness of `shifted_run`."""
+    return evaluate_shifted(shifted_run)
 
 
 def _write_world(files: RunFiles, split: str, objects: Objects, regions: Regions) -> None:

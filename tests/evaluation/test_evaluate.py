@@ -29,8 +29,8 @@ from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import Objects, Regions, Scores
 
 
-def test_metrics_of_a_case_worked_by_hand(files):
-    report = evaluate(files)
+def test_metrics_of_a_case_worked_by_hand(evaluated_run):
+    files, report = evaluated_run
     metrics = json.loads((files.metrics / "far" / "msp.json").read_text())
     # Above t* = 0.5: ID 0.9 and 0.7; OOD 0.8 (kept: misclassified) and 0.6 (unknown: found); "o2"
     # has nothing.
@@ -59,8 +59,8 @@ def test_metrics_of_a_case_worked_by_hand(files):
     assert stored == report.model_dump(mode="json")
 
 
-def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(files):
-    report = evaluate(files)
+def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(evaluated_run):
+    files, report = evaluated_run
     assert report.not_applicable == {"vim": "there are no features"}
     assert not (files.metrics / "far" / "vim.json").exists()
 
@@ -90,8 +90,8 @@ def test_errors_on_known_objects_are_counted_with_what_correcting_them_adds(file
     assert low <= 0.5 <= high
 
 
-def test_curves_have_a_row_a_point(files):
-    evaluate(files)
+def test_curves_have_a_row_a_point(evaluated_run):
+    files, _ = evaluated_run
     with (files.plots / "roc.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["x"], row["y"]) for row in rows] == [
@@ -187,8 +187,9 @@ def test_splits_without_any_detection_or_object_give_nulls(files, regions):
     assert set(metrics.values()) == {None}
 
 
-def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being_it(files):
-    far = evaluate(files).methods["msp"].splits["far"]
+def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being_it(evaluated_run):
+    _, report = evaluated_run
+    far = report.methods["msp"].splits["far"]
     for metric in COMPARED:
         value = (far.of_group("ood") | far.of_group("open_set"))[metric]
         low, high = far.interval(METRICS[metric])
@@ -196,8 +197,9 @@ def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being
         assert far.against_best[metric] == FromBest(best="msp", interval=(0, 0), p=1)
 
 
-def test_every_metric_of_a_method_has_an_interval(files):
-    far = evaluate(files).methods["msp"].splits["far"]
+def test_every_metric_of_a_method_has_an_interval(evaluated_run):
+    _, report = evaluated_run
+    far = report.methods["msp"].splits["far"]
     counts = ("id_regions", "ood_regions")
     every = {**far.of_group("ood"), **far.of_group("open_set")}
     every |= {f"per_image_{name}": v for name, v in far.of_group("ood_per_image").items()}
@@ -261,8 +263,11 @@ def test_sides_are_the_detections_on_unknown_objects_on_nothing_and_of_the_right
     assert {"gtu", "uu", "correct_id"} & set(chosen.methods["msp"].splits["far"].groups) == {"uu"}
 
 
-def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_confidences(files):
-    far = evaluate(files).methods["msp"].splits["far"]
+def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_confidences(
+    evaluated_run,
+):
+    _, report = evaluated_run
+    far = report.methods["msp"].splits["far"]
     # Below τ = 0.65 are the detections of the second fox and of the bear: two of three objects, one
     # below t*.
     assert far.of_group("open_set")["r_u"] == pytest.approx(1 / 3)
@@ -394,8 +399,8 @@ def test_without_replicates_there_are_no_intervals(files):
     assert (files.plots / "confidence.csv").read_text().count("\n") == 1
 
 
-def test_metrics_over_both_thresholds_are_plotted(files):
-    evaluate(files)
+def test_metrics_over_both_thresholds_are_plotted(evaluated_run):
+    files, _ = evaluated_run
     with (files.plots / "tau.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["tau"] for row in rows] == ["0.9"] * 1 + ["0.7"] * 10
@@ -427,8 +432,9 @@ def test_curves_over_confidence_are_ordered_by_split_threshold_and_method_as_ask
     assert rows == list(itertools.product(splits, [f"0.{tenth}" for tenth in range(1, 10)], names))
 
 
-def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
-    far = evaluate(files).methods["msp"].splits["far"]
+def test_the_per_image_score_is_that_of_the_least_familiar_region(evaluated_run):
+    _, report = evaluated_run
+    far = report.methods["msp"].splits["far"]
     # i1 0.9, i2 0.7; o1 the smaller of 0.8 and 0.6.
     assert far.of_group("ood_per_image")["auroc"] == 1
     assert (

@@ -34,18 +34,18 @@ BOX_UNCERTAINTIES = (
 
 
 @pytest.fixture
-def with_variance(shifted_run):
+def with_variance(changed_run):
     """The run with a sigmoid head and variances of boxes, which are larger on OOD images."""
     for number, split in enumerate(("val", "test", "far", "c1", "c5", "pseudo_ood")):
-        regions = Regions.read(shifted_run.regions(split))
+        regions = Regions.read(changed_run.regions(split))
         rng = np.random.default_rng(number)
         variance = rng.uniform(0.5, 2, (len(regions), 4)).astype(np.float32)
         if split == "far":
             variance *= 2
         columns = {**regions.columns(), "box_variance": variance}
         with_variance = Regions(**columns, classes=regions.classes, activation="sigmoid")
-        with_variance.write(shifted_run.regions(split))
-    return shifted_run
+        with_variance.write(changed_run.regions(split))
+    return changed_run
 
 
 def class_entropy(regions):
@@ -221,8 +221,10 @@ def test_entropies_are_added_as_they_are_weighted_and_from_0_to_1_in_validation_
     assert uncertainties["4 · entropy + box entropy"] == pytest.approx(balanced)
 
 
-def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(shifted_run):
-    results = evaluate_shifted(shifted_run)
+def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(
+    shifted_run, shifted_results
+):
+    results = shifted_results
     assert list(results.accuracy) == ["val", "test", "c1", "c5"]
     for split, accuracy in results.accuracy.items():
         objects = Objects.read(shifted_run.objects(split))
@@ -242,15 +244,17 @@ def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(shifte
     assert low <= on_validation.values["lrp"] <= high
 
 
-def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(shifted_run):
-    objects = Objects.read(shifted_run.objects("val"))
-    regions = Regions.read(shifted_run.regions("val"))
+def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(
+    changed_run, shifted_results
+):
+    objects = Objects.read(changed_run.objects("val"))
+    regions = Regions.read(changed_run.regions("val"))
     every_third = regions[::3]
     names = sorted(set(objects.image_id) | set(regions.image_id))
-    write_split(shifted_run, "val_c1", objects, every_third, names)
+    write_split(changed_run, "val_c1", objects, every_third, names)
     roles = Roles(["far"], {"c1": 1, "c5": 5}, "pseudo_ood", shifted_val={"val_c1": 1})
     results = evaluate_self_awareness(
-        RunInputs(shifted_run, roles, EvaluationSettings(replicates=40))
+        RunInputs(changed_run, roles, EvaluationSettings(replicates=40))
     )
     # T(Val) of Table A.8.
     accuracy = results.accuracy["val_c1"]
@@ -259,6 +263,6 @@ def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(
     low, high = accuracy.intervals["ap"]
     assert low < accuracy.values["ap"] < high
 
-    without = evaluate_shifted(shifted_run)
+    without = shifted_results
     assert results.values == without.values
     assert set(results.accuracy) - set(without.accuracy) == {"val_c1"}

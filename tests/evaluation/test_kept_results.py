@@ -39,9 +39,35 @@ FEW = {"replicates": 0, "confidences": (), "kept": ()}
 
 
 @pytest.fixture
-def files(tmp_path, world):
+def files(unevaluated, tmp_path):
     """A run with two methods on one OOD split."""
-    files = RunFiles("r", "voc", tmp_path / "artifacts")
+    return copied(unevaluated, tmp_path)
+
+
+@pytest.fixture
+def kept(evaluated_once, tmp_path):
+    """The same run, evaluated with `FEW`."""
+    return copied(evaluated_once, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def evaluated_once(unevaluated, tmp_path_factory):
+    """The run whose copies are `kept`."""
+    files = copied(unevaluated, tmp_path_factory.mktemp("evaluated"))
+    assert evaluated(files, **FEW) == EVERYTHING
+    return files
+
+
+def copied(files, folder):
+    """A copy of a run in another folder."""
+    root = shutil.copytree(files.root, folder / "artifacts")
+    return RunFiles("r", "voc", root)
+
+
+@pytest.fixture(scope="module")
+def unevaluated(tmp_path_factory, world):
+    """The run whose copies are `files`."""
+    files = RunFiles("r", "voc", tmp_path_factory.mktemp("run") / "artifacts")
     for seed, split in enumerate(("val", "test", "far")):
         objects, regions = world(seed, images=6)
         if split == "far":
@@ -154,26 +180,25 @@ def test_only_the_method_that_was_fitted_or_scored_again_is_evaluated(files):
 @pytest.mark.parametrize(
     "change", ["code", "iou", "t*", "objects", "another split", "roles", "image table"]
 )
-def test_code_settings_t_and_every_file_of_the_splits_concern_all_results(files, objects, change):
-    evaluated(files, **FEW)
+def test_code_settings_t_and_every_file_of_the_splits_concern_all_results(kept, objects, change):
     settings = dict(FEW)
     if change == "code":
         settings["code"] = "changed"
     elif change == "iou":
         settings["iou"] = 0.6
     elif change == "t*":
-        write(files.threshold, {"threshold": 0.3, "rule": 0.3})
+        write(kept.threshold, {"threshold": 0.3, "rule": 0.3})
     elif change == "objects":
-        objects(("000", [0, 0, 50, 50], "fox")).write(files.objects("far"))
+        objects(("000", [0, 0, 50, 50], "fox")).write(kept.objects("far"))
     elif change == "another split":
-        shutil.copytree(files.splits / "val", files.splits / "train")
+        shutil.copytree(kept.splits / "val", kept.splits / "train")
     elif change == "roles":
-        write(files.splits / "roles.json", {"test": ["far"], "distance": {"far": "near"}})
+        write(kept.splits / "roles.json", {"test": ["far"], "distance": {"far": "near"}})
     else:
-        images = Images.read(files.images("test"))
-        images.with_columns(width=images.width + 1).write(files.images("test"))
-    assert evaluated(files, **settings) == EVERYTHING
-    assert results(files) == refresh(files, **settings)
+        images = Images.read(kept.images("test"))
+        images.with_columns(width=images.width + 1).write(kept.images("test"))
+    assert evaluated(kept, **settings) == EVERYTHING
+    assert results(kept) == refresh(kept, **settings)
 
 
 def test_the_order_of_settings_is_no_change(files):
@@ -190,13 +215,12 @@ def test_a_method_that_is_no_longer_listed_leaves_nothing(files):
     assert set(read_json(files.evaluation)["methods"]) == {"msp"}
 
 
-def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(files):
-    evaluated(files, **FEW)
-    write_fitted(files.all_fitted, {**METHODS, "knn": {"not_applicable": "no features"}})
-    assert evaluated(files, **FEW) == []
-    assert not (files.results / "methods/knn").exists()
-    assert not (files.outcomes / "knn").exists()
-    report = read_json(files.evaluation)
+def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(kept):
+    write_fitted(kept.all_fitted, {**METHODS, "knn": {"not_applicable": "no features"}})
+    assert evaluated(kept, **FEW) == []
+    assert not (kept.results / "methods/knn").exists()
+    assert not (kept.outcomes / "knn").exists()
+    report = read_json(kept.evaluation)
     assert report["not_applicable"] == {"knn": "no features"}
     assert set(report["methods"]) == {"msp"}
 
@@ -278,17 +302,16 @@ def test_a_graph_of_classes_that_was_lost_is_made_again(chosen_by_rules, edit):
 # names and logits
 
 
-def test_other_names_of_classes_in_the_header_change_every_result(files):
+def test_other_names_of_classes_in_the_header_change_every_result(kept):
     """With the same numbers in all columns: `cat` and `dog` change places."""
-    evaluated(files, **FEW)
-    before = read_json(files.metrics / "detector.json")["map50"]
+    before = read_json(kept.metrics / "detector.json")["map50"]
     for split in ("val", "test", "far"):
-        file = files.regions(split) / "regions.json"
+        file = kept.regions(split) / "regions.json"
         header = json.loads(file.read_text())
         write(file, {**header, "classes": header["classes"][::-1]})
-    assert evaluated(files, **FEW) == EVERYTHING
-    assert read_json(files.metrics / "detector.json")["map50"] < before
-    assert results(files) == refresh(files, **FEW)
+    assert evaluated(kept, **FEW) == EVERYTHING
+    assert read_json(kept.metrics / "detector.json")["map50"] < before
+    assert results(kept) == refresh(kept, **FEW)
 
 
 @pytest.mark.parametrize(
@@ -325,13 +348,12 @@ def test_a_user_defined_metric_reads_the_logits_that_are_stored(files):
 @pytest.mark.parametrize(
     "part", ["evaluation/r/methods/knn", "outcomes/r/knn", "outcomes/r/knn/far.parquet"]
 )
-def test_results_that_were_deleted_are_made_again(files, part):
-    evaluated(files, **FEW)
-    before = content(files.root)
-    path = files.root / part
+def test_results_that_were_deleted_are_made_again(kept, part):
+    before = content(kept.root)
+    path = kept.root / part
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert evaluated(files, **FEW) == ["knn"]
-    assert content(files.root) == before
+    assert evaluated(kept, **FEW) == ["knn"]
+    assert content(kept.root) == before
 
 
 @pytest.mark.parametrize(
@@ -344,22 +366,20 @@ def test_results_that_were_deleted_are_made_again(files, part):
         ("evaluation/r/detector.json", "evaluation/r.json", "the detector"),
     ],
 )
-def test_a_result_in_the_place_of_another_valid_one_is_made_again(files, file, other, computed):
-    evaluated(files, **FEW)
-    before = content(files.root)
+def test_a_result_in_the_place_of_another_valid_one_is_made_again(kept, file, other, computed):
+    before = content(kept.root)
     assert before[Path(file)] != before[Path(other)]
-    shutil.copy(files.root / other, files.root / file)
-    assert evaluated(files, **FEW) == [computed]
-    assert content(files.root) == before
+    shutil.copy(kept.root / other, kept.root / file)
+    assert evaluated(kept, **FEW) == [computed]
+    assert content(kept.root) == before
 
 
-def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
-    evaluated(files, **FEW)
-    file = files.region_outcomes("knn", "far")
+def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(kept):
+    file = kept.region_outcomes("knn", "far")
     before = file.read_bytes()
     outcomes = RegionOutcomes.read(file)
     outcomes[::-1].write(file)
-    assert evaluated(files, **FEW) == ["knn"]
+    assert evaluated(kept, **FEW) == ["knn"]
     assert file.read_bytes() == before
 
 
@@ -367,15 +387,14 @@ def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
 # τ
 
 
-def test_the_fraction_to_keep_changes_tau_and_evaluates_methods_but_not_the_detector(files):
-    evaluated(files, **FEW)
-    before = stored_tau(files.tau("knn"))
+def test_the_fraction_to_keep_changes_tau_and_evaluates_methods_but_not_the_detector(kept):
+    before = stored_tau(kept.tau("knn"))
     tau = TauSettings(keep=0.5)
-    assert evaluated(files, tau=tau, **FEW) == ["msp", "knn"]
-    after = stored_tau(files.tau("knn"))
+    assert evaluated(kept, tau=tau, **FEW) == ["msp", "knn"]
+    after = stored_tau(kept.tau("knn"))
     assert after.threshold > before.threshold
     assert (before.keep, after.keep) == (0.95, 0.5)
-    assert results(files) == refresh(files, tau=tau, **FEW)
+    assert results(kept) == refresh(kept, tau=tau, **FEW)
 
 
 def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
@@ -441,20 +460,19 @@ def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files,
 
 
 @pytest.fixture
-def with_proposals(files):
+def with_proposals(kept):
     """The same run, evaluated, with a source `rpn`, of whose proposals one finds a missed fox."""
-    write(files.recovered, {})
+    write(kept.recovered, {})
     for split in ("test", "far"):
-        objects = Objects.read(files.objects(split))
+        objects = Objects.read(kept.objects(split))
         table = UnknownProposalTable(
             image_id=objects.image_id[:1],
             box=objects.box[:1],
             objectness=[0.9],
             object_id=objects.object_id[:1],
         )
-        table.write(files.called("rpn", split))
-    evaluated(files, **FEW)
-    return files
+        table.write(kept.called("rpn", split))
+    return kept
 
 
 def measured(files, code="1", **changes):

@@ -66,14 +66,13 @@ def test_pseudo_ood_images_that_the_benchmark_does_not_have_are_refused(small_ru
         evaluate_small(small_run, self_awareness={"image_threshold": "pseudo_ood"})
 
 
-def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(shifted_run):
-    results = evaluate_shifted(shifted_run)
+def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(run, shifted_results):
+    results = shifted_results
     values = results.values
     assert results.settings.image_threshold == "pseudo_ood"
     parts = [values["balanced_accuracy"], values["idq"], values["idq_t"]]
     assert values["daq"] == pytest.approx(3 / sum(1 / part for part in parts))
 
-    run = SelfAwareRun(inputs(shifted_run))
     pooled = run.pooled
     rejected = run.detector.rejected(pooled.regions, pooled.names)
     expected = self_awareness.evaluate(
@@ -89,18 +88,17 @@ def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(sh
 
 
 def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_differ_from_ood_images(
-    shifted_run,
+    shifted_results,
 ):
-    images = evaluate_shifted(shifted_run).images
+    images = shifted_results.images
     assert images["test"].auroc > images["c1"].auroc > images["c5"].auroc
     rejected = [images[name].rejected_images for name in ("test", "c1", "c5")]
     assert rejected == sorted(rejected)
     assert sum(images["c5"].histogram) == pytest.approx(1)
 
 
-def test_examples_are_the_first_accepted_and_the_first_rejected_image(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    results = evaluate_shifted(shifted_run)
+def test_examples_are_the_first_accepted_and_the_first_rejected_image(run, shifted_results):
+    results = shifted_results
     threshold = run.detector.image_threshold
     # Of ID and shifted images, copies of one accepted image are preferred.
     copied = next(name for name in run.clean.names if name in run.shifted["c1"].names)
@@ -142,20 +140,20 @@ def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(shifted_ru
         assert replicates["tpr"][replicate] == pytest.approx(expected_tpr)
 
 
-def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(shifted_run):
+def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(shifted_run, run):
     results = evaluate_shifted(shifted_run, replicates=200)
     for part in ("daq", "balanced_accuracy", "idq", "idq_t", "lrp_t", "laece"):
         low, high = results.intervals[part]
         assert low < high
         assert low - 0.05 <= results.values[part] <= high + 0.05
-    run = SelfAwareRun(inputs(shifted_run))
     assert len(run.draws["shifted"].names) == len(run.clean.names)
     assert len(run.pooled.names) == 2 * len(run.clean.names)
 
 
-def test_metrics_of_a_split_are_those_of_the_library_in_the_images_that_are_accepted(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    results = evaluate_shifted(shifted_run).images
+def test_metrics_of_a_split_are_those_of_the_library_in_the_images_that_are_accepted(
+    run, shifted_results
+):
+    results = shifted_results.images
     for split, images in {"test": run.clean, **run.shifted}.items():
         rejected = run.detector.rejected(images.regions, images.names)
         assert results[split].rejected_images == len(rejected)
@@ -170,9 +168,8 @@ def test_metrics_of_a_split_are_those_of_the_library_in_the_images_that_are_acce
     assert results["far"].metrics == {}
 
 
-def test_shares_of_images_are_those_of_a_loop_over_them(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    results = evaluate_shifted(shifted_run)
+def test_shares_of_images_are_those_of_a_loop_over_them(run, shifted_results):
+    results = shifted_results
     threshold = results.detector.image_threshold
     id_uncertainty = run.clean.uncertainty(run.detector.aggregate)
     ood_uncertainty = run.ood["far"].uncertainty(run.detector.aggregate)
@@ -185,9 +182,8 @@ def test_shares_of_images_are_those_of_a_loop_over_them(shifted_run):
     assert results.images["test"].histogram == pytest.approx(counts / len(id_uncertainty))
 
 
-def test_ap_by_uncertainty_is_that_of_the_images_of_each_bin(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    map_by_bin = evaluate_shifted(shifted_run).map_by_uncertainty
+def test_ap_by_uncertainty_is_that_of_the_images_of_each_bin(run, shifted_results):
+    map_by_bin = shifted_results.map_by_uncertainty
     # The ID split and the shifted ones together.
     pooled = DetectedImages.pooled({"clean": run.clean, **run.shifted})
     bin_of_image = _bins(pooled.uncertainty(run.detector.aggregate))
@@ -207,8 +203,8 @@ def _bins(uncertainty: np.ndarray) -> np.ndarray:
     return np.minimum(uncertainty * 10, 9).astype(int)
 
 
-def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(shifted_run):
-    results = evaluate_shifted(shifted_run)
+def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(shifted_results):
+    results = shifted_results
     for split in ("val", "test"):
         assert set(results.reliabilities[split]) == {"none", "linear", "isotonic"}
     # Appendix D.4: detections of one calibrated confidence have this IoU on average, 0 where they

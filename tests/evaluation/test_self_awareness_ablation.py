@@ -8,21 +8,18 @@ from tests.evaluation.self_aware_runs import (
     FIRST,
     NOWHERE,
     SECOND,
-    evaluate_shifted,
     evaluate_small,
-    inputs,
     write_split,
 )
 
-from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.metrics import closed_set, self_awareness
 from farther.metrics.matching import above_of_class
 from farther.metrics.self_awareness.image_uncertainty import of_confidence
 from farther.tables import Objects, Regions
 
 
-def test_the_ablation_ends_with_the_run_as_it_is_evaluated(shifted_run):
-    results = evaluate_shifted(shifted_run)
+def test_the_ablation_ends_with_the_run_as_it_is_evaluated(shifted_results):
+    results = shifted_results
     rows = results.ablation
     assert rows[-1].metrics["daq"] == results.values["daq"]
     assert [row.calibrator for row in rows] == [None, None, "linear", "linear"]
@@ -46,9 +43,8 @@ def test_calibrators_are_compared_without_rejecting_images(small_run, objects, r
     assert results.calibrated["linear"]["lrp"] == 0
 
 
-def test_aggregates_are_those_of_the_library(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    results = evaluate_shifted(shifted_run)
+def test_aggregates_are_those_of_the_library(run, shifted_results):
+    results = shifted_results
     known = of_confidence(run.clean.regions, run.clean.names, "min")
     unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
     differences = known[:, None] - unknown[None, :]
@@ -56,9 +52,8 @@ def test_aggregates_are_those_of_the_library(shifted_run):
     assert results.aggregates["min"]["all"] == pytest.approx(expected)
 
 
-def test_curves_hold_what_the_run_measures_at_each_threshold(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    sweeps = evaluate_shifted(shifted_run).sweeps
+def test_curves_hold_what_the_run_measures_at_each_threshold(run, shifted_results):
+    sweeps = shifted_results.sweeps
     # Figure A.15: both thresholds go from 0 to 1.
     for name in ("image_threshold", "confidence"):
         assert [row[name] for row in sweeps[name]] == pytest.approx(np.linspace(0, 1, 11))
@@ -76,8 +71,8 @@ def test_curves_hold_what_the_run_measures_at_each_threshold(shifted_run):
     assert rows[0]["lrp"] > rows[1]["lrp"] > rows[4]["lrp"]
 
 
-def test_the_row_at_the_iou_of_the_settings_is_that_of_the_calibrated_run(shifted_run):
-    results = evaluate_shifted(shifted_run)
+def test_the_row_at_the_iou_of_the_settings_is_that_of_the_calibrated_run(shifted_results):
+    results = shifted_results
     assert [row["iou"] for row in results.ious] == [0.1, 0.3, 0.5, 0.7, 0.9]
     iou = results.settings.iou
     row = next(row for row in results.ious if row["iou"] == iou)
@@ -101,8 +96,8 @@ def test_detections_are_counted_per_image_of_one_and_of_none(
     assert without_dummies["detections_per_image"] == expected
 
 
-def test_dummies_lower_laece_and_raise_lrp(shifted_run):
-    row_by_k = {row["k"]: row for row in evaluate_shifted(shifted_run).top_k}
+def test_dummies_lower_laece_and_raise_lrp(shifted_results):
+    row_by_k = {row["k"]: row for row in shifted_results.top_k}
     assert list(row_by_k) == [None, 10, 25, 50, 100, 300, 500]
     assert row_by_k[100]["laece"] < row_by_k[10]["laece"]
     assert row_by_k[100]["lrp"] > row_by_k[10]["lrp"] > row_by_k[None]["lrp"]
@@ -112,9 +107,8 @@ def test_dummies_lower_laece_and_raise_lrp(shifted_run):
     assert row_by_k[500]["laece"] == pytest.approx(row_by_k[100]["laece"] / 5, rel=0.02)
 
 
-def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    row_by_k = {row["k"]: row for row in evaluate_shifted(shifted_run).top_k}
+def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(run, shifted_results):
+    row_by_k = {row["k"]: row for row in shifted_results.top_k}
     objects = run.held_out.objects
     regions = run.held_out.regions
     names = run.held_out.names
@@ -160,7 +154,7 @@ def _dummies(detections: Regions, names: tuple[str, ...], k: int) -> Regions:
     )
 
 
-def test_dummies_of_confidence_0_leave_ap_as_it_is(shifted_run):
+def test_dummies_of_confidence_0_leave_ap_as_it_is(shifted_run, shifted_results):
     objects = Objects.read(shifted_run.objects("val"))
     regions = Regions.read(shifted_run.regions("val"))
     dummies = regions.with_columns(
@@ -170,7 +164,7 @@ def test_dummies_of_confidence_0_leave_ap_as_it_is(shifted_run):
     )
     kept = regions[_is_among_most_confident(regions, 10)]
     with_dummies = Regions.concatenate([kept, dummies])
-    row = next(row for row in evaluate_shifted(shifted_run).top_k if row["k"] == 10)
+    row = next(row for row in shifted_results.top_k if row["k"] == 10)
     assert row["ap"] == pytest.approx(closed_set.evaluate(objects, with_dummies)["ap"])
     assert row["ap_low"] <= row["ap"] <= row["ap_high"]
 
@@ -199,9 +193,8 @@ def test_classes_without_detections_or_without_objects_count_beside_dummies_as_e
     assert row_by_k[10]["laece"] == pytest.approx((0.25 + emu_error) / 7 / 3)
 
 
-def test_quality_by_confidence_threshold_is_that_of_the_detections_above_it(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run))
-    rows = evaluate_shifted(shifted_run).by_threshold
+def test_quality_by_confidence_threshold_is_that_of_the_detections_above_it(run, shifted_results):
+    rows = shifted_results.by_threshold
     objects = run.held_out.objects
     regions = run.held_out.regions
     assert [row["threshold"] for row in rows] == [0.0, 0.3, 0.5, 0.7, None]

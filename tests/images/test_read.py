@@ -114,6 +114,7 @@ def test_an_image_of_one_pixel_is_an_image(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_12000_by_9000_pixels_are_read_without_a_warning(tmp_path, recwarn):
     path = saved(tmp_path, Image.new("1", (12_000, 9_000)), "a.png")
     with Image.open(path) as image:

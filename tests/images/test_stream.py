@@ -157,6 +157,7 @@ module.run_until_killed(*sys.argv[3:])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a worker", "in the main process"])
 def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_has_the_same_bytes(
     world, tmp_path, where

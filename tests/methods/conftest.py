@@ -79,6 +79,6 @@ def make_regions(
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> MakeRegions:
     return make_regions

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from tests.support.drawn import drawn
 
 from farther.methods import activations
 from farther.methods.activations import percentile
@@ -12,7 +13,7 @@ from farther.methods.activations import percentile
 FLOATS = st.floats(-1e6, 1e6, width=32)
 
 
-@settings(deadline=None)
+@drawn
 @given(arrays.arrays(np.float32, st.integers(1, 200), elements=FLOATS), st.floats(0, 100))
 def test_it_is_the_percentile_of_numpy(values, percent):
     found = percentile(lambda: iter(np.array_split(values, 3)), percent)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.drawn import drawn
 
 from farther.errors import ParameterError
 from farther.methods import FitError, threshold
@@ -27,7 +28,7 @@ def test_keeping_all_gives_the_smallest_score():
     assert threshold([3.0, -2.0, 5.0], keep=1.0) == -2.0
 
 
-@settings(deadline=None)
+@drawn
 @given(SCORES, st.sampled_from([0.01, 0.5, 0.9, 0.95, 1.0]))
 def test_it_is_the_largest_value_that_keeps_the_fraction(scores, keep):
     tau = threshold(np.array(scores), keep)

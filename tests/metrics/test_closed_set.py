@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.support.cases import slow_but
 
 from farther.errors import DataError
 from farther.metrics import closed_set, precision_recall
@@ -21,7 +22,7 @@ def twelve(run):
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but((0,), range(4)))
 def test_metrics_equal_other_libraries_with_crowds_ties_and_sizes(world, coco, seed):
     objects, regions = world(seed, images=25, classes=("cat", "dog", "hat"))
     found = closed_set.evaluate(objects, regions)
@@ -191,7 +192,7 @@ def average_precision_of_voc(objects, regions, name):
     return np.sum(np.diff(recall) * envelope)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_but((0,), range(3)))
 def test_difficult_objects_are_those_of_vocs_development_kit(world, seed):
     objects, regions = world(seed, images=30, objects=2, regions=30)
     # One object per image and class: which of two a detection belongs to is another question.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.drawn import drawn
 
 from farther.errors import ParameterError
 from farther.metrics.statistics import bootstrap
@@ -70,6 +71,7 @@ def excludes_zero(difference):
     return not low <= 0 <= high
 
 
+@drawn
 @given(st.integers(0, 2**32 - 1), st.integers(40, 300), st.floats(-3, 3), st.booleans())
 def test_the_interval_of_a_pair_excludes_zero_exactly_where_p_is_below_5_per_cent(
     seed, count, shift, ties
@@ -79,6 +81,7 @@ def test_the_interval_of_a_pair_excludes_zero_exactly_where_p_is_below_5_per_cen
     assert excludes_zero(found) == (found["p"] < 0.05)
 
 
+@drawn
 @given(st.integers(0, 2**32 - 1), st.integers(20, 300), st.integers(2, 6), st.floats(0, 4))
 def test_so_does_that_of_several_methods_at_once(seed, count, methods, better):
     random = np.random.default_rng(seed)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.drawn import drawn
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.self_awareness.image_uncertainty import (
@@ -29,7 +30,7 @@ def of_one_image(uncertainties, how):
     return np.mean(sorted(uncertainties)[: COUNTS[how]])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(drawn, max_examples=100)
 @given(
     detections=st.lists(st.tuples(st.sampled_from("abc"), st.floats(-5, 5, width=32)), max_size=12),
     how=st.sampled_from([*FUNCTIONS, *COUNTS]),
@@ -79,7 +80,7 @@ def test_of_confidence_the_three_most_certain_count(regions):
     np.testing.assert_allclose(uncertainty, [0.2, 0.55, 0.5, NO_DETECTION], rtol=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(drawn, max_examples=100)
 @given(
     known=st.lists(st.integers(0, 6), min_size=1), unknown=st.lists(st.integers(0, 6), min_size=1)
 )

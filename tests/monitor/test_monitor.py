@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +17,14 @@ import torch
 from safetensors.torch import save_file
 from tests.detectors.test_open_vocabulary import write_folder
 from tests.monitor.conftest import DEMO, Deployed, make, scene
-from torchvision.models.detection import fcos_resnet50_fpn, retinanet_resnet50_fpn
+from torchvision.models.detection import FCOS, RetinaNet
+from torchvision.models.detection.anchor_utils import AnchorGenerator
 from transformers import AutoConfig, AutoModelForImageClassification
 
+from farther.detectors import dense
+from farther.detectors.networks.architectures import CompactPyramid
 from farther.errors import DataError, ParameterError
+from farther.monitor import Monitor
 from farther.tables import Regions
 
 CLASSES = ("cat", "dog", "fox")
@@ -38,16 +45,40 @@ def one_stage(network: torch.nn.Module, folder) -> str:
     return str(folder / "network.pth")
 
 
+def small(kind: type) -> torch.nn.Module:
+    """RetinaNet or FCOS with strides 8 to 32 and few channels."""
+    pyramid = CompactPyramid((8, 8, 16, 16, 16), (1, 1, 1, 1), 32)
+    sizes = ((8,), (16,), (32,)) if kind is FCOS else ((8, 12, 16), (16, 24, 32), (32, 48, 64))
+    anchors = AnchorGenerator(sizes, ((1.0,) if kind is FCOS else (0.5, 1.0, 2.0),) * 3)
+    network = kind(pyramid, len(CLASSES), min_size=64, max_size=96, anchor_generator=anchors)
+    if kind is FCOS:
+        torch.nn.init.constant_(
+            network.head.regression_head.bbox_reg.bias, 1.5
+        )  # else boxes have no area
+    for layer in network.head.classification_head.conv.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(
+                layer.weight
+            )  # else nothing of the image reaches the logits
+    return network
+
+
+def use_small_networks(patch: pytest.MonkeyPatch) -> None:
+    """Lets the adapters of RetinaNet and FCOS compute `small` in the place of a ResNet-50."""
+    for kind, name in ((RetinaNet, "retinanet_resnet50_fpn"), (FCOS, "fcos_resnet50_fpn")):
+        builder = dense.BUILDERS[name]
+        reduced = dataclasses.replace(builder, build=lambda _, kind=kind: small(kind))
+        patch.setitem(dense.BUILDERS, name, reduced)
+
+
 def retinanet(folder) -> str:
-    torch.manual_seed(3)
-    return one_stage(
-        retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3), folder
-    )
+    torch.manual_seed(5)
+    return one_stage(small(RetinaNet), folder)
 
 
 def fcos(folder) -> str:
     torch.manual_seed(5)
-    return one_stage(fcos_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3), folder)
+    return one_stage(small(FCOS), folder)
 
 
 def vit(folder) -> str:
@@ -160,8 +191,15 @@ KINDS = {
 USUAL = ["image_id", "region_id", "box", "score", "label", "logits"]
 
 
+@pytest.fixture(scope="module")
+def small_networks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_small_networks(patch)
+        yield
+
+
 @pytest.fixture(scope="module", params=sorted(KINDS))
-def deployed(request, tmp_path_factory) -> Deployed:
+def deployed(request, tmp_path_factory, small_networks) -> Deployed:
     kind, folder = KINDS[request.param], tmp_path_factory.mktemp(request.param)
     params = {**kind.params, "device": "cpu"}
     if "unknown" in params:
@@ -175,9 +213,28 @@ def deployed(request, tmp_path_factory) -> Deployed:
     return make(folder, entry, kind.methods, kind.operating)
 
 
-def test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did(deployed):
-    for name in deployed.methods:
-        monitor = deployed.monitor(name)
+@pytest.fixture(scope="module")
+def bundles(deployed) -> dict[str, Path]:
+    """Folder of the bundle of each method."""
+    return {name: deployed.bundle(name) for name in deployed.methods}
+
+
+@pytest.fixture(scope="module")
+def monitors(bundles) -> dict[str, Monitor]:
+    """The monitor of each method."""
+    return {name: Monitor.load(folder, device="cpu") for name, folder in bundles.items()}
+
+
+@pytest.fixture(scope="module")
+def monitor(monitors) -> Monitor:
+    """The monitor of the first method."""
+    return next(iter(monitors.values()))
+
+
+def test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did(
+    deployed, monitors
+):
+    for name, monitor in monitors.items():
         found = {}
         for ids, files in deployed.batches():
             found |= {one.image_id: one for one in monitor(files, ids, len(files))}
@@ -203,22 +260,21 @@ def test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline
         assert unknown.any()
 
 
-def test_scores_on_the_networks_device_are_those_of_numpy(deployed, monkeypatch):
+def test_scores_on_the_networks_device_are_those_of_numpy(bundles, monkeypatch):
     monkeypatch.setattr("farther.monitor.monitor.has_float64", lambda _: True)  # as a GPU has it
-    for name in deployed.methods:
-        monitor = deployed.monitor(name)
+    for folder in bundles.values():
+        monitor = Monitor.load(folder, device="cpu")
         method = monitor.bundle.method
         assert (monitor._score_module is None) == bool(method.no_torch_form())
-        ids, files = next(iter(deployed.batches()))
-        for one in monitor(files, ids, len(files)):
+        images = [scene(number) for number in range(200, 204)]  # τ is none of their scores
+        for one in monitor(images):
             expected = method.score(one.regions)
             largest = 1e-6 * max(1.0, np.abs(expected).max(initial=0.0))
             np.testing.assert_allclose(one.score, expected, rtol=0, atol=largest)
             np.testing.assert_array_equal(one.unknown, expected < monitor.bundle.info.tau)
 
 
-def test_calibration_and_acceptance_are_those_of_the_self_aware_detector(deployed):
-    monitor = deployed.monitor(next(iter(deployed.methods)))
+def test_calibration_and_acceptance_are_those_of_the_self_aware_detector(deployed, monitor):
     stored, names = Regions.read(deployed.files.regions("val")), sorted(deployed.images().image_id)
     self_aware = monitor.bundle.self_aware
     rejected = self_aware.rejected(stored, names)
@@ -273,8 +329,7 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
         list(monitor.stream(given))
 
 
-def test_results_become_those_of_supervision_and_coco(deployed):
-    monitor = deployed.monitor(next(iter(deployed.methods)))
+def test_results_become_those_of_supervision_and_coco(monitor):
     for one in monitor([scene(n) for n in range(100, 106)]):
         detections = one.to_supervision()
         assert len(detections) == len(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import warnings
@@ -20,14 +19,11 @@ import torch
 from sklearn.preprocessing import normalize
 from tests.detectors.test_detr import save_folder
 from tests.monitor.conftest import Deployed, make, propose, scene
-from tests.monitor.test_monitor import CLASSES, KINDS, one_stage, vit
-from torchvision.models.detection import FCOS, RetinaNet
-from torchvision.models.detection.anchor_utils import AnchorGenerator
+from tests.monitor.test_monitor import CLASSES, KINDS, use_small_networks, vit
+from tests.support.cases import slow_but
 from ultralytics.utils.ops import scale_boxes
 
 from farther import detectors, methods
-from farther.detectors import dense
-from farther.detectors.networks.architectures import CompactPyramid
 from farther.detectors.networks.yolo import letterbox
 from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
@@ -68,24 +64,6 @@ EXPORTED = {
 }
 
 
-def small(kind: type) -> torch.nn.Module:
-    """RetinaNet or FCOS with strides 8 to 32 and few channels."""
-    pyramid = CompactPyramid((8, 8, 16, 16, 16), (1, 1, 1, 1), 32)
-    sizes = ((8,), (16,), (32,)) if kind is FCOS else ((8, 12, 16), (16, 24, 32), (32, 48, 64))
-    anchors = AnchorGenerator(sizes, ((1.0,) if kind is FCOS else (0.5, 1.0, 2.0),) * 3)
-    network = kind(pyramid, len(CLASSES), min_size=64, max_size=96, anchor_generator=anchors)
-    if kind is FCOS:
-        torch.nn.init.constant_(
-            network.head.regression_head.bbox_reg.bias, 1.5
-        )  # else boxes have no area
-    for layer in network.head.classification_head.conv.modules():
-        if isinstance(layer, torch.nn.Conv2d):
-            torch.nn.init.kaiming_normal_(
-                layer.weight
-            )  # else nothing of the image reaches the logits
-    return network
-
-
 #: Source of proposals of each adapter that has one, τ_o, and a t* that leaves some beside the
 #: detections.
 PROPOSED = {
@@ -100,17 +78,8 @@ PROPOSED = {
 
 def weights_of(kind: str, folder: Path, monkeypatch) -> str:
     """The checkpoint of an adapter's smallest network here."""
-    if kind not in ("retinanet", "fcos"):
-        return KINDS["faster_rcnn" if kind == "mask_rcnn" else kind].weights(folder)
-    network = RetinaNet if kind == "retinanet" else FCOS
-    name = f"{kind}_resnet50_fpn"
-    monkeypatch.setitem(
-        dense.BUILDERS,
-        name,
-        dataclasses.replace(dense.BUILDERS[name], build=lambda _: small(network)),
-    )
-    torch.manual_seed(5)
-    return one_stage(small(network), folder)
+    use_small_networks(monkeypatch)
+    return KINDS["faster_rcnn" if kind == "mask_rcnn" else kind].weights(folder)
 
 
 def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
@@ -132,7 +101,11 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     return made
 
 
-@pytest.mark.parametrize("kind", sorted(EXPORTED))
+#: Adapters whose graph is of the same class as that of another one.
+SAME_GRAPH = {"mask_rcnn", "fcos", "open_clip_classifier"}
+
+
+@pytest.mark.parametrize("kind", slow_but(set(EXPORTED) - SAME_GRAPH, sorted(EXPORTED)))
 def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     kind, tmp_path, monkeypatch
 ):
@@ -735,7 +708,12 @@ def test_detr_is_exported_where_its_processor_gives_images_one_shape(tmp_path):
     ("kind", "one_shape", "reason"),
     [
         ("detr", False, "its images have many shapes"),
-        ("deformable_detr", True, "onnxruntime .* cannot run its graph"),
+        pytest.param(
+            "deformable_detr",
+            True,
+            "onnxruntime .* cannot run its graph",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_transformers_that_cannot_be_exported_are_refused_by_name(

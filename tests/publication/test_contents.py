@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.publication.conftest import collect_publication
+from tests.support.drawn import drawn
 
 from farther.curation.sources import LabelledImages
 from farther.errors import DataError, ParameterError
@@ -16,7 +17,7 @@ from farther.publication.contents import xywh
 from farther.tables import Images
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(drawn, max_examples=50)
 @given(arrays.arrays(np.float32, (5, 4), elements=st.floats(0, 16384, width=32)))
 def test_any_box_gives_its_edges_back_from_corner_and_size(values):
     edges = np.concatenate(

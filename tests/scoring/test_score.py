@@ -29,8 +29,15 @@ T_STAR = 0.4
 
 
 @pytest.fixture
-def run(make, tmp_path):
-    folder = tmp_path / "regions"
+def run(written, tmp_path):
+    """Folder of a run's regions: `train`, `val`, `test` and `coco_far`."""
+    return shutil.copytree(written, tmp_path / "regions")
+
+
+@pytest.fixture(scope="module")
+def written(make, tmp_path_factory):
+    """The folder whose copies are `run`."""
+    folder = tmp_path_factory.mktemp("regions")
     for seed, split in enumerate(["train", "val", "test", "coco_far"]):
         make(60, seed=seed, shift=6.0 if split == "coco_far" else 0.0).write(folder / split)
     return folder

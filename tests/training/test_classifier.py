@@ -91,7 +91,7 @@ def test_a_folder_without_images_is_refused(tmp_path):
 # training
 
 
-@pytest.mark.parametrize("norm", [None, LogitNorm()])
+@pytest.mark.parametrize("norm", [None, pytest.param(LogitNorm(), marks=pytest.mark.slow)])
 def test_squares_and_discs_are_told_apart(tmp_path, samples, norm):
     how = recipe(epochs=30, batch_size=8, learning_rate=0.01, evaluate_epochs=30, logit_norm=norm)
     network = run(tmp_path, samples, how)

@@ -79,6 +79,7 @@ def test_it_learns_which_picture_goes_by_which_name(tmp_path):
     assert nearest.tolist() == [0, 1] * 8
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_in_the_same_weights(tmp_path, monkeypatch):
     pictures = discs(16, seed=0)
     validation = discs(4, seed=1)

@@ -215,11 +215,11 @@ def test_patience_keeps_the_best_weights_and_without_it_the_last_ones_are_kept(
         return {"ap50": next(values)}
 
     monkeypatch.setattr(detr, "evaluate", evaluate_as_given)
-    network = run(tmp_path, blueprint, samples, recipe(epochs=5, patience=2))
+    network = run(tmp_path, blueprint, samples, recipe(epochs=5, batch_size=8, patience=2))
     assert [float(row["val_map50"]) for row in log_rows(tmp_path)] == [0.2, 0.5, 0.4, 0.3]
     assert_same(network, evaluated[1])
     # The best weights of the first run still lie there.
-    network = run(tmp_path, blueprint, samples, recipe(epochs=3, patience=None))
+    network = run(tmp_path, blueprint, samples, recipe(epochs=3, batch_size=8, patience=None))
     assert_same(network, evaluated[-1])
 
 

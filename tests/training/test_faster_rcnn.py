@@ -15,9 +15,9 @@ RESNET = FasterRCNNBlueprint("resnet50_fpn", CLASSES, 64, 64)
 
 
 def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
-    params = recipe(epochs=24, batch_size=8, average=0.8, evaluate_epochs=24)
+    params = recipe(epochs=14, batch_size=8, average=0.8, evaluate_epochs=14)
     network = run(tmp_path, blueprint, samples, params)
-    assert evaluate(network, samples, params)["ap50"] > 0.8
+    assert evaluate(network, samples, params)["ap50"] > 0.6
     rows = log_rows(tmp_path)
     assert float(rows[-1]["loss"]) < 0.5 * float(rows[0]["loss"])
 

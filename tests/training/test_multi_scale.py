@@ -100,6 +100,7 @@ def test_the_network_takes_images_at_the_size_that_was_drawn(tmp_path, blueprint
         assert network.eval().transform([torch.zeros(3, 48, 64)])[0].image_sizes == [(48, 64)]
 
 
+@pytest.mark.slow
 def test_workers_change_nothing_about_sizes(tmp_path, blueprint, samples):
     params = MultiScale(shorter=(40, 64), longest=100, shorter_before=(40, 60), crop=(30, 50))
     alone = run(tmp_path / "a", blueprint, samples, recipe(epochs=1, multi_scale=params))

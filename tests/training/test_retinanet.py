@@ -43,7 +43,7 @@ def job(folder, **changes):
 
 
 def test_shapes_on_noise_are_learned(tmp_path, samples):
-    how = recipe(epochs=16, batch_size=8, average=0.8, evaluate_epochs=16)
+    how = recipe(epochs=10, batch_size=8, average=0.8, evaluate_epochs=10)
     network = train(PLAN, task(tmp_path, samples), how)
     assert evaluate(network, samples, how)["ap50"] > 0.6
 

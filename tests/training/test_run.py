@@ -20,8 +20,8 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, blueprint, samples):
 
 def test_a_state_of_another_recipe_is_not_continued(tmp_path, blueprint, samples):
     with pytest.raises(KilledError):
-        run(tmp_path, blueprint, samples, recipe(), extra_losses=[killed_at(3)])
-    other_recipe = recipe(learning_rate=0.001)
+        run(tmp_path, blueprint, samples, recipe(epochs=1), extra_losses=[killed_at(1)])
+    other_recipe = recipe(epochs=1, learning_rate=0.001)
     restarted = run(tmp_path, blueprint, samples, other_recipe)
     fresh = run(tmp_path / "fresh", blueprint, samples, other_recipe)
     assert_same(fresh, restarted)

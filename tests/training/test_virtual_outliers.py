@@ -119,6 +119,7 @@ def outliers(**changes):
     return recipe(epochs=4, virtual_outliers=VirtualOutliers(**params))
 
 
+@pytest.mark.slow
 def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(
     tmp_path, blueprint, samples
 ):
@@ -154,6 +155,6 @@ def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprin
 
 def test_a_queue_that_never_fills_is_an_error(tmp_path, blueprint, samples):
     with pytest.raises(
-        TrainingError, match=r"no class ever filled its queue of 100000 features: at most \d+ were"
+        TrainingError, match=r"no class ever filled its queue of 3000 features: at most \d+ were"
     ):
-        run(tmp_path, blueprint, samples, outliers(queue=100000))
+        run(tmp_path, blueprint, samples, outliers(queue=3000))

@@ -40,11 +40,17 @@ def recipe(**changes):
     return YoloRecipe(**params)
 
 
+def shipped(architecture, classes):
+    """An architecture of Ultralytics; YOLOv8n with half of its channels, which learns as well."""
+    changes = {"scales": {"n": [0.33, 0.125, 1024]}} if architecture == "yolov8n" else {}
+    return YoloBlueprint.shipped(architecture, classes, 64, changes)
+
+
 @pytest.fixture
 def plan(samples, tmp_path):
     def make(folder="run", architecture="yolov8n", initial_weights=None, **changes):
         work = tmp_path / folder
-        blueprint = YoloBlueprint.shipped(architecture, CLASSES, 64)
+        blueprint = shipped(architecture, CLASSES)
         return Plan(blueprint, task(work, samples), recipe(**changes), initial_weights)
 
     return make
@@ -116,7 +122,7 @@ def test_defaults_are_ultralytics_own_but_for_what_the_paper_changed():
 
 def test_training_can_start_from_weights_of_a_network_for_other_classes(plan):
     torch.manual_seed(4)
-    given = build_network(YoloBlueprint.shipped("yolov8n", ("a", "b", "c"), 64)).state_dict()
+    given = build_network(shipped("yolov8n", ("a", "b", "c"))).state_dict()
     begun = plan(initial_weights=given).network().state_dict()
     same = {name for name, value in begun.items() if torch.equal(value, given[name])}
     assert "model.0.conv.weight" in same
@@ -126,6 +132,7 @@ def test_training_can_start_from_weights_of_a_network_for_other_classes(plan):
     assert all(begun[name].shape[0] == 2 for name in anew)
 
 
+@pytest.mark.slow
 def test_half_precision_learns_about_the_same(plan):
     # One step only: its losses are those of the same weights.
     losses = []
@@ -253,6 +260,7 @@ def job(folder, **changes):
     return YoloJob(**{**params, "recipe": recipe(epochs=1, evaluate_epochs=1), **changes})
 
 
+@pytest.mark.slow
 def test_a_job_can_start_from_another_one_s_checkpoint_and_names_it(ingested, tmp_path):
     artifacts, root = ingested
     run_job("first", job(tmp_path), root, artifacts)

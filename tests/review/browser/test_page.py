@@ -95,6 +95,7 @@ def test_a_filter_narrows_the_queue(page):
     assert page.read("document.getElementById('chosen').textContent") == "– 1 of 2"
 
 
+@pytest.mark.slow
 def test_nothing_is_called_saved_when_the_server_is_gone(browser, started, file):
     browser.open(started.address)
     browser.until(shown("e"))
