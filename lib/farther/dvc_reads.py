@@ -1,41 +1,69 @@
-"""What DVC reads several times while it reproduces one stage, read once.
+"""What DVC reads several times while it reproduces stages, read once.
 
-For each stage, DVC parses the files of parameters, walks and hashes the folders that the stage
-depends on, opens Git's index, and locks the stage's paths, up to eight times each: with a hundred
-stages, two thirds of the processor time that DVC takes. Nothing that DVC records differs.
+For each stage, DVC parses the files of parameters and searches them for each parameter, walks and
+hashes the folders that the stage depends on, opens Git's index, and locks the stage's paths, up to
+eight times each: with a hundred stages, most of the processor time that DVC takes. Nothing that DVC
+records differs.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 #: Names of files of parameters whose content is kept: that of other formats has values of its own.
 PARAMETERS = (".yaml", ".yml", ".json")
+#: Largest number of files of a folder whose hash is kept beyond one stage, for the sake of memory.
+MOST_FILES = 10_000
+
+
+@dataclass
+class _Hash:
+    """What DVC returned when it hashed a file or folder.
+
+    Args:
+        states: The states of all files in it, from before it was hashed; None where they are not
+            known.
+        result: What DVC returned.
+        round: Number of the last call of `forget_hashes` before it was known to be valid.
+    """
+
+    states: list[tuple[Any, ...]] | None
+    result: Any
+    round: int
 
 
 class Reads:
     """What was read, for one project.
 
     Files of parameters and Git's index are parsed again when their bytes changed: times and sizes
-    may stay the same. Hashes of dependencies are valid until `forget_hashes`.
+    may stay the same. Hashes are valid until `forget_hashes`, and beyond it where no file changed.
     """
 
     def __init__(self) -> None:
         self._parameters: dict[str, tuple[bytes, Any]] = {}
+        #: Of each file of parameters: its bytes, and the values of the parameters that were read.
+        self._values: dict[str, tuple[bytes, dict[str, Any]]] = {}
         self._indices: dict[str, tuple[bytes, Any]] = {}
-        self._hashes: dict[tuple[Any, ...], Any] = {}
+        self._hashes: dict[tuple[Any, ...], _Hash] = {}
+        self._round = 0
         #: Of each thread `locked`: the paths that its stage reads, and those that it writes.
         self._thread = threading.local()
 
     def forget_hashes(self) -> None:
-        """Has dependencies hashed again: a command may have changed them."""
-        self._hashes.clear()
+        """Has files looked at again: a command may have changed them.
+
+        DVC hashes a file again where its inode, time or size changed, and so does this.
+        """
+        self._round += 1
 
     @contextmanager
     def keep(self, repo: Any) -> Iterator[None]:
@@ -49,10 +77,13 @@ class Reads:
         from dvc import rwlock
         from dvc.dependency import param
         from dvc.dependency.base import Dependency
+        from dvc.output import Output
 
         with ExitStack() as stack:
             _replace(stack, param, "load_path", self._kept_parameters)
+            _replace(stack, param, "read_param_file", self._kept_values)
             _replace(stack, Dependency, "_build", self._kept_hashes)
+            _replace(stack, Output, "get_hash", self._kept_hash_texts)
             _replace(stack, rwlock, "rwlock", self._outermost_locks)
             _replace(stack, _git_repository(repo), "open_index", self._kept_index)
             yield
@@ -69,25 +100,89 @@ class Reads:
             entry = self._parameters.get(path)
             if entry is None or entry[0] != content:
                 entry = content, load(path, fs)
+                if _content(path) != content:  # it changed meanwhile
+                    return entry[1]
                 self._parameters[path] = entry
             # A copy: a value that two stages shared would be written as an alias of YAML.
             return copy.deepcopy(entry[1])
 
         return load_path
 
+    def _kept_values(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        """Takes the place of `dvc.dependency.param.read_param_file`.
+
+        DVC walks through all parameters of a file for each name that it looks up.
+        """
+
+        def read_param_file(
+            fs: Any, path: str, key_paths: list[str] | None = None, **options: Any
+        ) -> Any:
+            content = None
+            if Path(path).suffix in PARAMETERS and _is_local(fs) and options == {"flatten": True}:
+                content = _content(path)
+            if content is None or not key_paths:
+                return read(fs, path, key_paths, **options)
+
+            entry = self._values.get(path)
+            if entry is None or entry[0] != content:
+                entry = content, {}
+            value_by_name = entry[1]
+            unknown = [name for name in key_paths if name not in value_by_name]
+            if unknown:
+                value_by_name.update(read(fs, path, unknown, **options))
+            if _content(path) == content:  # else it changed meanwhile
+                self._values[path] = entry
+            found = {}
+            for name in key_paths:
+                if name in value_by_name:
+                    found[name] = copy.deepcopy(value_by_name[name])
+            return found
+
+        return read_param_file
+
     def _kept_hashes(self, build: Callable[..., Any]) -> Callable[..., Any]:
         """Takes the place of `dvc.dependency.base.Dependency._build`."""
 
         def build_dependency(dependency: Any, *arguments: Any, **options: Any) -> Any:
-            path, name = dependency.fs_path, dependency.hash_name
+            call = partial(build, dependency, *arguments, **options)
             if not _is_local(dependency.fs):
-                return build(dependency, *arguments, **options)
-            key = (path, name, options.get("dry_run"))
-            if key not in self._hashes:
-                self._hashes[key] = build(dependency, *arguments, **options)
-            return self._hashes[key]
+                return call()
+            return self._kept_hash(dependency, options.get("dry_run"), call)
 
         return build_dependency
+
+    def _kept_hash_texts(self, get_hash: Callable[..., Any]) -> Callable[..., Any]:
+        """Takes the place of `dvc.output.Output.get_hash`: one stage's output is another's input.
+
+        Outputs are built anew where DVC stores them: what it built before does not say where the
+        files are.
+        """
+
+        def get_hash_text(output: Any) -> Any:
+            if not _is_local(output.fs):
+                return get_hash(output)
+            return self._kept_hash(output, "text", partial(get_hash, output))
+
+        return get_hash_text
+
+    def _kept_hash(self, output: Any, kind: Any, hash_files: Callable[[], Any]) -> Any:
+        """The hash of a file or folder: computed again where a file in it changed.
+
+        Args:
+            output: DVC's output or dependency.
+            kind: What `hash_files` returns.
+            hash_files: Computes it.
+        """
+        key = (output.fs_path, output.hash_name, kind)
+        kept = self._hashes.get(key)
+        if kept is not None and kept.round == self._round:
+            return kept.result
+        states = _file_states(output.fs_path)  # before they are read
+        if kept is None or states is None or kept.states != states:
+            kept = _Hash(states, hash_files(), self._round)
+            self._hashes[key] = kept
+        kept.round = self._round
+        return kept.result
 
     def _outermost_locks(self, lock: Callable[..., Any]) -> Callable[..., Any]:
         """Takes the place of `dvc.rwlock.rwlock`, which locks the paths of a stage.
@@ -162,6 +257,39 @@ def _is_local(fs: Any) -> bool:
     from dvc.fs import LocalFileSystem
 
     return isinstance(fs, LocalFileSystem)
+
+
+def _file_states(path: str) -> list[tuple[Any, ...]] | None:
+    """Inode, mode, size and times of a file, or of each file and folder in a folder.
+
+    Returns:
+        None where they do not say whether something changed: where there are links, more files than
+        `MOST_FILES`, or nothing.
+    """
+    try:
+        found = os.lstat(path)
+        states = [_state(path, found)]
+        if stat.S_ISLNK(found.st_mode):
+            return None
+        folders = []
+        if stat.S_ISDIR(found.st_mode):
+            folders.append(path)
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink() or len(states) > MOST_FILES:
+                        return None
+                    states.append(_state(entry.path, entry.stat(follow_symlinks=False)))
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+    except OSError:
+        return None
+    return sorted(states)
+
+
+def _state(path: str, found: os.stat_result) -> tuple[Any, ...]:
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return (path, found.st_ino, found.st_mode, found.st_size, *times)
 
 
 def _content(path: str) -> bytes | None:

@@ -82,6 +82,31 @@ def test_nothing_of_a_stage_is_left_to_the_next(processes):
     assert run(processes, after)[:2] == (0, f"False False ['step.py', 'a'] {Path.cwd()}\n")
 
 
+def test_a_warning_that_a_stage_showed_or_ignored_is_shown_by_the_next(processes):
+    Path("shown.py").write_text("import warnings\n\ndef show():\n    warnings.warn('old')\n")
+    code = "import shown, warnings; shown.show(); warnings.simplefilter('ignore')"
+    status, _, printed = run(processes, code)
+    assert status == 0
+    assert "UserWarning: old" in printed
+    assert run(processes, code) == (0, "", printed)
+
+
+STATES = """
+import random, numpy, torch
+print(random.random(), numpy.random.rand(), torch.rand(1).item())
+random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+print(random.random(), numpy.random.rand(), torch.rand(1).item())
+"""
+
+
+def test_a_seed_that_a_stage_sets_is_not_that_of_the_next(processes):
+    first = run(processes, STATES, "infer@a")[1].split()
+    second = run(processes, STATES, "infer@b")[1].split()
+    assert len(first) == 6
+    assert first[3:] == second[3:]
+    assert not set(second[:3]) & set(first)
+
+
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [

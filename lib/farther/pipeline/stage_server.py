@@ -11,11 +11,13 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import runpy
 import signal
 import socket
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +46,24 @@ def serve(parent: socket.socket) -> None:
             os.chdir(folder)
             os.environ.clear()
             os.environ.update(variables)
-            status = _run(arguments)
+            _reset_random_states()
+            # Warnings that one stage showed or ignored are shown again by the next.
+            with warnings.catch_warnings():
+                status = _run(arguments)
             _free_memory()
             _print_to(nowhere.fileno(), nowhere.fileno())
             parent.sendall(bytes([status & 255]))
+
+
+def _reset_random_states() -> None:
+    """Seeds random generators anew: a stage may have seeded them."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(torch.Generator().initial_seed())
 
 
 def _free_memory() -> None:

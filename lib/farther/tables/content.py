@@ -8,12 +8,14 @@ import hashlib
 from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from farther.errors import DataError
 from farther.tables.opening import open_binary, regular_file
 from farther.tables.writing import write_aside
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Most bytes of a text that is read at once: a list of millions of files has fewer.
 TEXT_BYTES = 2**29
