@@ -182,7 +182,7 @@ def test_the_notebook_is_kept_without_outputs():
 def executed(evaluated):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(evaluated.folder)}}
+        notebook, timeout=600, resources={"metadata": {"path": str(evaluated.folder)}}
     )
     return client.execute()
 

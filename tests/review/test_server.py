@@ -30,7 +30,7 @@ class Client:
     def __init__(self, address: str):
         parts = urlsplit(address)
         self.host, self.token = parts.netloc, parts.path.strip("/")
-        self.connection = http.client.HTTPConnection(self.host, timeout=30)
+        self.connection = http.client.HTTPConnection(self.host, timeout=600)
 
     def ask(self, path: str, body: object = None, **headers: str) -> tuple[int, Message, bytes]:
         """Status, headers and content; with a body it posts JSON."""
@@ -169,7 +169,7 @@ def test_a_wrong_decision_is_answered_with_what_is_wrong(client, body, found, fi
 
 def answer_to(server: ReviewServer, request: str) -> bytes:
     """The first line of the answer to a request that no library would send."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=600) as raw:
         raw.sendall(request.replace("\n", "\r\n").encode())
         return raw.recv(4096).partition(b"\r\n")[0]
 

@@ -50,7 +50,7 @@ def test_a_forked_process_selects_changes_and_joins_rows():
     queue = context.Queue()
     child = context.Process(target=_selected_in_child, args=(objects(), queue), daemon=True)
     child.start()
-    assert queue.get(timeout=60) == [1, 3, 2]
+    assert queue.get(timeout=600) == [1, 3, 2]
     child.join()
 
 
