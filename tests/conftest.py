@@ -56,6 +56,7 @@ CODES = {
 #: would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
+    "tests/stages/test_pipeline_changes.py",
     "tests/command/test_compare.py",
     "tests/stages/test_killed.py",
     "tests/fuzz/test_fuzz.py",
