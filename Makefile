@@ -1,6 +1,7 @@
-# make demo    the whole pipeline on the demo world        make test    style, types and the tests that are not slow
-# make repro   what changed, and what depends on it        make lint    style, types and layers only
-# make test-all    every check: fuzzers, kills, disks, remotes, the wheel and other processors' kernels as well
+# make demo    the whole pipeline on the demo world        make test    the tests that are not slow
+# make repro   what changed, and what depends on it        make lint    style, types and layers
+# make test-all    both, and fuzzers, kills, disks, remotes, the wheel and other processors' kernels: what CI runs
+# make test WORKERS=6    by six processes instead of two, where there are as many cores
 # make test-all EXHAUSTIVE=1    with no change, edit or input left out where the others draw some
 # make lock    writes requirements.lock from pyproject.toml
 # make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics code"]    small bugs, one at a time, that the tests should catch
@@ -21,7 +22,7 @@ export UV_PYTHON_DOWNLOADS := never
 USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
 FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
-.PHONY: demo test test-all quick-tests tests lint machine mutants repro lock checkpoints clean
+.PHONY: demo test test-all tests lint machine mutants repro lock checkpoints clean
 
 # One run comes first: its table is printed early.
 demo: $(VENV)/ready
@@ -35,20 +36,20 @@ demo: $(VENV)/ready
 repro: $(VENV)/ready
 	@farther repro
 
-test: $(VENV)/ready
-	@$(MAKE) --no-print-directory -j 2 lint quick-tests
+# Each of the workers collects the files that it runs (tests/support/by_file.py) and takes the next one when it is free;
+# PyTorch and BLAS have one thread in each. No percentages are printed, as the number of tests is not known before.
+WORKERS := 2
+PYTEST := OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
+    -o console_output_style=classic
+test: $(VENV)/ready machine
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/ready
 	@FARTHER_TEST_ALL=$(EXHAUSTIVE) $(MAKE) --no-print-directory -j 2 lint tests
 
-# Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each. On x86-64 the
-# scores are tested again with the products of OpenBLAS for other processors, which add in another order.
+# On x86-64 the scores are tested again with the products of OpenBLAS for other processors, which add in another order.
 MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
-PYTEST := OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-quick-tests: $(VENV)/ready machine
-	$(PYTEST) -m "not slow"
-
 tests: $(VENV)/ready machine
 	$(PYTEST)
 	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott

@@ -56,6 +56,7 @@ CODES = {
 #: would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
+    "tests/stages/test_pipeline_changes.py",
     "tests/command/test_compare.py",
     "tests/stages/test_killed.py",
     "tests/fuzz/test_fuzz.py",
@@ -208,9 +209,9 @@ class Browser:
         return result["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Waits until an expression is true in the page, a minute at most."""
+        """Waits until an expression is true in the page, ten minutes at most."""
         wait = (
-            "new Promise((done, failed) => { const end = performance.now() + 60000;"
+            "new Promise((done, failed) => { const end = performance.now() + 600000;"
             f"const look = () => ({expression}) ? done(true) : "
             "performance.now() > end ? failed('never: ' + "
             f"{json.dumps(expression)}) : setTimeout(look, 10); look(); }})"

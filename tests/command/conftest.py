@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -251,13 +252,25 @@ def _stage(name: str, *arguments: str) -> None:
     import_module(f"farther.pipeline.{name}").main(*arguments)
 
 
+@pytest.fixture(scope="session")
+def switched(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the profile `fmiyc` as its parameters, and no data; tests only copy it."""
+    folder = tmp_path_factory.mktemp("switched")
+    (folder / "data").symlink_to(project / "data")
+    shutil.copytree(ROOT / "profiles", folder / "profiles")
+    with contextlib.chdir(folder):
+        command = ["benchmark", "profile", "fmiyc", "--data", str(folder / "none"), "--force"]
+        assert main(command) == 0
+    return folder
+
+
 @pytest.fixture
-def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the profile `fmiyc` as its parameters, and no data."""
-    (tmp_path / "data").symlink_to(project / "data")
-    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+def here(switched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `switched` that a test may change, as the current folder."""
+    shutil.copytree(switched, tmp_path, symlinks=True, dirs_exist_ok=True)
+    params = (tmp_path / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(params.replace(str(switched), str(tmp_path)))
     monkeypatch.chdir(tmp_path)
-    assert main(["benchmark", "profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
     return tmp_path
 
 

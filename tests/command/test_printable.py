@@ -162,15 +162,15 @@ def test_titles_are_printed_so_by_summary(finished, tmp_path, monkeypatch, capsy
     assert unprintable(printed) == set() and SHOWN in printed
 
 
-def test_stages_and_repro_print_so(here, capsys):
+def test_stages_and_repro_print_so(here, capsys, commands):
     ingest.main("pets")
     printed = capsys.readouterr().out
     assert unprintable(printed) == set()
     write(here / "dvc.yaml", yaml.safe_dump({"stages": {"odd": {"cmd": "python odd.py"}}}))
     write(here / "odd.py", STAGE)
-    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
+    for command in (["git", "init", "-q"], [commands / "dvc", "init", "-q"]):
         subprocess.run(command, check=True)
-    words = [sys.executable, "-m", "farther", "repro"]
+    words = [commands / "farther", "repro"]
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert "red" in process.stdout and "red" in process.stderr

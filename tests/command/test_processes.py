@@ -150,7 +150,7 @@ def has_ended(pid: int, milliseconds: int = 0) -> bool:
 
 
 def test_a_process_that_a_stage_leaves_behind_does_not_hold_up_the_next(processes):
-    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
+    code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     status, printed, _ = run(processes, code)
     assert status == 0
     left_behind = int(printed)
@@ -171,7 +171,7 @@ def test_the_process_ends_with_its_parent(tmp_path):
     ) as parent:
         pid = int(parent.stdout.readline())
         parent.kill()
-    assert has_ended(pid, milliseconds=60_000)
+    assert has_ended(pid, milliseconds=600_000)
 
 
 @pytest.mark.parametrize(

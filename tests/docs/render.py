@@ -116,7 +116,7 @@ def notebook(project: Path) -> tuple[str, dict[str, str]]:
     """The executed notebook as a page, and its pictures by file name."""
     cells = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
     client = nbclient.NotebookClient(
-        cells, timeout=300, resources={"metadata": {"path": str(project)}}
+        cells, timeout=600, resources={"metadata": {"path": str(project)}}
     )
     page, pictures = [], dict[str, str]()
     for cell in client.execute().cells:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +71,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def used(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "extensions").mkdir()
     for code in Page("extending.md").blocks("python"):
@@ -85,11 +83,9 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (method,) = [code for code in Page("methods.md").blocks("python") if "@register(" in code]
     (folder / "extensions/scores.py").write_text(method)
     rows = Page("extending.md").blocks("text")[0]
-    command = [sys.executable, "-c", f"CSV = {rows!r}\n{USE}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    (folder / "use.py").write_text(f"CSV = {rows!r}\n{USE}")
+    command = [commands / "python", "use.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-1500:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -70,6 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_docs_build_without_a_warning(site):
     reference = (site / "api/methods.html").read_text(encoding="utf-8")
     assert 'id="farther.methods.create"' in reference
@@ -77,6 +78,7 @@ def test_the_docs_build_without_a_warning(site):
     assert "&gt;&gt;&gt;" in reference, "doctests are shown as code"
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_elsewhere(site):
     """It is read without a network, and from a folder."""
     for page in site.rglob("*.html"):
@@ -96,6 +98,7 @@ def links_of(page: Path) -> list[str]:
     return [one for one in addresses if not re.match(r"[a-z]+:|data:", one)]
 
 
+@pytest.mark.slow
 def test_links_of_the_page_of_unknown_addresses_lead_somewhere(site):
     page = site / "404.html"
     links = links_of(page)
@@ -104,6 +107,7 @@ def test_links_of_the_page_of_unknown_addresses_lead_somewhere(site):
     assert '"base": "."' in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_search_lists_pages_of_the_python_api_after_others(site):
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     boosts_by_part = {"api": set(), "other": set()}
@@ -113,6 +117,7 @@ def test_the_search_lists_pages_of_the_python_api_after_others(site):
     assert boosts_by_part == {"api": {0.0001}, "other": {1}}
 
 
+@pytest.mark.slow
 def test_every_method_has_its_section_in_the_reference(site):
     text = (site / "methods.html").read_text(encoding="utf-8")
     assert [name for name in methods.names() if f'<h3 id="{name}">' not in text] == []
@@ -160,6 +165,7 @@ def test_every_public_function_says_what_its_arguments_are():
     assert lacking == []
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_public_name(site):
     shown = {
         anchor

@@ -12,7 +12,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +53,19 @@ def holds(output: str, shown: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(evaluated):
+def finished(evaluated, commands):
     """The project at the end of section 4."""
     project = evaluated
     Path("extensions").mkdir()
     for text in PAGE.blocks("python"):
         Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
-    subprocess.run([sys.executable, "draw.py"], check=True)
+    subprocess.run([commands / "python", "draw.py"], check=True)
     first, second, third = (parse(text) for text in PAGE.blocks("yaml"))
     project.change(first)
     project.stage("ingest", "mine")
     project.change(second)
     project.evaluate("voc-faster_rcnn")
-    subprocess.run([sys.executable, "export.py"], check=True)
+    subprocess.run([commands / "python", "export.py"], check=True)
     project.change(third)
     project.evaluate("voc-mine")
     yield project
@@ -97,8 +96,10 @@ def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(
     assert f'the report says why: "{reason}"' in " ".join(PAGE.text.split())
 
 
-def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished):
-    done = subprocess.run([sys.executable, "try.py"], capture_output=True, text=True, check=True)
+def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished, commands):
+    done = subprocess.run(
+        [commands / "python", "try.py"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("{'auroc': ")
 
 
@@ -182,7 +183,7 @@ def test_the_notebook_is_kept_without_outputs():
 def executed(evaluated):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(evaluated.folder)}}
+        notebook, timeout=600, resources={"metadata": {"path": str(evaluated.folder)}}
     )
     return client.execute()
 

@@ -50,7 +50,7 @@ def project(made, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, stage):
+def made(tmp_path_factory):
     """The output of `curate` and `infer`: 50 images per split, with one object and region each."""
     tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def made(tmp_path_factory, stage):
     roles = benchmark("voc", PARAMS["benchmarks"]["voc"]).roles()
     (splits / "roles.json").write_text(json.dumps(roles))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
-    assert stage(tmp_path, "code_digests").returncode == 0
+    run(tmp_path, "code_digests")
     return tmp_path
 
 
@@ -300,7 +300,7 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     file.parent.mkdir(parents=True)
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})
-    stage(project, "code_digests")
+    run(project, "code_digests")
     assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
     assert said_by(stage(project, "score", "demo")).startswith("demo: scored ")
     fitted = read(project, "fitted/demo/sharpness/method.json")
@@ -310,10 +310,10 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
     file.write_text(SHARPNESS + "# a comment\n")
-    stage(project, "code_digests")
+    run(project, "code_digests")
     assert "4 methods unchanged" in said_by(stage(project, "fit", "demo"))
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
-    stage(project, "code_digests")
+    run(project, "code_digests")
     assert said_by(stage(project, "fit", "demo")).startswith(
         "demo: fitted sharpness; 3 methods unchanged"
     )
@@ -340,7 +340,7 @@ def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage)
     (project / "extensions").mkdir()
     (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.scale *", "self.scales *"))
     change(project, methods={"sharpness": {}})
-    stage(project, "code_digests")
+    run(project, "code_digests")
     assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
     done = stage(project, "score", "demo")
     assert done.returncode == 1
@@ -363,7 +363,7 @@ def test_a_method_with_an_error_in_its_extension_ends_the_stage_with_the_others_
         SHARPNESS.replace("self.spread_ =", "self.spread_ = no_such_name +")
     )
     change(project, methods={"sharpness": {}})
-    stage(project, "code_digests")
+    run(project, "code_digests")
     done = stage(project, "fit", "demo")
     assert done.returncode == 1
     assert "methods.sharpness: extensions/mine.py, line 21: NameError: " in done.stderr

@@ -1,7 +1,8 @@
 """Every part of the library that a stage reaches changes the stage's digest when it is edited.
 
 What a stage reaches is found by tracing it, by code that knows nothing of how digests are computed
-(`traced.py`, `units.py`). Edits are sampled; with FARTHER_TEST_ALL=1 all are made.
+(`traced.py`, `units.py`). Edits are sampled; with FARTHER_TEST_ALL=1 all are made. What an edit of
+each kind changes is tested in tests/test_code.py, which is fast.
 """
 
 import json
@@ -18,6 +19,7 @@ import yaml
 from tests.stages import kills
 from tests.stages.units import Call, Library, Unit
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
 #: Number of edits; None for all.

@@ -166,6 +166,7 @@ def mnist(tmp_path_factory, digests):
     return root
 
 
+@pytest.mark.slow
 def test_every_method_of_the_profile_is_measured_on_each_test_split(mnist):
     evaluation = read_json(mnist / "artifacts/evaluation/mnist-lenet.json")
     assert evaluation["not_applicable"] == {}
@@ -177,6 +178,7 @@ def test_every_method_of_the_profile_is_measured_on_each_test_split(mnist):
             assert 0 <= value <= 1
 
 
+@pytest.mark.slow
 def test_a_deep_ensemble_is_the_largest_probability_of_the_mean_logits(mnist):
     networks = [lenet(number, 10) for number in range(5)]
     transform = ImageClassification(resize_size=28, crop_size=28, mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -200,6 +202,7 @@ def test_a_deep_ensemble_is_the_largest_probability_of_the_mean_logits(mnist):
     assert found == pytest.approx(expected, abs=1.5 / (len(known) * len(unknown)))
 
 
+@pytest.mark.slow
 def test_the_searched_temperature_is_the_best_of_the_papers_grid_by_auroc(mnist):
     def auroc(temperature):
         values = []

@@ -340,21 +340,26 @@ def results(root: Path) -> dict[str, str]:
     return digests
 
 
-def sampled() -> list:
-    """A few of the changes, of a printed seed; all of them where FARTHER_TEST_ALL is set."""
+SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
+
+
+def drawn(first: int, end: int) -> list:
+    """Some of the changes, in an order of SEED; all of them where FARTHER_TEST_ALL is set."""
     changes = [*FILES, *PARAMS]
     if os.environ.get("FARTHER_TEST_ALL"):
-        return changes
-    seed = int(os.environ.get("FARTHER_TEST_SEED", random.randrange(10**6)))
-    print(f"changes of seed {seed}: FARTHER_TEST_SEED={seed} draws the same")
-    return random.Random(seed).sample(changes, 5)
+        return changes if first == 0 else []
+    print(f"changes of seed {SEED}: FARTHER_TEST_SEED={SEED} draws the same")
+    return random.Random(SEED).sample(changes, len(changes))[first:end]
 
 
+@pytest.mark.parametrize(
+    ("first", "end"), [(0, 2), pytest.param(2, 6, marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_what_is_kept_after_a_change_is_what_a_fresh_project_makes(
-    inputs: Path, finished: Path, tmp_path: Path
+    inputs: Path, finished: Path, tmp_path: Path, first: int, end: int
 ):
     before = results(finished)
-    for number, change in enumerate(sampled()):
+    for number, change in enumerate(drawn(first, end)):
         print(number, change)
         changed = shutil.copytree(finished, tmp_path / f"{number}-changed")
         fresh = shutil.copytree(inputs, tmp_path / f"{number}-fresh")

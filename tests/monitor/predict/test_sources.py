@@ -157,7 +157,7 @@ def test_a_camera_slower_than_its_reader_is_waited_for(monkeypatch):
 
     class Slow(StandIn):
         def read(self):
-            waited.wait(1)  # until its reader waits
+            waited.wait(600)  # until its reader waits
             return super().read()
 
     captures = [Slow([picture(0)])]
@@ -175,7 +175,7 @@ def test_a_stream_that_is_stopped_is_not_read_any_more(monkeypatch):
         def read(self):
             if len(self.frames) == 1:
                 reading.set()
-                joined.wait(5)  # until its end is waited for
+                joined.wait(600)  # until its end is waited for
                 reading.clear()
             return super().read()
 
@@ -185,7 +185,7 @@ def test_a_stream_that_is_stopped_is_not_read_any_more(monkeypatch):
 
     frames = Video(0, SourceSettings(), lambda _: Slow([picture(0), picture(1)])).frames(print)
     next(frames)
-    reading.wait(5)
+    reading.wait(600)
     monkeypatch.setattr(threading.Thread, "join", watched)
     frames.close()
     assert not reading.is_set()
