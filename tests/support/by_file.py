@@ -11,6 +11,7 @@ Options -m and -k apply as ever. Single tests cannot be named: leave the plugin 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -87,6 +88,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     session = item.session
     place = session.items.index(item)
     tests = item.found()
+    # Modules stay: the collector of garbage need not look at them again and again.
+    gc.collect()
+    gc.freeze()
     followers = [*tests[1:], nextitem]
     for test, follower in zip(tests, followers, strict=False):
         session.items[place] = test  # the worker of pytest-xdist reports the item at this place
