@@ -17,6 +17,8 @@ import yaml
 from PIL import Image
 from tests.stages import in_process, kills
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -83,8 +85,6 @@ CASES = {
     ),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
-#: Those that take above 5 processor seconds, with the small demo where they need it.
-SLOW = ("infer detr", "monitor", "protocols", "review_queue")
 #: Methods that the smallest size of `full_size` leaves out.
 LEFT_OUT = (
     *("vim", "dice", "react", "dice_react", "ash", "gen", "vos", "lard_knn", "lard_gmm"),
@@ -141,18 +141,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
-def cases() -> list[Any]:
-    """The names of `CASES`, the slow ones marked."""
-    marked = []
-    for case in CASES:
-        if case in SLOW:
-            marked.append(pytest.param(case, marks=pytest.mark.slow))
-        else:
-            marked.append(case)
-    return marked
-
-
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", CASES)
 def test_each_benchmark_runs_at_its_smallest_size(
     case, images, tmp_path, monkeypatch, capfd, request
 ):
@@ -176,7 +165,6 @@ def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capf
     assert (tmp_path / "400/report/gallery.html").exists()
 
 
-@pytest.mark.slow
 def test_the_published_size_and_its_peer_run_at_a_fiftieth(tmp_path, monkeypatch, capfd):
     arguments = [str(tmp_path / "project"), "--scale", "0.02", "--runs", "voc-rtdetr", "--peer"]
     arguments += ["--last", "energy", "--without", *LEFT_OUT]
@@ -208,14 +196,12 @@ def as_root(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_a_stage_on_a_cluster_of_three_machines_writes_the_same_bytes(demo, tmp_path):
     sizes = ["--stages", "infer", "--events", "nothing", "--images", "6", "--cost", "0"]
     printed = as_root("cluster", str(tmp_path / "cluster"), "--demo", str(demo), *sizes)
     assert re.search(r"\| infer \| nothing \| [\d.]+ \| 0 of [1-9]\d* \| 0 \|", printed), printed
 
 
-@pytest.mark.slow
 def test_a_full_disk_a_read_only_one_and_a_kill_leave_nothing_half_written():
     printed = as_root("resilience", "--times", "1", "--until", "ingest voc", "--images", "20")
     outcomes = re.findall(r"^\| ([^|]+) \|.* \| (\d+) \| (\d+) \|$", printed, re.MULTILINE)
