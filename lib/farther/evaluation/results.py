@@ -519,7 +519,7 @@ class Evaluation(DetectorResults):
 
     def without_methods(self) -> Evaluation:
         """The results that do not depend on methods."""
-        update = {
+        update: dict[str, Any] = {
             "methods": {},
             "not_applicable": {},
             "classes": None,
