@@ -39,7 +39,7 @@ GALLERY = "gallery.html"
 
 #: Smallest number of runs with outdated pages for which another process pays, which reads all runs
 #: again.
-RUNS_FOR_TWO_PROCESSES = 8
+RUNS_FOR_TWO_PROCESSES = 10
 
 
 @dataclass(frozen=True)
