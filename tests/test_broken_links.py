@@ -395,6 +395,7 @@ ASKING = {
     "detectors.hub": "the folder of a checkpoint: absent is an error",
     "detectors.networks.detr": "the file or folder of a checkpoint: absent is an error",
     "detectors.parquet": "a file or a folder of detections: absent is an error",
+    "detectors.passes.streaming": "stored output of passes",
     "detectors.splits": "stored regions",
     "images.clip": "the configuration of a CLIP: absent is an error",
     "images.ray": "a folder that workers share: absent is an error",

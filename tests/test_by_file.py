@@ -112,6 +112,16 @@ def test_a_mark_selects_the_tests_of_files_that_are_collected_later(folder):
     assert "test_one" not in done.stdout
 
 
+def test_a_file_of_which_no_test_is_selected_may_lie_between_those_of_two_folders(folder):
+    for name, mark in (("a/test_it", ""), ("a/test_slow", "@pytest.mark.slow"), ("b/test_it", "")):
+        file = folder / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"import pytest\n{mark}\ndef test_it(module): pass\n")
+    done = run(folder, *PLUGIN, "-m", "not slow", "a", "b")
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
 def test_a_worker_that_dies_is_named_with_its_file_and_the_rest_runs(folder):
     (folder / "test_a.py").write_text("import os\ndef test_one():\n    os._exit(3)\n")
     done = run(folder, *PLUGIN, *TWO_WORKERS)

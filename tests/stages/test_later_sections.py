@@ -46,6 +46,16 @@ def test_all_profiles_pass(file):
     check_later_sections(read_params(file))
 
 
+def test_methods_of_extensions_are_left_to_the_stages_that_run_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "extensions").mkdir()
+    registered = '@register("mine")\nclass Mine(Method): ...\n'
+    text = f"from farther import Method, register\n\nx = 1 / 0\n{registered}"
+    (tmp_path / "extensions/mine.py").write_text(text)
+    by_grids = {"search": {"grids": {"mine": {"k": [1]}}}}
+    check_later_sections({"methods": {"mine": {"k": 1}, "a": {"method": "mine"}, "b": by_grids}})
+
+
 def test_every_section_that_one_class_reads_is_checked_here_or_read_early():
     classes = {}
     for section in SECTIONS:

@@ -91,6 +91,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     # Modules stay: the collector of garbage need not look at them again and again.
     gc.collect()
     gc.freeze()
+    if not tests:  # what the last test left for this file is not for the next one
+        session._setupstate.teardown_exact(nextitem)
     followers = [*tests[1:], nextitem]
     for test, follower in zip(tests, followers, strict=False):
         session.items[place] = test  # the worker of pytest-xdist reports the item at this place
