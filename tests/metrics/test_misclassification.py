@@ -1,6 +1,7 @@
 """Misclassification detection, against scikit-learn and all orders of equal scores."""
 
-from itertools import pairwise, permutations
+from fractions import Fraction
+from itertools import accumulate, pairwise, permutations
 
 import numpy as np
 import pytest
@@ -44,19 +45,21 @@ def test_e_aurc_is_zero_for_a_score_that_ranks_all_errors_last_and_positive_othe
     )
 
 
-@pytest.mark.parametrize("largest", [0, 1, 9, 10, 11, 40, 5000])
+@pytest.mark.parametrize("largest", [0, 1, 2, 40, 500])
 def test_harmonic_numbers_are_sums_of_fractions(largest):
     numbers = np.arange(largest + 1)
-    sums = np.cumsum(np.append(0.0, 1 / np.arange(1.0, largest + 1)))
-    assert misclassification._harmonic(numbers) == pytest.approx(sums, rel=1e-14, abs=1e-15)
+    fractions = [Fraction(0), *(Fraction(1, number) for number in range(1, largest + 1))]
+    exact = [float(total) for total in accumulate(fractions)]
+    assert misclassification._harmonic(numbers) == pytest.approx(exact, rel=1e-14, abs=1e-15)
 
 
-def test_harmonic_numbers_of_fractions_and_of_large_numbers_are_those_of_scipy():
+def test_harmonic_numbers_of_fractions_and_of_large_numbers_are_those_of_the_table():
     numbers = np.array([0, 3, 20, misclassification.LARGE - 1])
     of_table = misclassification._harmonic(numbers)
-    assert np.array_equal(of_table, misclassification._harmonic(numbers.astype(float)))
+    as_floats = misclassification._harmonic(numbers.astype(float))
+    assert of_table == pytest.approx(as_floats, rel=1e-13, abs=1e-15)
     with_larger = misclassification._harmonic(np.append(numbers, misclassification.LARGE))
-    assert np.array_equal(of_table, with_larger[:-1])
+    assert of_table == pytest.approx(with_larger[:-1], rel=1e-13, abs=1e-15)
 
 
 def test_auroc_is_that_of_scikit_learn():

@@ -7,7 +7,6 @@ other way round (Recalcati et al., "Toward a Realistic Benchmark for Out-of-Dist
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
@@ -21,9 +20,6 @@ from farther.tables import Objects, Regions
 
 #: Harmonic numbers of smaller integers are taken from a table.
 LARGE = 2**17
-
-#: B₂ₖ / 2k of the Bernoulli numbers, k from 7 down to 1.
-DIGAMMA_SERIES = (1 / 12, -691 / 32_760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 
 def is_correct(objects: Objects, regions: Regions, iou: float = 0.5) -> np.ndarray:
@@ -96,24 +92,9 @@ def _harmonic(numbers: np.ndarray) -> np.ndarray:
 
 @cache
 def _harmonic_table(bits: int) -> np.ndarray:
-    """1 + 1/2 + … + 1/n of n = 0 … 2ᵇ, ndarray of shape (2ᵇ + 1,).
-
-    The digamma function of x = n + 1, plus Euler's constant: a sum up to x = 10, then the
-    asymptotic series ln x − 1/(2x) − Σ B₂ₖ / (2k x²ᵏ), whose error at x > 10 is below that of
-    float64 (Abramowitz and Stegun, 1964, 6.3.2 and 6.3.18). `scipy.special.digamma` computes the
-    same, number by number.
-    """
-    small = np.concatenate([[0.0], np.cumsum(1 / np.arange(1.0, 10.0))])
-    x = np.arange(11, 2.0**bits + 2)
-    inverse_square = 1 / (x * x)
-    series = np.zeros_like(x)
-    for coefficient in DIGAMMA_SERIES:
-        series = series * inverse_square + coefficient
-    logarithm = np.array([math.log(value) for value in x.tolist()])
-    digamma = np.concatenate(
-        [small - np.euler_gamma, logarithm - 0.5 / x - inverse_square * series]
-    )
-    return digamma[: 2**bits + 1] + np.euler_gamma
+    """1 + 1/2 + … + 1/n of n = 0 … 2ᵇ, ndarray of shape (2ᵇ + 1,)."""
+    reciprocals = 1 / np.arange(1, 2**bits + 1)
+    return np.concatenate([[0.0], np.cumsum(reciprocals)])
 
 
 def _aurc(at: Reached) -> np.ndarray:
