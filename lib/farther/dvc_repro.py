@@ -380,14 +380,18 @@ def _ordered(planned: Mapping[Any, Sequence[Any]], first: Sequence[str]) -> list
     """
     named = [stage for stage in planned if stage.addressing in first]
     early_stages = _with_upstream(named, planned)
-    early = []
-    late = []
+    first_stages = []
+    long_stages = []
+    others = []
     for stage in planned:
+        known_stage = stage_of(stage.addressing)
         if stage in early_stages:
-            early.append(stage)
+            first_stages.append(stage)
+        elif known_stage is not None and known_stage.begins_early:
+            long_stages.append(stage)
         else:
-            late.append(stage)
-    return early + late
+            others.append(stage)
+    return [*first_stages, *long_stages, *others]
 
 
 def _with_upstream(stages: Iterable[Any], planned: Mapping[Any, Sequence[Any]]) -> set[Any]:

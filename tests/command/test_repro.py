@@ -348,6 +348,15 @@ def test_the_run_that_is_asked_for_comes_before_others(runs, monkeypatch):
     assert list(recorder.beside)[:2] == ["infer@c", "evaluate@c"]
 
 
+def test_a_long_stage_that_only_the_report_waits_for_begins_as_soon_as_it_can(runs, monkeypatch):
+    cost = "  cost: {cmd: x, deps: [artifacts/infer], outs: [artifacts/cost/all]}\n"
+    (runs / "dvc.yaml").write_text(RUNS + cost)
+    monkeypatch.chdir(runs)
+    recorder = Recorder()
+    dvc_repro.Pipeline(first=["evaluate@c"]).run(recorder, jobs=1)
+    assert list(recorder.beside)[:5] == ["infer@c", "evaluate@c", "infer@a", "infer@b", "cost"]
+
+
 def test_what_runs_beside_a_failure_is_kept(runs, repro):
     (runs / "failing").write_text("a")
     process = repro(runs, "--jobs", "2")

@@ -23,6 +23,8 @@ class Stage:
         uses_gpu: Whether it uses a GPU where there is one: then one of these stages runs at a time.
         runs_alone: Whether nothing runs beside it on a machine with a GPU, whose times it measures
             by the clock.
+        begins_early: Whether it begins before other stages that could begin, because it takes long
+            and only the last stage waits for it.
         process_group: Stages of one group import the same packages and share processes. None for a
             stage that has a process of its own each time.
         kept_by_git: Outputs below `artifacts` that are small and that git keeps: a folder ends in
@@ -38,6 +40,7 @@ class Stage:
     has_check: bool = True
     uses_gpu: bool = False
     runs_alone: bool = False
+    begins_early: bool = False
     process_group: str | None = None
     kept_by_git: tuple[str, ...] = ()
     is_demo: bool = False
@@ -144,7 +147,7 @@ STAGES = (
         section="detectors",
         process_group="tables",
     ),
-    Stage(name="cost", module="farther.pipeline.cost", runs_alone=True),
+    Stage(name="cost", module="farther.pipeline.cost", runs_alone=True, begins_early=True),
     Stage(name="report", module="farther.pipeline.report", kept_by_git=("seeds.json",)),
 )
 
