@@ -246,6 +246,7 @@ def divisions(tmp_path_factory, digests):
     return root
 
 
+@pytest.mark.slow
 def test_images_of_unknown_classes_are_tested_and_not_trained_on(divisions):
     folder = divisions / "artifacts/splits/mnist6-1"
     known = set(read_json(folder / "id_classes.json"))
@@ -260,6 +261,7 @@ def test_images_of_unknown_classes_are_tested_and_not_trained_on(divisions):
     assert sum(tested) == 8  # all test images
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_divisions_is_in_the_file_of_seeds(divisions):
     means = read_json(divisions / "artifacts/seeds.json")["mnist6"]
     values = [
@@ -271,6 +273,7 @@ def test_the_mean_of_the_divisions_is_in_the_file_of_seeds(divisions):
     assert means["unknown"]["msp"]["auroc"]["sd"] == pytest.approx(np.std(values, ddof=1))
 
 
+@pytest.mark.slow
 def test_doctor_opens_the_checkpoints_of_the_divisions_and_finds_nothing_wrong(
     divisions, monkeypatch
 ):
@@ -289,6 +292,7 @@ def test_doctor_opens_the_checkpoints_of_the_divisions_and_finds_nothing_wrong(
     assert "6 classes" in checkpoint.text
 
 
+@pytest.mark.slow
 def test_a_classifier_of_all_classes_is_refused(divisions, tmp_path):
     shutil.copytree(divisions / "artifacts/splits", tmp_path / "artifacts/splits")
     shutil.copy(divisions / "artifacts/code.json", tmp_path / "artifacts")
