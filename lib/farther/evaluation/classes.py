@@ -164,10 +164,17 @@ class RunClasses:
 
 def joined_classes(by_method: Mapping[str, MethodClasses], graph: ClassGraph) -> ClassesResults:
     """The results of all methods."""
+    by_oodness = {}
+    id_up_to = {}
+    outcomes = {}
+    for method, classes in by_method.items():
+        by_oodness[method] = classes.by_oodness
+        id_up_to[method] = classes.id_up_to
+        outcomes[method] = classes.outcomes
     return ClassesResults(
-        by_oodness={method: classes.by_oodness for method, classes in by_method.items()},
-        id_up_to={method: classes.id_up_to for method, classes in by_method.items()},
-        outcomes={method: classes.outcomes for method, classes in by_method.items()},
+        by_oodness=by_oodness,
+        id_up_to=id_up_to,
+        outcomes=outcomes,
         edges=graph.edges,
         similarity=graph.similarity,
     )

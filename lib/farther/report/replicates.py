@@ -34,7 +34,8 @@ class Replicates:
     def read(self, file: Path) -> pl.DataFrame | None:
         """Replicates of the metrics `COLUMNS`, one column each, as far as the file has them.
 
-        None where there is no file.
+        Returns:
+            None if the file does not exist.
 
         Raises:
             DataError: the file is damaged.
