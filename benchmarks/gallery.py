@@ -127,7 +127,8 @@ def write(artifacts: Path, run: Run) -> Path:
         gallery = Gallery(
             site, {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9)
         )
-        gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
+        summaries = gallery.add(run, read_run_outcomes(run, artifacts))
+        gallery.list_run(run, summaries, run.methods[0])
         gallery.write()
     seconds = time.process_time() - start
     data = report / "gallery"

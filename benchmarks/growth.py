@@ -212,7 +212,8 @@ def gallery(folder: Path) -> None:
     run = run.with_values({("ood", method): {} for method in METHODS})
     report = folder / "report"
     page = Gallery(Site(report), {"ood": folder / "photos"}, report, GallerySettings())
-    page.add(run, read_run_outcomes(run, folder), METHODS[0])
+    summaries = page.add(run, read_run_outcomes(run, folder))
+    page.list_run(run, summaries, METHODS[0])
     page.write()
 
 

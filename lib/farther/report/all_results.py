@@ -95,10 +95,16 @@ class AllResults:
         """
         return on_one_benchmark(self.settings.seeds, self.params)
 
+    def run_key(self, run: Run) -> str:
+        """The key of a run's files; see `farther.report.kept_pages.key_of_run`."""
+        if run.name not in self._run_keys:
+            self._run_keys[run.name] = kept_pages.key_of_run(run, self)
+        return self._run_keys[run.name]
+
     @cached_property
-    def run_keys(self) -> dict[str, str]:
-        """Measured run → the key of its files; see `farther.report.kept_pages.key_of_run`."""
-        return {run.name: kept_pages.key_of_run(run, self) for run in self.measured}
+    def _run_keys(self) -> dict[str, str]:
+        """Run → its key, of the runs whose key was computed."""
+        return {}
 
     def of_run(self, run: Run) -> AllResults:
         """The results of one run, with the names of methods, but without other parameters.

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +24,9 @@ from farther.report.charts.figures import FORMATS, as_files
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.pages import NAVIGATION, PAGES
-from farther.report.pages.gallery import count_outdated
+from farther.report.pages.gallery import FilesOfRuns, write_index
 from farther.report.results import Run, read_runs
+from farther.report.second_process import SecondProcess, Summaries
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
 from farther.tables.documents import write_json
@@ -37,17 +35,8 @@ from farther.tables.writing import write_aside
 
 GALLERY = "gallery.html"
 
-#: Smallest number of runs with outdated pages for which another process pays, which reads all runs
-#: again.
-RUNS_FOR_TWO_PROCESSES = 10
-
-
-@dataclass(frozen=True)
-class GalleryFiles:
-    """The files that another process wrote: `Site.keys` and `Site.read` of these."""
-
-    keys: Mapping[str, str]
-    read: Mapping[str, Mapping[str, str]]
+#: Smallest number of runs for which a second process pays, which reads all results again.
+RUNS_FOR_TWO_PROCESSES = 4
 
 
 def build(
@@ -60,8 +49,8 @@ def build(
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
         code: Hash of the code of reports. With it, files of an earlier report are reused where
             nothing that they depend on has changed; None writes all files.
-        processes: With 2, another process writes the gallery of several runs, half of the work;
-            then the program that calls this must be importable without effects.
+        processes: With 2, another process writes files of runs where there are several, half of
+            the work; then the program that calls this must be importable without effects.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -74,29 +63,53 @@ def build(
     report = root / "artifacts" / "report"
     with ExitStack() as stack:
         folder = stack.enter_context(write_aside(report))
-        site = stack.enter_context(Site(folder, NAVIGATION, _earlier_report(root, code)))
-        results = _read(params, root, code)
-        site.runs = {run.full_title: run.name for run in results.measured}
-        gallery: Future[GalleryFiles] | None = None
-        if processes > 1 and count_outdated(site, results) >= RUNS_FOR_TWO_PROCESSES:
-            pool = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
-            gallery = pool.submit(_write_gallery, params, root, code, folder)
+        read = partial(_read, params, root, code, folder)
+        second = None
+        if processes > 1 and len(params.get("detectors") or {}) >= RUNS_FOR_TWO_PROCESSES:
+            second = stack.enter_context(SecondProcess(read))
+        unfinished_site, results = read()
+        site = stack.enter_context(unfinished_site)
 
-        for page in PAGES:
-            if gallery is not None and page.file == GALLERY:
-                continue
-            page.write(site, results)
+        if second is None:
+            _write_pages(site, results)
+        else:
+            _write_pages_beside(second, site, results)
         _write_tables(site, results.evaluated)
         if results.evaluated:
             _write_figure(site, distances.figure(results.distances.rows), results.code)
         statistics = seeds.statistics(results.runs, results.settings.seeds)
         write_json(root / "artifacts" / "seeds.json", statistics)
-        if gallery is not None:
-            gallery_files = gallery.result()
-            site.keys |= gallery_files.keys
-            site.read |= gallery_files.read
     Keyed(report).record_all(site.keys, site.read)
     return report / "index.html"
+
+
+def _write_pages(site: Site, results: AllResults) -> None:
+    """Writes all pages in this process."""
+    for page in PAGES:
+        page.write(site, results)
+
+
+def _write_pages_beside(second: SecondProcess, site: Site, results: AllResults) -> None:
+    """Writes all pages, with the files of outdated runs by this process and by the second one."""
+    files = FilesOfRuns(site, results)
+    summaries: Summaries = {}
+    outdated = {}
+    for run in results.measured:
+        if files.are_current(run):
+            summaries[run.name] = files.write(run)
+        else:
+            outdated[run.name] = run
+    second.begin(outdated)
+
+    for page in PAGES:
+        if page.file != GALLERY:
+            page.write(site, results)
+    for name in second.take_back():
+        summaries[name] = files.write(outdated[name])
+    written = second.finish()
+    site.keys |= written.keys
+    site.read |= written.read
+    write_index(site, results, {**summaries, **written.summaries})
 
 
 def _earlier_report(root: Path, code: str | None) -> Keyed | None:
@@ -106,8 +119,10 @@ def _earlier_report(root: Path, code: str | None) -> Keyed | None:
     return Keyed(root / "artifacts" / "report")
 
 
-def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults:
-    """All results of a project, with checked parameters of the report."""
+def _read(
+    params: Mapping[str, Any], root: Path, code: str | None, folder: Path
+) -> tuple[Site, AllResults]:
+    """The site that is written into a folder, and all results, with the report's parameters."""
     settings = build_settings(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     # This also loads user-defined methods, whose titles the runs need.
     texts = {}
@@ -116,20 +131,10 @@ def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults
     runs = read_runs(params, root / "artifacts")
     _check_names(settings, [run.name for run in runs])
     roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
-    return AllResults(params, settings, runs, root, roots, texts, code or "")
-
-
-def _write_gallery(
-    params: Mapping[str, Any], root: Path, code: str | None, folder: Path
-) -> GalleryFiles:
-    """Writes the pages of `GALLERY` in a process of its own."""
-    results = _read(params, root, code)
+    results = AllResults(params, settings, runs, root, roots, texts, code or "")
     site = Site(folder, NAVIGATION, _earlier_report(root, code))
     site.runs = {run.full_title: run.name for run in results.measured}
-    for page in PAGES:
-        if page.file == GALLERY:
-            page.write(site, results)
-    return GalleryFiles(site.keys, site.read)
+    return site, results
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:

@@ -196,7 +196,8 @@ class Project:
         report = self.artifacts / "report"
         with Site(report) as site:
             gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
-            gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
+            summaries = gallery.add(self.run, read_run_outcomes(self.run, self.artifacts))
+            gallery.list_run(self.run, summaries, "one")
             gallery.write()
         return report / "gallery.html"
 

@@ -32,61 +32,98 @@ from farther.report.site import Site
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the page and its data, and the pages of detectors.
+    """Writes the page and its data, and the pages of detectors."""
+    run_files = FilesOfRuns(site, results)
+    summaries = {}
+    for run in results.measured:
+        summaries[run.name] = run_files.write(run)
+    write_index(site, results, summaries)
+
+
+def write_index(
+    site: Site, results: AllResults, summaries: Mapping[str, Mapping[str, SplitSummary]]
+) -> None:
+    """Writes the page, without its data.
+
+    Args:
+        site: The report.
+        results: All results.
+        summaries: Run → what `FilesOfRuns.write` returned.
+    """
+    gallery = _gallery(site, results)
+    for run in results.evaluated:
+        gallery.list_run(run, summaries[run.name], results.shown_method(run))
+    gallery.write()
+
+
+def _gallery(site: Site, results: AllResults) -> Gallery:
+    report = results.artifacts / "report"
+    return Gallery(site, results.roots, report, results.settings.gallery, results.code)
+
+
+class FilesOfRuns:
+    """Writes the files of each run: the page of its detector, and its data of the gallery.
 
     Both show images with their outcomes, which are read once.
+
+    Args:
+        site: The report.
+        results: All results.
     """
-    report = results.artifacts / "report"
-    gallery = Gallery(site, results.roots, report, results.settings.gallery, results.code)
-    siblings = {f"detectors/{run.name}.html": run.full_title for run in results.measured}
-    for run in results.measured:
+
+    def __init__(self, site: Site, results: AllResults):
+        self._site = site
+        self._results = results
+        self._gallery = _gallery(site, results)
+        self._siblings = {page_of(run): run.full_title for run in results.measured}
+
+    def are_current(self, run: Run) -> bool:
+        """Whether the page of a run is kept from the earlier report."""
+        images = ReadImages(self._results.roots)
+        key = self._results.run_key(run)
+        return self._site.is_current(page_of(run), key, images.are_unchanged)
+
+    def write(self, run: Run) -> Mapping[str, SplitSummary]:
+        """Writes the files of a run, or keeps those of the earlier report.
+
+        Returns:
+            Split → its summary; {} where no method applies to the run, or its outcomes are not on
+            this machine.
+        """
+        if self._keep(run):
+            if not run.is_evaluated:
+                return {}
+            return read_run_summaries(run, self._results.artifacts)
+
+        outcomes = read_run_outcomes(run, self._results.artifacts)
+        images = ReadImages(self._results.roots)
+        variables = detector.content(run, outcomes, self._results.of_run(run), images)
         page = page_of(run)
-        key = results.run_keys[run.name]
-        if _keep_files(run, site, results):
-            if run.is_evaluated:
-                summaries = read_run_summaries(run, results.artifacts)
-                gallery.list_run(run, summaries, results.shown_method(run))
-            continue
-        outcomes = read_run_outcomes(run, results.artifacts)
-        images = ReadImages(results.roots)
-        variables = detector.content(run, outcomes, results.of_run(run), images)
-        site.write(page, "detector.html", siblings, **variables)
-        site.record(page, key, images.digests)
-        if run.is_evaluated:
-            gallery.add(run, outcomes, results.shown_method(run))
-    gallery.write()
+        self._site.write(page, "detector.html", self._siblings, **variables)
+        self._site.record(page, self._results.run_key(run), images.digests)
+        if not run.is_evaluated:
+            return {}
+        return self._gallery.add(run, outcomes)
+
+    def _keep(self, run: Run) -> bool:
+        """Copies the page and the scripts of a run from the earlier report.
+
+        Returns:
+            False where any of them is outdated, or damaged: then all are written.
+        """
+        images = ReadImages(self._results.roots)
+        key = self._results.run_key(run)
+        if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
+            return False
+        for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
+            if not self._site.keep_earlier(name, script_key):
+                return False
+        return True
 
 
 def page_of(run: Run) -> str:
     """The page of a run."""
     return f"detectors/{run.name}.html"
-
-
-def count_outdated(site: Site, results: AllResults) -> int:
-    """Number of runs whose pages will be written, as those of the earlier report are outdated."""
-    images = ReadImages(results.roots)
-    count = 0
-    for run in results.measured:
-        key = results.run_keys[run.name]
-        if not site.is_current(page_of(run), key, images.are_unchanged):
-            count += 1
-    return count
-
-
-def _keep_files(run: Run, site: Site, results: AllResults) -> bool:
-    """Copies the page and the scripts of a run from the earlier report.
-
-    Returns:
-        False where any of them is outdated, or damaged: then all are written.
-    """
-    images = ReadImages(results.roots)
-    key = results.run_keys[run.name]
-    if not site.keep_earlier(page_of(run), key, images.are_unchanged):
-        return False
-    for name, script_key in site.earlier_keys(f"gallery/{run.name}").items():
-        if not site.keep_earlier(name, script_key):
-            return False
-    return True
 
 
 class Gallery:
@@ -116,13 +153,15 @@ class Gallery:
         self._index: list[dict[str, Any]] = []
         self._absent: list[str] = []
 
-    def add(self, run: Run, outcomes: Mapping[str, SplitOutcomes], method: str) -> None:
+    def add(self, run: Run, outcomes: Mapping[str, SplitOutcomes]) -> dict[str, SplitSummary]:
         """Writes the data of an evaluated run.
 
         Args:
             run: The run.
-            outcomes: Split → its outcomes; where they are not on this machine, the page says so.
-            method: The method that is chosen when the page opens.
+            outcomes: Split → its outcomes; {} where they are not on this machine.
+
+        Returns:
+            Split → its summary.
 
         Raises:
             DataError: see `farther.report.gallery.data.SplitData`.
@@ -132,14 +171,15 @@ class Gallery:
             if self._settings.images:
                 self._write_split(run, split, split_outcomes)
             summaries[split] = split_outcomes.summary
-        self.list_run(run, summaries, method)
+        return summaries
 
     def list_run(self, run: Run, summaries: Mapping[str, SplitSummary], method: str) -> None:
         """Lists a run in the index of the page.
 
         Args:
             run: The run, which is evaluated.
-            summaries: Split → its summary; {} where its outcomes are not on this machine.
+            summaries: Split → its summary; {} where its outcomes are not on this machine, which the
+                page says.
             method: The method that is chosen when the page opens.
         """
         if not self._settings.images:
@@ -154,9 +194,7 @@ class Gallery:
         entry = {
             "name": run.name,
             "title": run.full_title,
-            "splits": [
-                self._split_entry(run, split, summaries[split.name]) for split in run.splits
-            ],
+            "splits": splits,
             "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
             "method": method,
             "sources": _sources(run, first_split.sources),
