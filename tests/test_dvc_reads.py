@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -250,36 +249,29 @@ def test_a_dependency_is_hashed_once_until_hashes_are_forgotten():
     assert hashed == ["regions", "regions", "regions", "s3", "s3"]
 
 
-def test_paths_that_the_stage_has_locked_are_not_locked_again():
-    events = []
+@pytest.mark.parametrize(("persist", "expected"), [(True, []), (False, ["hashed"])])
+def test_what_a_stage_with_kept_outputs_depends_on_is_not_hashed_for_the_cache_of_runs(
+    persist, expected
+):
+    hashed = []
 
-    @contextmanager
-    def lock(folder, fs, command, read, write, hardlink=False):
-        events.append((sorted(read), sorted(write)))
-        yield
-        events.append("end")
+    def can_hash(stage):
+        hashed.append("hashed")
+        return True
 
-    lock_once = Reads()._outermost_locks(lock)
-    with lock_once("tmp", None, "", ["a", "b"], ["out"]):
-        with lock_once("tmp", None, "", ["a"], []):
-            pass
-        with lock_once("tmp", None, "", ["a"], ["out"]):
-            pass
-        with lock_once("tmp", None, "", [], ["other"]):
-            pass
-    with lock_once("tmp", None, "", ["a"], [], False):
-        pass
-    outer = (["a", "b"], ["out"])
-    assert events == [outer, ([], ["other"]), "end", "end", (["a"], []), "end"]
+    outputs = [SimpleNamespace(persist=False), SimpleNamespace(persist=persist)]
+    stage = SimpleNamespace(outs=outputs)
+    assert Reads()._without_hashes(can_hash)(stage) is not persist
+    assert hashed == expected
 
 
 def test_functions_of_dvc_are_as_before_afterwards():
-    from dvc import rwlock
     from dvc.dependency.base import Dependency
     from dvc.output import Output
+    from dvc.stage import cache
 
     def functions():
-        return param.load_path, param.read_param_file, rwlock.rwlock, Output.get_hash
+        return param.load_path, param.read_param_file, cache._can_hash, Output.get_hash
 
     usual = functions()
     with Reads().keep(SimpleNamespace(scm=None)):

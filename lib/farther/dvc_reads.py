@@ -1,9 +1,8 @@
 """What DVC reads several times while it reproduces stages, read once.
 
 For each stage, DVC parses the files of parameters and searches them for each parameter, walks and
-hashes the folders that the stage depends on, opens Git's index, and locks the stage's paths, up to
-eight times each: with a hundred stages, most of the processor time that DVC takes. Nothing that DVC
-records differs.
+hashes the folders that the stage depends on, and opens Git's index, up to eight times each: with a
+hundred stages, most of the processor time that DVC takes. Nothing that DVC records differs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import copy
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -55,8 +53,6 @@ class Reads:
         self._indices: dict[str, tuple[bytes, Any]] = {}
         self._hashes: dict[tuple[Any, ...], _Hash] = {}
         self._round = 0
-        #: Of each thread `locked`: the paths that its stage reads, and those that it writes.
-        self._thread = threading.local()
 
     def forget_hashes(self) -> None:
         """Has files looked at again: a command may have changed them.
@@ -74,18 +70,18 @@ class Reads:
         Args:
             repo: The project, `dvc.repo.Repo`.
         """
-        from dvc import rwlock
         from dvc.dependency import param
         from dvc.dependency.base import Dependency
         from dvc.output import Output
+        from dvc.stage import cache
 
         with ExitStack() as stack:
-            _replace(stack, param, "load_path", self._kept_parameters)
-            _replace(stack, param, "read_param_file", self._kept_values)
-            _replace(stack, Dependency, "_build", self._kept_hashes)
-            _replace(stack, Output, "get_hash", self._kept_hash_texts)
-            _replace(stack, rwlock, "rwlock", self._outermost_locks)
-            _replace(stack, _git_repository(repo), "open_index", self._kept_index)
+            replace_function(stack, param, "load_path", self._kept_parameters)
+            replace_function(stack, param, "read_param_file", self._kept_values)
+            replace_function(stack, Dependency, "_build", self._kept_hashes)
+            replace_function(stack, Output, "get_hash", self._kept_hash_texts)
+            replace_function(stack, cache, "_can_hash", self._without_hashes)
+            replace_function(stack, _git_repository(repo), "open_index", self._kept_index)
             yield
 
     def _kept_parameters(self, load: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,28 +180,19 @@ class Reads:
         kept.round = self._round
         return kept.result
 
-    def _outermost_locks(self, lock: Callable[..., Any]) -> Callable[..., Any]:
-        """Takes the place of `dvc.rwlock.rwlock`, which locks the paths of a stage.
+    def _without_hashes(self, can_hash: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """Takes the place of `dvc.stage.cache._can_hash`: whether the cache of runs has a stage.
 
-        DVC locks them again in each of the functions that it nests, by rewriting a file.
+        DVC hashes all that the stage depends on before it looks at its outputs, of which none that
+        is kept (`persist`) is in that cache.
         """
 
-        @contextmanager
-        def lock_once(
-            folder: str, fs: Any, command: str, read: list[str], write: list[str], *rest: Any
-        ) -> Iterator[None]:
-            held = getattr(self._thread, "locked", None)
-            if held is not None and held[0].issuperset(read) and held[1].issuperset(write):
-                yield
-                return
-            with lock(folder, fs, command, read, write, *rest):
-                self._thread.locked = set(read), set(write)
-                try:
-                    yield
-                finally:
-                    self._thread.locked = held
+        def can_hash_outputs(stage: Any) -> bool:
+            if any(output.persist for output in stage.outs):
+                return False
+            return can_hash(stage)
 
-        return lock_once
+        return can_hash_outputs
 
     def _kept_index(self, open_usual: Callable[..., Any]) -> Callable[..., Any]:
         """Takes the place of `open_index` of Git's repository."""
@@ -234,7 +221,7 @@ def _git_repository(repo: Any) -> Any:
     return getattr(getattr(repo.scm, "dulwich", None), "repo", None)
 
 
-def _replace(
+def replace_function(
     stack: ExitStack, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]
 ) -> None:
     """Replaces a function of a module, class or object until the stack is closed."""

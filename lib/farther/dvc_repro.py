@@ -12,8 +12,8 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,6 +28,7 @@ from farther.dvc_internals import (
     process_options,
 )
 from farther.dvc_lock import write_lock
+from farther.dvc_path_locks import PathLocks
 from farther.dvc_reads import Reads
 from farther.pipeline.stages import stage_of
 
@@ -139,6 +140,7 @@ class Pipeline:
         self._lock = ThreadSafeRepoLock(self._repo.lock)
         self._repo.lock = self._lock
         self._reads = Reads()
+        self._path_locks = PathLocks()
         #: Stages that run, each with the number of its share of the cores.
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
@@ -160,9 +162,12 @@ class Pipeline:
         """
         from dvc.repo import lock_repo
 
-        replaced = commands(partial(self._execute, watcher))
-        kept_reads = self._reads.keep(self._repo)
-        with lock_repo(self._repo), self._repo.scm_context(quiet=True), replaced, kept_reads:
+        with ExitStack() as stack:
+            stack.enter_context(lock_repo(self._repo))
+            stack.enter_context(self._repo.scm_context(quiet=True))
+            stack.enter_context(commands(partial(self._execute, watcher)))
+            stack.enter_context(self._reads.keep(self._repo))
+            stack.enter_context(self._path_locks.keep())
             _remove_copies_of_dvc(self._waiting)
             self._lock.unlock()
             failure = None
@@ -300,8 +305,7 @@ class Pipeline:
         commands_of_stage = stage.cmd
         if isinstance(stage.cmd, str):
             commands_of_stage = stage.cmd.splitlines()
-        self._lock.unlock()
-        try:
+        with self._path_locks.in_file(), self._unlocked():
             for command in commands_of_stage:
                 popen_options = process_options(stage, options.get("run_env"))
                 if stage in self._forced:
@@ -309,9 +313,6 @@ class Pipeline:
                 status = watcher.execute(stage.addressing, make_command(command), popen_options)
                 if status != 0:
                     raise StageCmdFailedError(command, status)
-        finally:
-            self._lock.lock()
-            self._reads.forget_hashes()
 
         changed = []
         for name, state in _dependencies(stage).items():
@@ -320,6 +321,16 @@ class Pipeline:
         if changed:
             problem = "changed while the stage ran, so its results are not recorded; run it again"
             raise DvcException(f"{', '.join(changed)} {problem}")
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        """Releases DVC's lock of the project, and takes it again afterwards."""
+        self._lock.unlock()
+        try:
+            yield
+        finally:
+            self._lock.lock()
+            self._reads.forget_hashes()
 
 
 def _dependencies(stage: Any) -> dict[str, Any]:
