@@ -8,7 +8,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,10 @@ from farther.pipeline.stages import stage_of
 
 #: The module that runs stages on request: not imported here, which takes a third of a second.
 SERVER = "farther.pipeline.stage_server"
+#: The group whose stages come first and last, and what a process of it imports before it is needed:
+#: the modules of these two.
+PREPARED_GROUP = "tables"
+PREPARED_MODULES = ("farther.pipeline.code_digests", "farther.pipeline.report")
 #: Characters by which a shell does more than to start a program.
 SHELL_CHARACTERS = frozenset("$`\\|&;<>(){}*?[]~#!\n")
 #: A group, and the cores of the processes.
@@ -53,10 +57,14 @@ class Started:
             return answer[0]
         return self.process.wait() or 1  # it was killed
 
-    def close(self) -> None:
-        """Ends the process."""
+    def dismiss(self) -> None:
+        """Has the process end once it has nothing to do."""
         if self.parent is not None:
             self.parent.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.dismiss()
         self.process.wait()
 
 
@@ -69,6 +77,21 @@ class Processes:
 
     _idle: dict[Kind, list[Started]] = field(default_factory=dict)
 
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        """Starts a process for stages of `PREPARED_GROUP` that run alone.
+
+        It imports their packages while DVC finds out what changed.
+
+        Args:
+            environment: Environment variables of stages.
+        """
+        kind = _kind(PREPARED_GROUP)
+        if kind is None:
+            return
+        nowhere = subprocess.DEVNULL
+        started = _start_server(kind, environment, nowhere, nowhere, PREPARED_MODULES)
+        self._idle.setdefault(kind, []).append(started)
+
     def start(
         self, stage: str, command: str | list[str], options: Mapping[str, Any], out: int, err: int
     ) -> Started:
@@ -80,11 +103,12 @@ class Processes:
             out, err: File descriptors that it prints to.
         """
         known_stage = stage_of(stage)
-        group = None if known_stage is None else known_stage.process_group
+        kind = None
+        if known_stage is not None:
+            kind = _kind(known_stage.process_group)
         arguments = _arguments(command)
-        if group is None or arguments is None or not hasattr(os, "sched_getaffinity"):
+        if kind is None or arguments is None:
             return Started(subprocess.Popen(command, stdout=out, stderr=err, **options))
-        kind = group, tuple(sorted(os.sched_getaffinity(0)))
         started = self._take_idle(kind)
         if started is None:
             started = _start_server(kind, options["env"], out, err)
@@ -113,18 +137,33 @@ class Processes:
 
     def close(self) -> None:
         """Ends those that are idle."""
-        for idle in self._idle.values():
-            for started in idle:
-                started.close()
+        idle = [started for processes in self._idle.values() for started in processes]
         self._idle.clear()
+        for started in idle:
+            started.dismiss()
+        for started in idle:
+            started.close()
 
 
-def _start_server(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> Started:
-    """Starts a process that runs stages of a kind on request."""
+def _kind(group: str | None) -> Kind | None:
+    """The kind of process for stages of a group that run on the cores of the calling thread.
+
+    Returns:
+        None where these have a process of their own each time.
+    """
+    if group is None or not hasattr(os, "sched_getaffinity"):
+        return None
+    return group, tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _start_server(
+    kind: Kind, environment: Mapping[str, str], out: int, err: int, modules: Sequence[str] = ()
+) -> Started:
+    """Starts a process that runs stages of a kind on request, and imports modules before."""
     parent, child = socket.socketpair()
     with child:
         number = child.fileno()
-        command = [sys.executable, "-m", SERVER, str(number)]
+        command = [sys.executable, "-m", SERVER, str(number), *modules]
         process = subprocess.Popen(
             command, stdout=out, stderr=err, env=environment, pass_fds=[number]
         )

@@ -78,6 +78,7 @@ class Progress:
             jobs: Maximum number of stages at the same time.
         """
         try:
+            self._processes.prepare(with_python(os.environ))
             Pipeline(targets, first, force=force).run(self, jobs)
             return 0
         except KeyboardInterrupt:

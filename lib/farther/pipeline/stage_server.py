@@ -2,8 +2,9 @@
 
 Imports take most of the time of a stage that finds little to do.
 
-`python -m farther.pipeline.stage_server FD` serves requests of its parent, which come through a
-socket with descriptors of the streams that a stage prints to, until the parent closes it.
+`python -m farther.pipeline.stage_server FD MODULE…` imports modules, then serves requests of its
+parent, which come through a socket with descriptors of the streams that a stage prints to, until
+the parent closes it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -112,5 +116,13 @@ def _status(code: Any) -> int:
     return int(code is not None)
 
 
+def _import_early(modules: Sequence[str]) -> None:
+    """Imports modules that stages will need; what is wrong with one, the stage says."""
+    for module in modules:
+        with suppress(Exception):
+            import_module(module)
+
+
 if __name__ == "__main__":
+    _import_early(sys.argv[2:])
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -63,7 +63,12 @@ class Stage:
 
 #: All stages, in an order in which they can run.
 STAGES = (
-    Stage(name="code", module="farther.pipeline.code_digests", has_check=False),
+    Stage(
+        name="code",
+        module="farther.pipeline.code_digests",
+        has_check=False,
+        process_group="tables",
+    ),
     Stage(name="demo", has_check=False, is_demo=True),
     Stage(
         name="ingest",
@@ -148,7 +153,12 @@ STAGES = (
         process_group="tables",
     ),
     Stage(name="cost", module="farther.pipeline.cost", runs_alone=True, begins_early=True),
-    Stage(name="report", module="farther.pipeline.report", kept_by_git=("seeds.json",)),
+    Stage(
+        name="report",
+        module="farther.pipeline.report",
+        process_group="tables",
+        kept_by_git=("seeds.json",),
+    ),
 )
 
 
