@@ -267,7 +267,7 @@ def parse_json(
             parse_constant=_finite,
         )
         _check_depth(value)
-        if _SURROGATE.search(text):
+        if "\\u" in text and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (column {error.colno}); is the file complete?"
