@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -167,3 +167,18 @@ def commands(execute: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         run.unlocked_repo = usual
+
+
+def replace_function(
+    stack: ExitStack, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]
+) -> None:
+    """Replaces a function of a module, class or object until the stack is closed."""
+    usual = getattr(owner, name, None)
+    if usual is None:
+        return
+    had_own = name in vars(owner)
+    setattr(owner, name, wrap(usual))
+    if had_own:
+        stack.callback(setattr, owner, name, usual)
+    else:
+        stack.callback(delattr, owner, name)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from farther.dvc_reads import replace_function
+from farther.dvc_internals import replace_function
 
 #: Name of DVC's file in its folder of temporary files.
 FILE = "rwlock"

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from farther.dvc_internals import replace_function
+
 #: Names of files of parameters whose content is kept: that of other formats has values of its own.
 PARAMETERS = (".yaml", ".yml", ".json")
 #: Largest number of files of a folder whose hash is kept beyond one stage, for the sake of memory.
@@ -219,21 +221,6 @@ def _git_repository(repo: Any) -> Any:
     if not isinstance(repo.scm, Git):
         return None
     return getattr(getattr(repo.scm, "dulwich", None), "repo", None)
-
-
-def replace_function(
-    stack: ExitStack, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]
-) -> None:
-    """Replaces a function of a module, class or object until the stack is closed."""
-    usual = getattr(owner, name, None)
-    if usual is None:
-        return
-    had_own = name in vars(owner)
-    setattr(owner, name, wrap(usual))
-    if had_own:
-        stack.callback(setattr, owner, name, usual)
-    else:
-        stack.callback(delattr, owner, name)
 
 
 def _is_local(fs: Any) -> bool:

@@ -70,6 +70,17 @@ def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
     assert len(set(number_by_stage.values())) == 3
 
 
+def test_a_prepared_process_has_imported_packages_and_runs_the_first_stage(processes, monkeypatch):
+    Path("early.py").write_text("")
+    modules = ("early", "a_module_that_is_absent")
+    monkeypatch.setattr("farther.command.processes.PREPARED_MODULES", modules)
+    processes.prepare(dict(os.environ))
+    code = "import os, sys; print(os.getpid(), 'early' in sys.modules)"
+    prepared, has_imported = run(processes, code, "code")[1].split()
+    assert has_imported == "True"
+    assert run(processes, code, "report")[1].split()[0] == prepared
+
+
 def test_nothing_of_a_stage_is_left_to_the_next(processes):
     before = (
         "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); "

@@ -14,7 +14,6 @@ from farther.report import build
 from farther.report.gallery.data import SplitData
 from farther.report.site import Site
 from farther.tables import RegionOutcomes
-from farther.tables.files import digest
 
 #: Pages of the miniature project.
 PAGES = [
@@ -223,21 +222,6 @@ def test_names_from_datasets_are_text_and_never_markup(report, read):
     page = read(report / "detectors" / "pets-net.html")
     assert not [e for e in page.all("b") if "Kite" in e.text]
     assert [e for e in page.all("text") if e.text == "<b>Kite</b>"]
-
-
-def digests_of(folder: Path) -> dict[Path, str]:
-    """Hash of each file below a folder."""
-    return {file.relative_to(folder): digest(file) for file in folder.rglob("*.*")}
-
-
-def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "farther.report.write.RUNS_FOR_TWO_PROCESSES", 1
-    )  # another process writes the gallery
-    shutil.copytree(built, tmp_path / "again")
-    before = digests_of(built / "artifacts/report")
-    build(params, tmp_path / "again", processes=2)
-    assert digests_of(tmp_path / "again/artifacts/report") == before
 
 
 def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
