@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from tests.evaluation.evaluated_runs import (
     evaluated,
@@ -30,3 +31,15 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
         DataError, match="differ in number of replicates and seed, so they are not paired"
     ):
         paired.compare(found, other)
+
+
+def test_replicates_that_another_version_wrote_are_not_compared(files):
+    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
+    evaluated(files, ["msp"], ["far"], settings)
+    stored = paired.StoredEvaluation(files.root, "r")
+    pl.DataFrame({"auroc": [0.5, 0.6]}).write_parquet(files.replicates("msp", "far"))
+    problem = (
+        "replicates of msp are damaged, or another version of farther wrote them: run `farther"
+    )
+    with pytest.raises(DataError, match=problem):
+        stored.replicates("msp", "far")

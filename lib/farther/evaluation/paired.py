@@ -66,16 +66,21 @@ class StoredEvaluation:
         """Replicates of a method's metrics in an OOD split.
 
         Raises:
-            DataError: the run was evaluated without replicates, or by another version.
+            DataError: there are none, they are damaged, or another version wrote them.
         """
         file = self._files.replicates(method, split)
         draws = self._draws()
+        advice = f"run `farther repro evaluate@{self.report.run}`"
+        if split not in self.report.splits or not file.exists():
+            raise DataError(f"no replicates of {method}: {advice}", file=file)
         try:
             draws["OOD images"] = self.report.splits[split].inputs["readable"]
             replicates = read_replicates(file)
         except (KeyError, DataError):
-            advice = f"run `farther repro evaluate@{self.report.run}`"
-            raise DataError(f"no replicates of {method}: {advice}", file=file) from None
+            problem = (
+                f"replicates of {method} are damaged, or another version of farther wrote them"
+            )
+            raise DataError(f"{problem}: {advice} with this version", file=file) from None
         return Replicates(draws, replicates)
 
     def detector_replicates(self) -> Replicates:
