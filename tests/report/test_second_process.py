@@ -48,6 +48,8 @@ class Files:
             raise DataError("not readable", file="scores.parquet", row=3)
         if run.name == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if run.name == "interrupted":
+            os.kill(os.getpid(), signal.SIGINT)
         self._site.keys[run.name] = f"key of {run.name}"
         return {"split": f"summary of {run.name}"}
 
@@ -67,7 +69,9 @@ def read_damaged() -> tuple[Any, Any]:
 def second(monkeypatch) -> Iterator[SecondProcess]:
     """A thread in the place of the process: what it shares with this one does not matter here."""
     monkeypatch.setattr(second_process, "FilesOfRuns", Files)
-    monkeypatch.setattr(second_process, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(
+        second_process, "ProcessPoolExecutor", lambda *_, **options: ThreadPoolExecutor(1)
+    )
     with SecondProcess(partial(read_with, RUNS)) as process:
         yield process
 
@@ -119,10 +123,10 @@ def test_an_error_while_results_are_read_is_that_of_the_report(second, monkeypat
 )
 def test_an_error_of_the_process_and_its_death_are_errors_of_the_report(run, problem):
     with (
-        SecondProcess(partial(read_with, ("a", run, "b"))) as process,
+        SecondProcess(partial(read_with, ("interrupted", run, "b"))) as process,
         pytest.raises(FartherError, match=problem),
     ):
-        process.begin(["a", run, "b"])
+        process.begin(["interrupted", run, "b"])  # the interruption is left to the first process
         process.finish()
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from farther.child_process import follow_parent
 from farther.errors import DataError, FartherError
 from farther.images import read
 from farther.images.plan import Batch
@@ -155,9 +153,7 @@ def _start_worker(function: Callable[[Batch], Any]) -> None:
     global _function
     _function = function
     ForkingPickler.register(np.ndarray, _reduce_array)
-    # Ctrl-C goes to all processes; the main one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    follow_parent()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         # OpenMP's threads do not survive a fork, and the other cores have workers too.
@@ -165,14 +161,6 @@ def _start_worker(function: Callable[[Batch], Any]) -> None:
         ForkingPickler.register(torch.Tensor, _reduce_tensor)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent has ended: one killed with -9 cannot tell its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
 
+from farther.child_process import follow_parent
 from farther.errors import FartherError
 from farther.report.all_results import AllResults
 from farther.report.gallery.outcomes import SplitSummary
@@ -55,7 +56,8 @@ class SecondProcess:
         self._written: Future[Written] | None = None
 
     def __enter__(self) -> SecondProcess:
-        self._pool = self._exit.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
+        pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=follow_parent)
+        self._pool = self._exit.enter_context(pool)
         self._thread = self._exit.enter_context(ThreadPoolExecutor(1))
         # Before the two wait for their ends: after an error, no other run begins.
         self._exit.callback(self._waiting.clear)
