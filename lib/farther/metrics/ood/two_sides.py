@@ -78,22 +78,32 @@ def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndar
 
     Args:
         own: ndarray of shape (…, K).
-        total: ndarray of shape (…).
+        total: ndarray of shape (…), above 0.
         share: A fraction.
     """
+    if own.dtype.kind == "f":
+        below_share: np.ndarray = np.count_nonzero(own / total[..., None] < share, axis=-1)
+        return below_share
+    enough = _smallest_reaching(total, share).astype(own.dtype)
     if own.shape[-1] <= SHORT:
-        below: np.ndarray = np.sum(own / total[..., None] < share, axis=-1)
+        below: np.ndarray = np.count_nonzero(own < enough[..., None], axis=-1)
         return below
     first = np.empty(total.shape, dtype=np.int64)
     for row in np.ndindex(total.shape):
-        column = np.searchsorted(own[row], share * total[row])
-        # The quotient decides: the product may be rounded to either side.
-        if column and own[row][column - 1] / total[row] >= share:
-            column = np.searchsorted(own[row], own[row][column - 1])
-        elif own[row][column] / total[row] < share:
-            column = np.searchsorted(own[row], own[row][column], side="right")
-        first[row] = column
+        # Of one type, or NumPy converts the whole row.
+        first[row] = np.searchsorted(own[row], enough[row])
     return first
+
+
+def _smallest_reaching(total: np.ndarray, share: float) -> np.ndarray:
+    """The smallest integer whose quotient by `total` is at least a share, ndarray of shape (…).
+
+    The product with the share may be rounded to either side of it.
+    """
+    smallest = np.ceil(share * total)
+    smallest -= (smallest - 1) / total >= share
+    smallest += smallest / total < share
+    return smallest
 
 
 @dataclass(frozen=True)
