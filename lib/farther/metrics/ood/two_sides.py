@@ -63,8 +63,9 @@ class Reached:
     @cached_property
     def step(self) -> np.ndarray:
         """Weight of the first side at each score, ndarray of shape (…, K)."""
-        step = self.own.copy()
-        step[..., 1:] -= self.own[..., :-1]
+        step = np.empty(self.own.shape, self.own.dtype)
+        step[..., 0] = self.own[..., 0]
+        np.subtract(self.own[..., 1:], self.own[..., :-1], out=step[..., 1:])
         return step
 
     @cached_property
@@ -243,12 +244,24 @@ class _Ranks:
         own = first[:, 1:]
         if len(self._own) < self._rows:
             own = np.take(first, self._own_column, axis=1)
-        other = total - np.take(second, self._other_column, axis=1)
+        other = self._rest(total, second, self._other_column)
 
         def other_before() -> np.ndarray:
-            return total - np.take(second, self._other_before_column, axis=1)
+            if self._sides_share_no_score:
+                return other
+            return self._rest(total, second, self._other_before_column)
 
         return Reached(own, other, other_before, first[:, -1], total[:, 0])
+
+    @staticmethod
+    def _rest(total: np.ndarray, second: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Weight of the second side that is not among its first rows, shape (b, K)."""
+        rest = np.take(second, columns, axis=1)
+        return np.subtract(total, rest, out=rest)
+
+    @cached_property
+    def _sides_share_no_score(self) -> bool:
+        return bool(np.array_equal(self._other, self._other_before))
 
     # Columns of weights, of the type that `take` would convert other integers to each time.
 
