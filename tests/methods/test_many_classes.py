@@ -72,7 +72,8 @@ def test_means_of_many_classes_over_several_blocks():
 
 def test_the_largest_probability_is_that_of_the_softmax():
     logits = np.random.default_rng(0).normal(scale=50, size=(40, 7))
-    assert largest_probability(logits).tolist() == softmax(logits).max(axis=1).tolist()
+    expected = softmax(logits).max(axis=1)
+    assert largest_probability(logits).tolist() == expected.tolist()
 
 
 def test_values_are_replaced_row_by_row():

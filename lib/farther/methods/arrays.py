@@ -114,12 +114,15 @@ def softmax(logits: Array) -> Array:
 
 
 def largest_probability(logits: Array) -> Array:
-    """The largest softmax of each row, shape (n,)."""
+    """The largest softmax of each row, shape (n,).
+
+    NumPy overwrites the logits, which the caller does not need again.
+    """
     if not isinstance(logits, np.ndarray):
         return softmax(logits).amax(dim=logits.ndim - 1)
-    powers = logits - logits.max(axis=-1, keepdims=True)
-    np.exp(powers, out=powers)
-    return 1 / row_sums(powers)  # that of the largest one, whose power is 1
+    logits -= logits.max(axis=-1, keepdims=True)
+    np.exp(logits, out=logits)
+    return 1 / row_sums(logits)  # that of the largest one, whose power is 1
 
 
 def sigmoid(logits: Array) -> Array:

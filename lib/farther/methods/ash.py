@@ -72,4 +72,6 @@ class ASH(LogitsMethod):
             h *= kept
             if self.variant == "s":
                 h *= sharpening(sums, xp.sum(h, axis=1))
-        return log_sum_exp(h @ weight.T + bias)
+        z = h @ weight.T
+        z += bias
+        return log_sum_exp(z)

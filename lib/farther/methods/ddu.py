@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,12 +10,18 @@ from pydantic import NonNegativeFloat
 
 from farther.methods.arrays import Array, cast, log_sum_exp, lower_solved, squared_norms
 from farther.methods.base import Annotation, FitError, Labelled, Method, RegionsLike, register
+from farther.methods.gaussian_bounds import GaussianBounds
 from farther.methods.linear_algebra import class_means, is_singular
 from farther.methods.rows import Rows
 from farther.protocols import Protocol
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
+
+#: Rows, classes and dimensions from which on it pays to bound all densities and to compute few.
+MIN_BOUNDED_ROWS = 256
+MIN_BOUNDED_CLASSES = 4
+MIN_BOUNDED_DIMENSIONS = 128
 
 
 @register("ddu")
@@ -77,6 +84,7 @@ class DDU(Method):
 
     def _fit_gaussians(self, classes: tuple[str, ...], first: Labelled, second: Labelled) -> None:
         """Fits to two passes over vectors, which may be overwritten, with their classes."""
+        self.__dict__.pop("_bounds", None)  # of what it was fitted to before
         counts, means = class_means(first, len(classes))
         fitted_classes = np.flatnonzero(counts > 1)
         if len(fitted_classes) == 0:
@@ -141,12 +149,44 @@ class DDU(Method):
 
     def _score(self, rows: Rows) -> Array:
         h = self._vectors(rows)
-        xp = rows.xp
-        of_classes = []
-        for mean, factor in zip(self.means_, self.factors_, strict=True):
-            white = lower_solved(factor, (h - mean).T)
-            log_determinant = 2 * xp.sum(xp.log(cast(xp.linalg.diagonal(factor), rows.dtype)))
-            of_classes.append(-0.5 * (squared_norms(white.T) + log_determinant))
-        log_densities = xp.stack(of_classes, axis=1)
+        if isinstance(h, np.ndarray) and self._can_skip_classes(len(h)):
+            log_densities = self._of_classes_that_matter(h, rows)
+        else:
+            of_classes = [self._log_density(h, c, rows) for c in range(len(self.means_))]
+            log_densities = rows.xp.stack(of_classes, axis=1)
         log_densities -= rows.number(float(0.5 * h.shape[1] * np.log(2 * np.pi)))
         return log_sum_exp(log_densities + self.log_weights_)
+
+    def _log_density(self, h: Array, c: int, rows: Rows) -> Array:
+        """log N(h; μ_c, Σ_c + ε I) but for what all classes share, shape (n,)."""
+        factor = self.factors_[c]
+        white = lower_solved(factor, (h - self.means_[c]).T)
+        return -0.5 * (squared_norms(white.T) + self._log_determinant(factor, rows))
+
+    def _log_determinant(self, factor: Array, rows: Rows) -> Array:
+        xp = rows.xp
+        return 2 * xp.sum(xp.log(cast(xp.linalg.diagonal(factor), rows.dtype)))
+
+    def _can_skip_classes(self, row_count: int) -> bool:
+        classes, dimensions = self.means_.shape
+        return (
+            row_count >= MIN_BOUNDED_ROWS
+            and classes >= MIN_BOUNDED_CLASSES
+            and dimensions >= MIN_BOUNDED_DIMENSIONS
+        )
+
+    def _of_classes_that_matter(self, h: np.ndarray, rows: Rows) -> np.ndarray:
+        """`_log_density` of each class, shape (n, C); −∞ where it changes no digit of the score."""
+        matter = self._bounds.matter(h)
+        log_densities = np.full(matter.shape, -np.inf)
+        for c in range(len(self.means_)):
+            members = np.flatnonzero(matter[:, c])
+            if len(members):
+                log_densities[members, c] = self._log_density(h[members], c, rows)
+        return log_densities
+
+    @cached_property
+    def _bounds(self) -> GaussianBounds:
+        diagonals = np.diagonal(self.factors_, axis1=1, axis2=2).astype(np.float64)
+        offsets = self.log_weights_ - np.log(diagonals).sum(axis=1)
+        return GaussianBounds(self.means_, self.factors_, offsets)

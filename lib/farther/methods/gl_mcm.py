@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from farther.methods.arrays import Array, largest_probability
+from farther.methods.arrays import Array
 from farther.methods.base import register
 from farther.methods.mcm import TextMethod
 from farther.methods.rows import Rows
@@ -50,10 +50,6 @@ class GlMcm(TextMethod):
     weight: NonNegativeFloat = 1.0
 
     def _score(self, rows: Rows) -> Array:
-        temperature = rows.number(self.temperature)
-        largest = []
-        for name in ("features", f"{LAYER}patch"):
-            cosines = rows.counted(self._cosines(rows, name), "drop")
-            largest.append(largest_probability(cosines / temperature))
-        whole, patch = largest
+        whole = self._largest_probability(rows, "features", self.temperature)
+        patch = self._largest_probability(rows, f"{LAYER}patch", self.temperature)
         return whole + rows.number(self.weight) * patch

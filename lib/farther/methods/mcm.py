@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveFloat
 
 from farther.methods.arrays import Array, cast, largest_probability, normalised, squared_norms
 from farther.methods.base import Method, parameters, register
-from farther.methods.rows import Rows
+from farther.methods.rows import MAX_CLASSES_TRANSPOSED, Rows, class_columns
+
+#: Values of embeddings whose float64 copy stays in the cache of a core.
+VALUES_IN_CACHE = 1 << 18
 
 
 @parameters
@@ -20,10 +23,21 @@ class TextMethod(Method):
 
     def _cosines(self, rows: Rows, column: str = "features") -> Array:
         """Cosines of each embedding with each text, shape (N, K); 0 for an embedding of zeros."""
-        embeddings = cast(rows.array(column), rows.dtype)
-        products = embeddings @ self._unit_text(rows).T
-        lengths = squared_norms(embeddings)[:, None] ** 0.5
-        return products / (lengths + (lengths == 0))
+        return cosines(rows.array(column), self._unit_text(rows), rows.dtype)
+
+    def _largest_probability(self, rows: Rows, column: str, temperature: float) -> Array:
+        """max_c p_c with p = softmax(cos / τ) over the classes alone, shape (N,)."""
+        text = self._unit_text(rows)
+        if isinstance(text, np.ndarray):
+            counted = class_columns(rows.header, "drop")
+            if len(counted) < len(text):
+                text = text[counted]
+            of_classes = cosines(rows.array(column), text, rows.dtype)
+        else:
+            of_classes = rows.counted(self._cosines(rows, column), "drop")
+        if temperature != 1:
+            of_classes = of_classes / rows.number(temperature)
+        return largest_probability(of_classes)
 
     def _unit_text(self, rows: Rows) -> Array:
         """The rows of the last layer at norm 1, shape (K, D).
@@ -38,6 +52,27 @@ class TextMethod(Method):
             scaled = (weight, normalised(weight.astype(np.float64)))
             vars(self)["_text"] = scaled
         return scaled[1]
+
+
+def cosines(embeddings: Array, unit_text: Array, dtype: Any) -> Array:
+    """Cosines of embeddings (N, D) and texts of norm 1 (K, D), shape (N, K), in `dtype`."""
+    if not isinstance(embeddings, np.ndarray):
+        embeddings = cast(embeddings, dtype)
+        lengths = squared_norms(embeddings)[:, None] ** 0.5
+        return embeddings @ unit_text.T / (lengths + (lengths == 0))
+    count, width = embeddings.shape
+    # Of few classes, classes are contiguous in memory, as in `Rows.logits`.
+    order: Literal["C", "F"] = "C"
+    if len(unit_text) <= MAX_CLASSES_TRANSPOSED:
+        order = "F"
+    result = np.empty((count, len(unit_text)), dtype, order=order)
+    step = max(1, VALUES_IN_CACHE // width)
+    for first in range(0, count, step):
+        part = embeddings[first : first + step].astype(dtype)
+        lengths = np.sqrt(squared_norms(part))[:, None]
+        lengths[lengths == 0] = 1
+        np.divide(part @ unit_text.T, lengths, out=result[first : first + step])
+    return result
 
 
 @register("mcm")
@@ -72,7 +107,4 @@ class MCM(TextMethod):
     temperature: PositiveFloat = 1.0
 
     def _score(self, rows: Rows) -> Array:
-        cosines = rows.counted(self._cosines(rows), "drop")
-        if self.temperature != 1:
-            cosines = cosines / rows.number(self.temperature)
-        return largest_probability(cosines)
+        return self._largest_probability(rows, "features", self.temperature)

@@ -288,7 +288,8 @@ def per_image(
 def _auroc(at: Reached) -> np.ndarray:
     """Area under the receiver operating characteristic."""
     # Products of small integers may be too large for their type.
-    twice_beaten = 2 * at.other_total[..., None] - at.other - at.other_before
+    twice_beaten = 2 * at.other_total[..., None] - at.other
+    twice_beaten -= at.other_before
     twice_area = np.einsum("...k,...k->...", at.step, twice_beaten, dtype=np.float64)
     return twice_area / (2.0 * at.total * at.other_total)
 

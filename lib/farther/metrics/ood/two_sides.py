@@ -63,8 +63,9 @@ class Reached:
     @cached_property
     def step(self) -> np.ndarray:
         """Weight of the first side at each score, ndarray of shape (…, K)."""
-        step = self.own.copy()
-        step[..., 1:] -= self.own[..., :-1]
+        step = np.empty(self.own.shape, self.own.dtype)
+        step[..., 0] = self.own[..., 0]
+        np.subtract(self.own[..., 1:], self.own[..., :-1], out=step[..., 1:])
         return step
 
     @cached_property
@@ -78,22 +79,32 @@ def _first_reaching(own: np.ndarray, total: np.ndarray, share: float) -> np.ndar
 
     Args:
         own: ndarray of shape (…, K).
-        total: ndarray of shape (…).
+        total: ndarray of shape (…), above 0.
         share: A fraction.
     """
+    if own.dtype.kind == "f":
+        below_share: np.ndarray = np.count_nonzero(own / total[..., None] < share, axis=-1)
+        return below_share
+    enough = _smallest_reaching(total, share).astype(own.dtype)
     if own.shape[-1] <= SHORT:
-        below: np.ndarray = np.sum(own / total[..., None] < share, axis=-1)
+        below: np.ndarray = np.count_nonzero(own < enough[..., None], axis=-1)
         return below
     first = np.empty(total.shape, dtype=np.int64)
     for row in np.ndindex(total.shape):
-        column = np.searchsorted(own[row], share * total[row])
-        # The quotient decides: the product may be rounded to either side.
-        if column and own[row][column - 1] / total[row] >= share:
-            column = np.searchsorted(own[row], own[row][column - 1])
-        elif own[row][column] / total[row] < share:
-            column = np.searchsorted(own[row], own[row][column], side="right")
-        first[row] = column
+        # Of one type, or NumPy converts the whole row.
+        first[row] = np.searchsorted(own[row], enough[row])
     return first
+
+
+def _smallest_reaching(total: np.ndarray, share: float) -> np.ndarray:
+    """The smallest integer whose quotient by `total` is at least a share, ndarray of shape (…).
+
+    The product with the share may be rounded to either side of it.
+    """
+    smallest = np.ceil(share * total)
+    smallest -= (smallest - 1) / total >= share
+    smallest += smallest / total < share
+    return smallest
 
 
 @dataclass(frozen=True)
@@ -233,12 +244,24 @@ class _Ranks:
         own = first[:, 1:]
         if len(self._own) < self._rows:
             own = np.take(first, self._own_column, axis=1)
-        other = total - np.take(second, self._other_column, axis=1)
+        other = self._rest(total, second, self._other_column)
 
         def other_before() -> np.ndarray:
-            return total - np.take(second, self._other_before_column, axis=1)
+            if self._sides_share_no_score:
+                return other
+            return self._rest(total, second, self._other_before_column)
 
         return Reached(own, other, other_before, first[:, -1], total[:, 0])
+
+    @staticmethod
+    def _rest(total: np.ndarray, second: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Weight of the second side that is not among its first rows, shape (b, K)."""
+        rest = np.take(second, columns, axis=1)
+        return np.subtract(total, rest, out=rest)
+
+    @cached_property
+    def _sides_share_no_score(self) -> bool:
+        return bool(np.array_equal(self._other, self._other_before))
 
     # Columns of weights, of the type that `take` would convert other integers to each time.
 
