@@ -159,7 +159,7 @@ def test_boxes_scores_and_labels_are_torchvisions(name, cases):
 # and FCOS
 
 
-@pytest.mark.parametrize("name", DENSE_CASES)
+@pytest.mark.parametrize("name", slow_but(("fcos",), DENSE))
 def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(
     name, models, images, tmp_path
 ):
