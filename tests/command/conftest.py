@@ -9,7 +9,6 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -293,12 +292,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 def _run_everything(folder: Path, data: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        # Each stage reads the parameters again.
-        patch.setattr(
-            yaml,
-            "safe_load",
-            partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),
-        )
         params = _switch("fmiyc-rebuilt", data)
         leave_few(params)
         Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
