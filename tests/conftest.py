@@ -56,8 +56,8 @@ CODES = {
 # The tests read files of YAML again and again: with libyaml, where PyYAML was built with it.
 yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
-#: Files whose tests import no PyTorch. A second worker begins with them: in a new environment the
-#: first one compiles PyTorch meanwhile, and both would do so.
+#: Files whose tests import no PyTorch, nor does any conftest.py. A second worker begins with them:
+#: in a new environment the first one compiles PyTorch meanwhile, and both would do so.
 WITHOUT_TORCH = (
     "tests/evaluation/test_kept_results.py",
     "tests/evaluation/test_evaluate.py",
