@@ -13,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.support import forked
 from tests.support.shared import shared_folder
 
@@ -51,12 +53,27 @@ CODES = {
 }
 
 
+# The tests read files of YAML again and again: with libyaml, where PyYAML was built with it.
+yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+#: Files whose tests import no PyTorch, nor does any conftest.py. A second worker begins with them:
+#: in a new environment the first one compiles PyTorch meanwhile, and both would do so.
+WITHOUT_TORCH = (
+    "tests/evaluation/test_kept_results.py",
+    "tests/evaluation/test_evaluate.py",
+    "tests/evaluation/test_deploy_choice.py",
+    "tests/report/test_site.py",
+    "tests/report/test_pages.py",
+    "tests/stages/test_evaluate.py",
+)
+
 #: Files that take minutes run first: as the last ones they would keep one worker busy while the
 #: others are idle. One makes the project that others of its folder read: at the same time, these
 #: would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
     "tests/stages/test_pipeline_changes.py",
+    *WITHOUT_TORCH,
     "tests/command/test_compare.py",
     "tests/stages/test_killed.py",
     "tests/fuzz/test_fuzz.py",
@@ -271,14 +288,17 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module", autouse=True)
 def registries() -> Iterator[None]:
-    """What the tests of a file register is forgotten after that file."""
-    kept = [
-        (each, {name: each.get(name) for name in each.names()})
-        for each in (METHODS, METRICS, FORMATS, detectors)
-    ]
+    """What the tests of a file register is forgotten after that file.
+
+    No class is imported for it: those of detectors import PyTorch.
+    """
+    kept = [(each, dict(each._classes)) for each in (METHODS, METRICS, FORMATS, detectors)]
     yield
     for each, known in kept:
-        each._classes.clear()
+        own_package = f"{each.written.package}."
+        for name, cls in list(each._classes.items()):
+            if not cls.__module__.startswith(own_package):
+                del each._classes[name]
         each._classes.update(known)
 
 

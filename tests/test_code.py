@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.cases import slow_but
 
 from farther import code
 from farther.code import (
@@ -356,7 +357,11 @@ def changed_by(library: Path, file: str, old: str, new: str) -> set[str]:
     return {stage for stage in STARTS if before[stage] != after[stage]}
 
 
-@pytest.mark.parametrize("module", sorted(WITHOUT_EFFECT))
+#: Modules of `WITHOUT_EFFECT` of each layer.
+TYPICAL = ("farther", "farther.keyed", "farther.registry", "farther.tables.writing")
+
+
+@pytest.mark.parametrize("module", slow_but(TYPICAL, sorted(WITHOUT_EFFECT)))
 def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
     file = f"{module.replace('.', '/')}.py"
     if module in ("farther", "farther.metrics"):

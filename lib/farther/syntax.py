@@ -161,12 +161,26 @@ def _literals_of_class(node: ast.ClassDef) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSyntax:
     """See `module_syntax`; `changed` and `size` of the file are part of the cache's key."""
-    tree = ast.parse(file.read_bytes(), file)
     if file.name == "__init__.py":
         package = module
     else:
         package = module.rpartition(".")[0]
+    try:
+        return _syntax_of_source(file.read_bytes(), package)
+    except SyntaxError as error:
+        error.filename = str(file)
+        raise
 
+
+@lru_cache(maxsize=4096)
+def _syntax_of_source(source: bytes, package: str) -> ModuleSyntax:
+    """The syntax of a module, wherever its file is.
+
+    Args:
+        source: The content of the file.
+        package: Dotted name of its package, which relative imports start from.
+    """
+    tree = ast.parse(source)
     exports: dict[str, tuple[str, str]] = {}
     defined: set[str] = set()
     for statement in _top_level(tree.body):
@@ -222,7 +236,8 @@ def _text_of(node: Any) -> str:
     """
     if isinstance(node, ast.AST):
         fields = []
-        for name, value in ast.iter_fields(node):
+        for name in node._fields:
+            value = getattr(node, name, None)
             if value is not None and value != []:
                 fields.append(f"{name}={_text_of(value)}")
         return f"{type(node).__name__}({', '.join(fields)})"

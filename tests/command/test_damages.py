@@ -11,6 +11,7 @@ import yaml
 from PIL import Image
 from tests.stages.in_process import OF_RUN
 from tests.stages.in_process import run as run_stages
+from tests.support.cases import slow_but
 
 from farther.command.doctor import PROBLEMS, examine
 from farther.command.project import Project
@@ -524,7 +525,23 @@ def stage_of(name: str) -> str:
     return name if name == "report" else f"{name} theirs"
 
 
-@pytest.mark.parametrize("name", DAMAGED_OUTPUTS)
+#: One damage of each kind of output.
+QUICK_OUTPUTS = (
+    "half a state",
+    "no method",
+    "state of another detector",
+    "no threshold",
+    "half the truth",
+    "half of the scores",
+    "scores of other regions",
+    "no proposals",
+    "half an evaluation",
+    "no τ",
+    "half a choice",
+)
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK_OUTPUTS, DAMAGED_OUTPUTS))
 def test_a_damaged_output_is_named_by_the_stages_that_read_it_and_made_again_by_its_own(
     outputs, name
 ):
@@ -592,7 +609,35 @@ def test_a_few_files_that_are_not_images_are_a_note_where_ingest_allows_them(pro
     assert note.endswith("(1 of 6 images of val that were looked at). `ingest` leaves them out")
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+#: One or two damages of each section and of each kind of file.
+QUICK_DAMAGES = (
+    "format",
+    "no root",
+    "ID dataset",
+    "distance",
+    "vocabulary",
+    "absent rules",
+    "rules without protocols",
+    "decisions elsewhere",
+    "decisions of another form",
+    "adapter",
+    "absent weights",
+    "other classes",
+    "parameter of a method",
+    "split of a search",
+    "split to fit on",
+    "no section",
+    "evaluate",
+    "earlier version",
+    "truncated annotations",
+    "absent image",
+    "score of a detection",
+    "other names of images",
+    "fractions",
+)
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK_DAMAGES, DAMAGES))
 def test_doctor_names_a_damage(project, name):
     damage, message = DAMAGES[name]
     damage()

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.cases import slow_but
 
 from farther.command import main
 from farther.command.doctor import examine
@@ -17,6 +18,11 @@ from farther.scoring.entries import read_entry
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))
+#: All of them, of which those that are much like another one are slow.
+ALL_PROFILES = slow_but(
+    ("fmiyc", "openood-cifar10", "openood-v1-osr", "owod", "realistic-wordnet", "saod", "vos"),
+    PROFILES,
+)
 FMIYC = [name for name in PROFILES if name.startswith("fmiyc")]
 
 
@@ -94,7 +100,7 @@ def test_a_folder_that_yaml_would_read_otherwise_is_refused(here, folder, capsys
     assert (here / "params.yaml").read_text() == "demo: {}\n"
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", ALL_PROFILES)
 def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_names_are_there(
     name, monkeypatch
 ):
@@ -112,7 +118,7 @@ def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_
         assert made.rules.is_file() and made.decisions.is_file()
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", ALL_PROFILES)
 def test_a_profile_has_every_section_that_a_stage_reads(name):
     findings = pipeline(Project(ROOT / f"profiles/{name}.yaml", ROOT))
     assert [finding for finding in findings if finding.text.startswith("section")] == []
@@ -155,7 +161,7 @@ def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
     assert used == published | {"confidence", "lard_mahalanobis", "lard_knn", "lard_gmm"}
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", ALL_PROFILES)
 def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
     params = read(name)
     for values in params["detectors"].values():

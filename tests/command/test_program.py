@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from tests.support.cases import slow_but
 
 from farther.command import main, output, program
 from farther.command.program import FORMER, GROUPS, SUBCOMMANDS
@@ -126,7 +127,7 @@ def test_outside_a_project_a_line_says_so_and_no_traceback(command, tmp_path, mo
     assert said.startswith(f"farther {name}: ") and "Traceback" not in said
 
 
-@pytest.mark.parametrize("command", ["summary", "doctor"])
+@pytest.mark.parametrize("command", slow_but(("doctor",), ["summary", "doctor"]))
 def test_a_folder_that_may_not_be_read_is_named(command, tmp_path):
     """Root gives up the privilege to read everything."""
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())

@@ -546,7 +546,7 @@ def test_a_dvc_that_lacks_a_private_name_runs_by_itself_and_one_line_says_so(
 
 @pytest.mark.parametrize(
     ("targets", "expected"),
-    [((), ["one 1", "two 1"]), (("two",), ["two 1"])],
+    [pytest.param((), ["one 1", "two 1"], marks=pytest.mark.slow), (("two",), ["two 1"])],
 )
 def test_such_a_dvc_forces_the_same_stages(forced, monkeypatch, capfd, targets, expected):
     lacking(monkeypatch)

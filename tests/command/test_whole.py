@@ -23,7 +23,7 @@ from farther.scoring.entries import read_entry
 from farther.tables import Images, RegionsFolder
 
 ROOT = Path(__file__).parents[2]
-RUNS = ["voc-faster_rcnn", "voc-vos", "voc-yolov8", "voc-rtdetr", "bdd-rtdetr"]
+RUNS = ["voc-faster_rcnn", "voc-vos", "voc-yolov8", "bdd-rtdetr"]
 SPLITS = {
     "voc": {"coco_near", "coco_far", "openimages_near", "openimages_far"},
     "bdd": {"coco_farther", "openimages_farther"},

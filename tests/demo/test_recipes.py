@@ -31,7 +31,7 @@ def test_drawings_held_out_for_test_are_never_trained_on():
 def used_drawings(name: str, subset: str) -> set[tuple[str, str]]:
     """Concept and drawing of each object in some scenes of a subset."""
     drawings = set()
-    for index in range(60):
+    for index in range(30):
         for thing in scene(WORLD, name, subset, index).objects:
             drawings |= {(thing.concept, key) for key in thing.drawings}
     return drawings

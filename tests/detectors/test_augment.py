@@ -5,6 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.detectors.demo import DEMO, create, detected, passed, scene
+from tests.support.cases import slow_but
 from torchvision.ops import box_iou
 
 from farther import detectors
@@ -83,7 +84,7 @@ def test_moments_of_faster_rcnn_are_those_of_plain_and_mirrored_rows(images):
     assert_allclose(regions.logits, (plain.logits + view.logits.numpy()) / 2, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("adapter", ["yolo", "detr"])
+@pytest.mark.parametrize("adapter", slow_but(("yolo",), ["yolo", "detr"]))
 def test_other_detectors_take_the_nearest_detection_of_the_mirrored_image(adapter, images):
     detector = sparse(adapter)
     regions = passed("augment", detector, images, iou=0.6)

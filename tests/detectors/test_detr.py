@@ -224,9 +224,12 @@ KINDS |= {
 SIBLINGS = (
     "rt_detr_v2",
     "table-transformer",
+    "conditional_detr",
     "dab-detr",
     "deformable_detr, two stages",
+    "lw_detr",
     "lw_detr, two levels",
+    "deimv2",
     "deimv2, lite",
     "pp_doclayout_v3",
 )

@@ -7,6 +7,7 @@ from scipy.special import expit, softmax
 from scipy.stats import entropy
 from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, fresh, passed, scene
 from tests.images.speckles import content
+from tests.support.cases import slow_but
 
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
@@ -17,7 +18,7 @@ from farther.errors import ParameterError
 from farther.tables import Images, Regions
 
 
-@pytest.fixture(scope="module", params=WEIGHTS)
+@pytest.fixture(scope="module", params=slow_but(("faster_rcnn", "yolo"), WEIGHTS))
 def detector(request):
     return create(request.param, score_threshold=0.002)
 

@@ -396,6 +396,7 @@ def test_a_pytorch_file_needs_its_classes_and_a_safetensors_file_none(small_weig
         create(small_weights, min_size=100)
 
 
+@pytest.mark.slow
 def test_a_state_dict_that_torchvision_wrote_gives_torchvisions_answer(images, tmp_path):
     torch.manual_seed(1)
     model = fasterrcnn_resnet50_fpn(

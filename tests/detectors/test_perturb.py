@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from pytorch_ood.detector.mahalanobis import MahalanobisODIN
 from pytorch_ood.detector.odin import ODIN, odin_preprocessing
+from tests.support.cases import slow_but
 from tests.support.clock import calls_take
 from torch import nn
 
@@ -128,7 +129,9 @@ def column(folder: RegionsFolder, name: str) -> np.ndarray:
     return np.concatenate([batch.array(name) for batch in folder.batches() if len(batch)])
 
 
-@pytest.mark.parametrize(("epsilon", "temperature"), [(0.0014, 1000.0), (0.02, 5.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "temperature"), [(0.0014, 1000.0), pytest.param(0.02, 5.0, marks=pytest.mark.slow)]
+)
 def test_odin_is_that_of_pytorch_ood(run, epsilon, temperature):
     regions = run.passes({"epsilon": epsilon, "temperature": temperature})
     settings = {"eps": epsilon, "temperature": temperature, "norm_std": list(STD)}
@@ -272,7 +275,7 @@ DEMO = Path(__file__).parents[2] / "data/demo"
 DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8"}
 
 
-@pytest.fixture(scope="module", params=DETECTORS)
+@pytest.fixture(scope="module", params=slow_but(("yolo",), DETECTORS))
 def scene(request):
     """A detector, and its input for two images, of discs and of squares: six detections at most."""
     weights = DEMO / f"{DETECTORS[request.param]}.safetensors"

@@ -96,6 +96,7 @@ def retinanet(images, tmp_path_factory):
     return network, Regions.concatenate(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["head.classification_head", "head.classification_head.cls_logits"]
 )

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 from tests.detectors.demo import WEIGHTS, create, scene
+from tests.support.cases import slow_but
 
 from farther.detectors.networks.replay import Dropout
 
 IDS = ["a", "b"]
 
 
-@pytest.fixture(scope="module", params=WEIGHTS)
+@pytest.fixture(scope="module", params=slow_but(("faster_rcnn", "yolo"), WEIGHTS))
 def detector(request):
     return create(request.param, score_threshold=0.0005)
 

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 from tests.detectors.demo import create, scene
 from tests.images.speckles import content
+from tests.support.cases import slow_but
 
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import SharedPasses, infer_passes, read_passes
@@ -116,7 +117,7 @@ def counted_forwards(monkeypatch, detector):
     return counts
 
 
-@pytest.mark.parametrize("adapter", list(PROPOSALS))
+@pytest.mark.parametrize("adapter", slow_but(("yolo",), list(PROPOSALS)))
 def test_the_files_are_those_of_passes_that_run_by_themselves(adapter, tmp_path, monkeypatch):
     detector = create(adapter)
     separate = World(tmp_path / "separate", detector)

@@ -112,7 +112,7 @@ def activations_of(detector, image):
         return [level[0] for level in run_rpn(network, images, network.backbone(batch)).shared], 8
 
 
-@pytest.mark.parametrize("adapter", ["yolo", "faster_rcnn"])
+@pytest.mark.parametrize("adapter", slow_but(("yolo",), ["yolo", "faster_rcnn"]))
 def test_a_shifted_image_gives_the_same_latents_for_the_shifted_box(adapter, tmp_path):
     """RT-DETR's latents follow attention with positions: they differ in a shifted image."""
     detector = make_detector(adapter, tmp_path)
@@ -163,7 +163,7 @@ def unclipped(box):
     return (box > 0).all(1) & (box < np.float32([160, 120, 160, 120])).all(1)
 
 
-@pytest.mark.parametrize("adapter", ["yolo", "detr"])
+@pytest.mark.parametrize("adapter", slow_but(("detr",), ["yolo", "detr"]))
 def test_published_latents_have_a_grid_of_16_with_as_many_samples_as_fit(adapter):
     maps, regions = pooled_maps(make_detector(adapter, None, protocol="published-code"), scene())
     rows = unclipped(regions.box)
@@ -242,7 +242,7 @@ def test_published_detections_of_rt_detr_are_the_best_class_of_each_query(params
     assert len(np.unique(one.logits, axis=0)) == len(one)
 
 
-@pytest.mark.parametrize("adapter", DEMO_ADAPTERS)
+@pytest.mark.parametrize("adapter", slow_but(("faster_rcnn", "yolo"), DEMO_ADAPTERS))
 def test_published_rois_are_asked_for_alone_and_scale_boxes_of_the_image_by_the_widths(adapter):
     """FMIYC's published code pools with spatial_scale = width of the map / width of the image."""
     image = scene()

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tests.support.cases import slow_but
 from torch import nn
 from ultralytics import YOLOE, YOLOWorld
 from ultralytics.nn.tasks import WorldModel, YOLOEModel, YOLOESegModel
@@ -96,7 +97,7 @@ def create(weights, **params):
     )
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", slow_but(("worldv2", "yoloe-seg"), sorted(KINDS)))
 def test_boxes_scores_and_labels_are_those_of_predict(kind, files, images, tmp_path):
     regions = create(files(kind), max_detections=30).detect(images)
     model = KINDS[kind][2](files(kind))
@@ -118,7 +119,7 @@ def test_boxes_scores_and_labels_are_those_of_predict(kind, files, images, tmp_p
         np.testing.assert_array_equal(own.label, theirs.cls.numpy())
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", slow_but(("worldv2", "yoloe-seg"), sorted(KINDS)))
 def test_text_embeddings_are_a_last_layer_of_all_levels(kind, files, images):
     detector = create(files(kind))
     regions = detector.detect(images)

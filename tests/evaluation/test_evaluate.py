@@ -342,7 +342,14 @@ def test_known_classes_are_measured_by_the_paper_whatever_the_protocol(files, ob
 
 
 @pytest.mark.parametrize(
-    ("tau", "kept", "found"), [(0.6, 1, 0), (0.7, 1, 1), (0.8, 0.5, 1), (0.9, 0.5, 2), (0.95, 0, 2)]
+    ("tau", "kept", "found"),
+    [
+        (0.7, 1, 1),
+        (0.9, 0.5, 2),
+        pytest.param(0.6, 1, 0, marks=pytest.mark.slow),
+        pytest.param(0.8, 0.5, 1, marks=pytest.mark.slow),
+        pytest.param(0.95, 0, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_detection_whose_score_is_tau_is_kept(files, tau, kept, found):
     write_json(files.fitted("msp") / "method.json", {"name": "msp", "fixed_threshold": tau})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.cases import slow_but
 from tests.support.fitting import list_methods, write_fitted
 
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
@@ -178,7 +179,11 @@ def test_only_the_method_that_was_fitted_or_scored_again_is_evaluated(files):
 
 
 @pytest.mark.parametrize(
-    "change", ["code", "iou", "t*", "objects", "another split", "roles", "image table"]
+    "change",
+    slow_but(
+        ("iou", "objects"),
+        ["code", "iou", "t*", "objects", "another split", "roles", "image table"],
+    ),
 )
 def test_code_settings_t_and_every_file_of_the_splits_concern_all_results(kept, objects, change):
     settings = dict(FEW)
@@ -267,7 +272,9 @@ def test_results_by_class_of_kept_methods_are_those_of_a_whole_evaluation(chosen
         assert results(chosen_by_rules) == refresh(chosen_by_rules, **FEW)
 
 
-@pytest.mark.parametrize("change", ["image classes", "sorted classes", "no classes"])
+@pytest.mark.parametrize(
+    "change", slow_but(("image classes",), ["image classes", "sorted classes", "no classes"])
+)
 def test_other_classes_of_images_concern_all_results(chosen_by_rules, change):
     files = chosen_by_rules
     evaluated(files, **FEW)
@@ -285,7 +292,7 @@ def test_other_classes_of_images_concern_all_results(chosen_by_rules, change):
     assert results(files) == refresh(files, **FEW)
 
 
-@pytest.mark.parametrize("edit", ["deleted", "edited"])
+@pytest.mark.parametrize("edit", slow_but(("deleted",), ["deleted", "edited"]))
 def test_a_graph_of_classes_that_was_lost_is_made_again(chosen_by_rules, edit):
     evaluated(chosen_by_rules, **FEW)
     before = content(chosen_by_rules.root)
@@ -316,7 +323,11 @@ def test_other_names_of_classes_in_the_header_change_every_result(kept):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"protocol": "published-code"}, {"user_defined": {"mean_logit": {}}}, {}],
+    [
+        pytest.param({"protocol": "published-code"}, marks=pytest.mark.slow),
+        {"user_defined": {"mean_logit": {}}},
+        {},
+    ],
     ids=["code", "metric", "-"],
 )
 def test_other_logits_evaluate_all_again_where_metrics_read_them_or_not(files, settings):

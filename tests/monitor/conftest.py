@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tests.support.evaluations import evaluation_of
 
@@ -272,6 +271,8 @@ def propose(deployed: Deployed, name: str, threshold: float) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """PyTorch on one thread, as in the pipeline."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

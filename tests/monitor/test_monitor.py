@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 from tests.detectors.test_open_vocabulary import write_folder
 from tests.monitor.conftest import DEMO, Deployed, make, scene
+from tests.support.cases import slow_but
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from transformers import AutoConfig, AutoModelForImageClassification
@@ -191,6 +192,10 @@ KINDS = {
 USUAL = ["image_id", "region_id", "box", "score", "label", "logits"]
 
 
+#: A detector of each way to find regions: an image, a prompt, proposals, cells.
+QUICK = ("classifier", "open_vocabulary", "faster_rcnn", "yolo")
+
+
 @pytest.fixture(scope="module")
 def small_networks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +203,7 @@ def small_networks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=sorted(KINDS))
+@pytest.fixture(scope="module", params=slow_but(QUICK, sorted(KINDS)))
 def deployed(request, tmp_path_factory, small_networks) -> Deployed:
     kind, folder = KINDS[request.param], tmp_path_factory.mktemp(request.param)
     params = {**kind.params, "device": "cpu"}

@@ -101,11 +101,7 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     return made
 
 
-#: Adapters whose graph is of the same class as that of another one.
-SAME_GRAPH = {"mask_rcnn", "fcos", "open_clip_classifier"}
-
-
-@pytest.mark.parametrize("kind", slow_but(set(EXPORTED) - SAME_GRAPH, sorted(EXPORTED)))
+@pytest.mark.parametrize("kind", slow_but(("classifier", "yolo"), sorted(EXPORTED)))
 def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     kind, tmp_path, monkeypatch
 ):
@@ -139,10 +135,10 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     ("kind", "params"),
     [
         ("faster_rcnn", {}),
-        ("faster_rcnn", {"latent": "levels"}),
+        pytest.param("faster_rcnn", {"latent": "levels"}, marks=pytest.mark.slow),
         ("yolo", {}),
         ("detr", {}),
-        ("detr", {"nms_iou": 0.2}),
+        pytest.param("detr", {"nms_iou": 0.2}, marks=pytest.mark.slow),
         ("retinanet", {}),
         ("fcos", {}),
     ],

@@ -7,9 +7,10 @@ import pytest
 import torch
 import yaml
 from dvc.utils.serialize import modify_yaml
+from tests.detectors.test_torchvision_builders import hollow
 from tests.projects.files import coco, picture, results
 from tests.support.described import described, undescribed
-from torchvision.models import mobilenet_v3_small
+from torchvision.models import alexnet
 from transformers import (
     ViTConfig,
     ViTForImageClassification,
@@ -55,8 +56,10 @@ def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
 
 
 def classifier(path: Path, count: int) -> Path:
-    """A state dict of a classifier, which names no classes."""
-    torch.save(mobilenet_v3_small(num_classes=count).state_dict(), path)
+    """A state dict of zeros of the classifier that is tried first; it names no classes."""
+    with torch.device("meta"):
+        network = alexnet(num_classes=count)
+    torch.save(hollow(network), path)
     return path
 
 

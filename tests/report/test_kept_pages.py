@@ -161,8 +161,17 @@ CHANGES_OF_ONE_RUN = (
 CHANGES_OF_ALL_RUNS = (change_picture, remove_picture, change_setting, change_title)
 
 
+@pytest.mark.parametrize(
+    ("of_one_run", "of_all_runs"),
+    [
+        pytest.param(CHANGES_OF_ONE_RUN[2:5:2], CHANGES_OF_ALL_RUNS[:1], id="some"),
+        pytest.param(
+            CHANGES_OF_ONE_RUN, CHANGES_OF_ALL_RUNS, marks=pytest.mark.slow, id="each of them"
+        ),
+    ],
+)
 def test_a_page_is_written_again_where_anything_that_it_shows_has_changed(
-    project, params, rendered
+    project, params, rendered, of_one_run, of_all_runs
 ):
     before = report_of(project, params)
     assert sorted(rendered) == sorted(ALL)
@@ -170,7 +179,7 @@ def test_a_page_is_written_again_where_anything_that_it_shows_has_changed(
     assert report_of(project, params) == before
     assert rendered == []
 
-    for change, expected in CHANGES_OF_ONE_RUN:
+    for change, expected in of_one_run:
         change(project, params)
         after = report_of(project, params)
         assert sorted(rendered) == sorted(expected), change
@@ -179,7 +188,7 @@ def test_a_page_is_written_again_where_anything_that_it_shows_has_changed(
         rendered.clear()
     assert report_from_nothing(project, params) == before
 
-    for change in CHANGES_OF_ALL_RUNS:
+    for change in of_all_runs:
         rendered.clear()
         change(project, params)
         after = report_of(project, params)

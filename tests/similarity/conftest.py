@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from safetensors.torch import save_file
 from tests.similarity.tiny_wordnet import write
 
 from farther.images.clip import Encoder, EncoderParams
@@ -29,7 +27,9 @@ def clip_folder(tmp_path_factory):
 
 def write_clip(folder):
     """Writes a folder that open_clip loads: configuration and weights, untrained."""
+    import torch
     from open_clip import CLIP
+    from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     vision = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 4, "head_width": 64}
@@ -44,6 +44,8 @@ def write_clip(folder):
 
 @pytest.fixture(scope="session")
 def encoder(clip_folder):
+    import torch
+
     torch.set_num_threads(1)
     return Encoder(EncoderParams(model=f"local-dir:{clip_folder}", device="cpu"))
 

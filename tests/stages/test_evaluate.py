@@ -100,6 +100,20 @@ def change(project: Path, **sections) -> None:
 
 
 @pytest.fixture(scope="module")
+def made_and_evaluated(made, tmp_path_factory):
+    """`made` after the stages of the run; tests only copy it."""
+    folder = shutil.copytree(made, tmp_path_factory.mktemp("evaluated") / "project")
+    run(folder, "code_digests", *(f"{name} demo" for name in OF_RUN))
+    return folder
+
+
+@pytest.fixture
+def evaluated(made_and_evaluated, tmp_path):
+    """A copy of `made_and_evaluated` that a test may change."""
+    return shutil.copytree(made_and_evaluated, tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
 def stage(commands):
     """Runs a stage in a process of its own."""
 
@@ -163,62 +177,58 @@ def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_ar
 
 
 def test_a_parameter_of_a_method_that_does_not_apply_changes_nothing_that_later_stages_read(
-    project, evaluate
+    evaluated, evaluate
 ):
-    evaluate(project)
-    before = content_digest(project / "artifacts/fitted/demo")
-    change(project, methods={"vim": {"dim": 2}})
-    assert evaluate(project)["fit"] == "2 methods unchanged; not applicable: vim"
-    assert content_digest(project / "artifacts/fitted/demo") == before
+    before = content_digest(evaluated / "artifacts/fitted/demo")
+    change(evaluated, methods={"vim": {"dim": 2}})
+    assert evaluate(evaluated)["fit"] == "2 methods unchanged; not applicable: vim"
+    assert content_digest(evaluated / "artifacts/fitted/demo") == before
 
 
-def test_the_share_of_id_that_tau_keeps_fits_and_scores_nothing_again(project, evaluate):
-    evaluate(project)
+def test_the_share_of_id_that_tau_keeps_fits_and_scores_nothing_again(evaluated, evaluate):
     taus = {
-        name: read(project, f"evaluation/demo/methods/{name}/threshold.json")
+        name: read(evaluated, f"evaluation/demo/methods/{name}/threshold.json")
         for name in ("msp", "knn")
     }
-    change(project, fit={"keep": 0.5})
-    printed = evaluate(project)
+    change(evaluated, fit={"keep": 0.5})
+    printed = evaluate(evaluated)
     assert printed["fit"].startswith("3 methods unchanged")
     assert printed["score"] == "2 methods unchanged"
     assert printed["evaluate"] == "evaluated msp, knn"
     for name, tau in taus.items():
         assert (
-            read(project, f"evaluation/demo/methods/{name}/threshold.json")["threshold"]
+            read(evaluated, f"evaluation/demo/methods/{name}/threshold.json")["threshold"]
             > tau["threshold"]
         )
 
 
-def test_a_method_that_is_deleted_from_params_yaml_leaves_no_file(project, evaluate):
-    evaluate(project)
-    params = parse((project / "params.yaml").read_text())
+def test_a_method_that_is_deleted_from_params_yaml_leaves_no_file(evaluated, evaluate):
+    params = parse((evaluated / "params.yaml").read_text())
     del params["methods"]["knn"]
-    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
-    printed = evaluate(project)
+    (evaluated / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    printed = evaluate(evaluated)
     assert printed["fit"] == "2 methods unchanged; not applicable: vim"
     assert printed["score"] == printed["evaluate"] == "1 method unchanged"
-    names = [file for file in (project / "artifacts").rglob("*") if "knn" in file.name]
+    names = [file for file in (evaluated / "artifacts").rglob("*") if "knn" in file.name]
     assert names == []
 
 
 def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(
-    project, evaluate
+    evaluated, evaluate
 ):
-    evaluate(project)
     assert (
-        read(project, "thresholds/demo.json")["threshold"]
-        == read(project, "evaluation/demo.json")["threshold"]
+        read(evaluated, "thresholds/demo.json")["threshold"]
+        == read(evaluated, "evaluation/demo.json")["threshold"]
         == 0.5
     )
-    change(project, threshold={"rule": "best_f1"})
-    evaluate(project)
-    assert read(project, "thresholds/demo.json")["rule"] == "best_f1"
+    change(evaluated, threshold={"rule": "best_f1"})
+    evaluate(evaluated)
+    assert read(evaluated, "thresholds/demo.json")["rule"] == "best_f1"
     change(
-        project, detectors={"demo": {**PARAMS["detectors"]["demo"], "threshold": {"rule": 0.39}}}
+        evaluated, detectors={"demo": {**PARAMS["detectors"]["demo"], "threshold": {"rule": 0.39}}}
     )
-    evaluate(project)
-    assert read(project, "thresholds/demo.json")["threshold"] == 0.39
+    evaluate(evaluated)
+    assert read(evaluated, "thresholds/demo.json")["threshold"] == 0.39
 
 
 @pytest.mark.parametrize(
@@ -324,15 +334,14 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     )
 
 
-def test_a_second_evaluation_and_other_memory_for_it_write_and_delete_nothing(project, evaluate):
-    evaluate(project)
+def test_a_second_evaluation_and_other_memory_for_it_write_and_delete_nothing(evaluated, evaluate):
     before = {
-        file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()
+        file: file.read_bytes() for file in (evaluated / "artifacts").rglob("*") if file.is_file()
     }
-    change(project, evaluate={"memory": 9})
-    assert evaluate(project)["evaluate"] == "2 methods unchanged"
+    change(evaluated, evaluate={"memory": 9})
+    assert evaluate(evaluated)["evaluate"] == "2 methods unchanged"
     assert {
-        file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()
+        file: file.read_bytes() for file in (evaluated / "artifacts").rglob("*") if file.is_file()
     } == before
 
 

@@ -10,6 +10,7 @@ import yaml
 from dvc.exceptions import ReproductionError
 from dvc.repo import Repo
 from dvc.utils.serialize import dumps_yaml, parse_yaml, parse_yaml_for_update
+from tests.support.cases import slow_but
 
 from farther.errors import DataError, ParameterError
 from farther.params import code_digest, parse, section
@@ -20,9 +21,10 @@ SHIPPED = (
     "training/params.yaml",
     *sorted(f"profiles/{f.name}" for f in (ROOT / "profiles").iterdir()),
 )
+QUICK = ("params.yaml", "training/params.yaml", "profiles/fmiyc.yaml", "profiles/saod.yaml")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", slow_but(QUICK, SHIPPED))
 def test_a_file_of_parameters_means_the_same_after_dvc_has_rewritten_it(name):
     text = (ROOT / name).read_text()
     rewritten = dumps_yaml(parse_yaml_for_update(text, name))

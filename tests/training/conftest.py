@@ -4,13 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageDraw
 
-from farther.detectors.networks.architectures import FasterRCNNBlueprint
 from farther.tables import Images, Objects
 from farther.tables.files import digest
-from farther_training.samples import Samples
 
 CLASSES = ("square", "disc")
 SIZES = ((64, 48), (48, 64), (64, 64), (56, 64))
@@ -18,6 +15,8 @@ SIZES = ((64, 48), (48, 64), (64, 64), (56, 64))
 
 @pytest.fixture(autouse=True)
 def one_thread():
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -26,6 +25,8 @@ def one_thread():
 
 @pytest.fixture
 def blueprint():
+    from farther.detectors.networks.architectures import FasterRCNNBlueprint
+
     return FasterRCNNBlueprint("small", CLASSES, 64, 64)
 
 
@@ -68,6 +69,8 @@ def tables(tmp_path):
 
 @pytest.fixture
 def samples(tables, tmp_path):
+    from farther_training.samples import Samples
+
     return Samples(*tables, tmp_path / "pictures", CLASSES)
 
 

@@ -14,9 +14,8 @@ from farther_training.trainers.faster_rcnn import evaluate, initial_weights, los
 RESNET = FasterRCNNBlueprint("resnet50_fpn", CLASSES, 64, 64)
 
 
-@pytest.mark.parametrize(
-    ("epochs", "ap50"), [(14, 0.6), pytest.param(24, 0.8, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("epochs", "ap50"), [(14, 0.6), (24, 0.8)])
 def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples, epochs, ap50):
     params = recipe(epochs=epochs, batch_size=8, average=0.8, evaluate_epochs=epochs)
     network = run(tmp_path, blueprint, samples, params)

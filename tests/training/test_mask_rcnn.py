@@ -57,6 +57,7 @@ def test_losses_are_those_of_torchvision(samples):
     )
 
 
+@pytest.mark.slow
 def test_the_checkpoint_opens_in_the_adapter_and_methods_score(tmp_path, samples):
     learner = job(tmp_path)
     trained = learner.learn(task(tmp_path, samples))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,24 @@ def dvc_yaml(without: Collection[str] = ("demo",)) -> str:
     Args:
         without: Names of stages to leave out.
     """
+    text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
+    return _without_stages(text, tuple(without))
+
+
+@cache
+def _without_stages(text: str, without: tuple[str, ...]) -> str:
+    """See `dvc_yaml`, of which this is the work; a process often asks for it twice.
+
+    Args:
+        text: farther's own dvc.yaml.
+        without: Names of stages to leave out.
+    """
     from ruamel.yaml import YAML  # takes 50 ms
 
     yaml = YAML()
     yaml.width = _WIDTH
     yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)
-    text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     stages = yaml.load(text)["stages"]
     comments = _comments_above(text, stages)
     outputs = _outputs_of(stages, without)

@@ -22,6 +22,7 @@ from farther.errors import CLOSE, choose
 from farther.pipeline.dvc_file import ROOT
 from farther.pipeline.value_types import ENTRIES_OF, nested_classes, type_text
 from farther.registry import Registry
+from farther.tables.documents import read_yaml
 
 #: The default of a key that must be given.
 REQUIRED: Any = PydanticUndefined
@@ -165,7 +166,7 @@ def _is_chosen(part: str) -> bool:
 @cache
 def _stages() -> dict[str, Any]:
     """The stages of dvc.yaml by name, without `foreach` and `do`."""
-    content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(ROOT / "dvc.yaml")
     return {name: stage.get("do", stage) for name, stage in content["stages"].items()}
 
 

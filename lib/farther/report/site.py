@@ -220,7 +220,9 @@ def _plotting_library() -> str:
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
+@cache
 def _environment() -> Environment:
+    """The templates; each is compiled once per process."""
     environment = Environment(
         loader=PackageLoader("farther.report", "templates"),
         autoescape=True,

@@ -84,19 +84,21 @@ def has_demo(project: Project) -> bool:
 
 def _state(file: Path) -> Finding:
     """Whether dvc.yaml is the one of this version."""
-    from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
-
-    known = [
-        (ROOT / "dvc.yaml").read_text(encoding="utf-8"),
-        dvc_yaml(DEMO),
-        dvc_yaml((*DEMO, *CLIP)),
-    ]
-    if file.read_text(encoding="utf-8") in known:
+    if _is_of_this_version(file.read_text(encoding="utf-8")):
         return Finding("pipeline", "dvc.yaml", "ok", "every value and file that it names exists")
     advice = "`farther init --pipeline` writes this version's and keeps yours as dvc.yaml.earlier"
     return Finding(
         "pipeline", "dvc.yaml", "note", f"written for another version of farther; {advice}"
     )
+
+
+def _is_of_this_version(text: str) -> bool:
+    """Whether a text is farther's own dvc.yaml, or one that it writes into projects."""
+    from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
+
+    if text == (ROOT / "dvc.yaml").read_text(encoding="utf-8"):
+        return True
+    return text in (dvc_yaml(DEMO), dvc_yaml((*DEMO, *CLIP)))
 
 
 def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Finding]:
