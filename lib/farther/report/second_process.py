@@ -90,12 +90,14 @@ class SecondProcess:
         if self._written is None:
             return Written()
         try:
-            return self._written.result()
+            written = self._written.result()
         except BrokenProcessPool:
             raise FartherError(
                 "the second process of the report was killed, most likely for lack of memory: run "
                 "it again"
             ) from None
+        self._pool.shutdown(wait=False)  # it ends while the caller goes on
+        return written
 
     def _write_waiting(self) -> Written:
         """In a thread: hands one run after the other to the process."""
