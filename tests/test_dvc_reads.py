@@ -158,7 +158,7 @@ class Hashes:
         self.output = SimpleNamespace(fs_path=str(path), hash_name="md5", fs=LOCAL)
         self.reads = Reads()
         self.count = 0
-        self._get_hash = self.reads._kept_hash_texts(self._hash)
+        self._get_hash = self.reads._kept_hash_infos(self._hash)
         self._build = self.reads._kept_hashes(self._hash)
 
     def _hash(self, output):
@@ -223,7 +223,7 @@ def test_what_changes_while_it_is_hashed_is_hashed_again(folder):
             rewrite(folder / "header", b"2")
         return usual(output)
 
-    hashes._get_hash = hashes.reads._kept_hash_texts(hash_and_change)
+    hashes._get_hash = hashes.reads._kept_hash_infos(hash_and_change)
     hashes.for_stage()
     assert hashes.for_stage() == (3, 2)
 
@@ -274,7 +274,7 @@ def test_functions_of_dvc_are_as_before_afterwards():
         return param.load_path, param.read_param_file, cache._can_hash, Output.get_hash
 
     usual = functions()
-    with Reads().keep(SimpleNamespace(scm=None)):
+    with Reads().keep(SimpleNamespace(scm=None, tmp_dir=None)):
         for replaced, function in zip(functions(), usual, strict=True):
             assert replaced is not function
         assert Dependency._build is not Output._build
@@ -305,6 +305,6 @@ def test_the_index_of_git_is_read_again_where_it_changed(change, tmp_path):
 
 
 def test_a_project_without_git_is_read_as_well():
-    project = SimpleNamespace(scm=NoSCM(_raise_not_implemented_as=NoSCMError))
+    project = SimpleNamespace(scm=NoSCM(_raise_not_implemented_as=NoSCMError), tmp_dir=None)
     with Reads().keep(project):
         pass

@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from farther.dvc_internals import replace_function
+from farther.dvc_stored_hashes import StoredHash, StoredHashes
 
 #: Names of files of parameters whose content is kept: that of other formats has values of its own.
 PARAMETERS = (".yaml", ".yml", ".json")
-#: Largest number of files of a folder whose hash is kept beyond one stage, for the sake of memory.
+#: Largest number of files of a folder whose hash is kept beyond one stage.
 MOST_FILES = 10_000
+#: Kind of the hashes that `Output.get_hash` returns: they are kept beyond one run.
+HASH_INFO = "hash info"
 
 
 @dataclass
@@ -30,13 +34,14 @@ class _Hash:
     """What DVC returned when it hashed a file or folder.
 
     Args:
-        states: The states of all files in it, from before it was hashed; None where they are not
-            known.
+        states: Digest of the states of all files in it, from before it was hashed; None where they
+            are not known.
         result: What DVC returned.
-        round: Number of the last call of `forget_hashes` before it was known to be valid.
+        round: Number of the last call of `forget_hashes` before it was known to be valid; 0 where
+            it comes from an earlier run.
     """
 
-    states: list[tuple[Any, ...]] | None
+    states: str | None
     result: Any
     round: int
 
@@ -54,7 +59,9 @@ class Reads:
         self._values: dict[str, tuple[bytes, dict[str, Any]]] = {}
         self._indices: dict[str, tuple[bytes, Any]] = {}
         self._hashes: dict[tuple[Any, ...], _Hash] = {}
-        self._round = 0
+        self._round = 1
+        #: Whether a hash is not stored that another run can use.
+        self._is_news = False
 
     def forget_hashes(self) -> None:
         """Has files looked at again: a command may have changed them.
@@ -65,7 +72,7 @@ class Reads:
 
     @contextmanager
     def keep(self, repo: Any) -> Iterator[None]:
-        """Has DVC use what was read.
+        """Has DVC use what was read, and hashes of earlier runs whose files have not changed.
 
         A function that this DVC does not have is left out: it only takes longer.
 
@@ -81,10 +88,46 @@ class Reads:
             replace_function(stack, param, "load_path", self._kept_parameters)
             replace_function(stack, param, "read_param_file", self._kept_values)
             replace_function(stack, Dependency, "_build", self._kept_hashes)
-            replace_function(stack, Output, "get_hash", self._kept_hash_texts)
+            replace_function(stack, Output, "get_hash", self._kept_hash_infos)
             replace_function(stack, cache, "_can_hash", self._without_hashes)
             replace_function(stack, _git_repository(repo), "open_index", self._kept_index)
+            stack.enter_context(self._with_stored_hashes(repo))
             yield
+
+    @contextmanager
+    def _with_stored_hashes(self, repo: Any) -> Iterator[None]:
+        """Begins with the hashes of earlier runs, and stores those that are known at the end."""
+        if not repo.tmp_dir:  # a project without a folder `.dvc`
+            yield
+            return
+        stored = StoredHashes(repo.root_dir, repo.tmp_dir)
+        self._add_stored(stored.read())
+        try:
+            yield
+        finally:
+            if self._is_news:
+                stored.write(self._to_store())
+
+    def _add_stored(self, hashes: list[StoredHash]) -> None:
+        """Adds hashes of earlier runs."""
+        from dvc_data.hashfile.hash_info import HashInfo
+
+        for entry in hashes:
+            key = (entry.path, entry.algorithm, HASH_INFO)
+            hash_info = HashInfo(entry.algorithm, entry.value)
+            self._hashes[key] = _Hash(entry.states, hash_info, round=0)
+
+    def _to_store(self) -> list[StoredHash]:
+        """The hashes that another run can use."""
+        entries = []
+        for (path, algorithm, kind), kept in self._hashes.items():
+            if kind != HASH_INFO or kept.states is None or not os.path.lexists(path):
+                continue
+            name = kept.result.name
+            value = kept.result.value
+            if name == algorithm and isinstance(value, str):
+                entries.append(StoredHash(path, algorithm, kept.states, value))
+        return entries
 
     def _kept_parameters(self, load: Callable[..., Any]) -> Callable[..., Any]:
         """Takes the place of `dvc.dependency.param.load_path`."""
@@ -149,19 +192,19 @@ class Reads:
 
         return build_dependency
 
-    def _kept_hash_texts(self, get_hash: Callable[..., Any]) -> Callable[..., Any]:
+    def _kept_hash_infos(self, get_hash: Callable[..., Any]) -> Callable[..., Any]:
         """Takes the place of `dvc.output.Output.get_hash`: one stage's output is another's input.
 
         Outputs are built anew where DVC stores them: what it built before does not say where the
         files are.
         """
 
-        def get_hash_text(output: Any) -> Any:
+        def get_hash_info(output: Any) -> Any:
             if not _is_local(output.fs):
                 return get_hash(output)
-            return self._kept_hash(output, "text", partial(get_hash, output))
+            return self._kept_hash(output, HASH_INFO, partial(get_hash, output))
 
-        return get_hash_text
+        return get_hash_info
 
     def _kept_hash(self, output: Any, kind: Any, hash_files: Callable[[], Any]) -> Any:
         """The hash of a file or folder: computed again where a file in it changed.
@@ -179,6 +222,8 @@ class Reads:
         if kept is None or states is None or kept.states != states:
             kept = _Hash(states, hash_files(), self._round)
             self._hashes[key] = kept
+            if kind == HASH_INFO and states is not None:
+                self._is_news = True
         kept.round = self._round
         return kept.result
 
@@ -233,8 +278,8 @@ def _is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem)
 
 
-def _file_states(path: str) -> list[tuple[Any, ...]] | None:
-    """Inode, mode, size and times of a file, or of each file and folder in a folder.
+def _file_states(path: str) -> str | None:
+    """Digest of inode, mode, size and times of a file, or of each file and folder in a folder.
 
     Returns:
         None where they do not say whether something changed: where there are links, more files than
@@ -258,7 +303,7 @@ def _file_states(path: str) -> list[tuple[Any, ...]] | None:
                         folders.append(entry.path)
     except OSError:
         return None
-    return sorted(states)
+    return sha256(repr(sorted(states)).encode()).hexdigest()
 
 
 def _state(path: str, found: os.stat_result) -> tuple[Any, ...]:
