@@ -18,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from farther.dvc_hashes import StoredHash, StoredHashes
 from farther.dvc_internals import replace_function
-from farther.dvc_stored_hashes import StoredHash, StoredHashes
 
 #: Names of files of parameters whose content is kept: that of other formats has values of its own.
 PARAMETERS = (".yaml", ".yml", ".json")

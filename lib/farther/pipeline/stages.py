@@ -152,7 +152,13 @@ STAGES = (
         section="detectors",
         process_group="tables",
     ),
-    Stage(name="cost", module="farther.pipeline.cost", runs_alone=True, begins_early=True),
+    Stage(
+        name="cost",
+        module="farther.pipeline.cost",
+        runs_alone=True,
+        begins_early=True,
+        process_group="tables",
+    ),
     Stage(
         name="report",
         module="farther.pipeline.report",

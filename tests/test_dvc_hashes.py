@@ -8,9 +8,9 @@ from dvc.fs import LocalFileSystem
 from dvc.output import Output
 from dvc_data.hashfile.hash_info import HashInfo
 
-from farther import dvc_stored_hashes
+from farther import dvc_hashes
+from farther.dvc_hashes import StoredHash, StoredHashes
 from farther.dvc_reads import Reads
-from farther.dvc_stored_hashes import StoredHash, StoredHashes
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def hash_in_a_run(project):
 
 
 def stored_file(project):
-    return project.root / ".dvc" / "tmp" / dvc_stored_hashes.NAME
+    return project.root / ".dvc" / "tmp" / dvc_hashes.NAME
 
 
 def test_a_folder_is_hashed_once_for_all_runs(project):
@@ -81,7 +81,7 @@ def test_a_folder_above_the_project_has_no_say(project):
 
 def test_a_folder_is_hashed_again_by_another_version_of_dvc(project, monkeypatch):
     hash_in_a_run(project)
-    monkeypatch.setattr(dvc_stored_hashes, "version", lambda package: "99")
+    monkeypatch.setattr(dvc_hashes, "version", lambda package: "99")
     assert hash_in_a_run(project) == HashInfo("md5", "2.dir")
 
 
@@ -132,7 +132,7 @@ def test_where_the_file_cannot_be_written_each_run_hashes_again(project):
     stored_file(project).mkdir()
     assert hash_in_a_run(project) == HashInfo("md5", "1.dir")
     assert hash_in_a_run(project) == HashInfo("md5", "2.dir")
-    assert [path.name for path in stored_file(project).parent.iterdir()] == [dvc_stored_hashes.NAME]
+    assert [path.name for path in stored_file(project).parent.iterdir()] == [dvc_hashes.NAME]
 
 
 def test_hashes_are_read_as_they_were_written(project):
