@@ -3,10 +3,12 @@
 import inspect
 
 import pytest
+from dvc.repo import Repo
 from dvc.stage import run
+from dvc.utils import strictyaml
 
 from farther import dvc_internals
-from farther.dvc_internals import make_command, unsupported
+from farther.dvc_internals import make_command, planned_stages, unsupported
 
 
 def test_this_dvc_is_supported():
@@ -69,3 +71,31 @@ def test_no_other_module_uses_names_of_dvc_that_begin_with_an_underscore():
         assert "unlocked_repo" not in source
         assert "_make_cmd" not in source
     assert "_make_cmd" in inspect.getsource(dvc_internals)
+
+
+PIPELINE = """
+stages:
+  second: {cmd: "true", deps: [first.txt], outs: [second.txt]}
+  first: {cmd: "true", outs: [first.txt]}
+"""
+
+
+def test_stages_are_planned_in_order_and_their_file_is_parsed_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    parsed = []
+    usual = strictyaml.load
+
+    def load(path, *arguments, **options):
+        parsed.append(path)
+        return usual(path, *arguments, **options)
+
+    monkeypatch.setattr(strictyaml, "load", load)
+    with Repo.init(no_scm=True) as repo:
+        planned = planned_stages(repo, [])
+    names = {}
+    for stage, upstream in planned.items():
+        names[stage.name] = [other.name for other in upstream]
+    assert names == {"first": [], "second": ["first"]}
+    assert list(names) == ["first", "second"]
+    assert parsed == [str(tmp_path / "dvc.yaml")]

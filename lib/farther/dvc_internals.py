@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -123,8 +124,28 @@ def planned_stages(repo: Any, targets: Sequence[str]) -> dict[Any, list[Any]]:
     def plan(stage: Any, upstream: list[Any], **_: Any) -> None:
         upstream_by_stage[stage] = upstream
 
-    repo.reproduce(list(targets) or None, repro_fn=plan)  # nothing runs
+    with ExitStack() as stack:
+        replace_function(stack, import_module("dvc.dvcfile"), "load_file", _loaded_once)
+        repo.reproduce(list(targets) or None, repro_fn=plan)  # nothing runs
     return upstream_by_stage
+
+
+def _loaded_once(load_usual: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes the place of `dvc.dvcfile.load_file`: a file is parsed once, and dvc.lock with it.
+
+    DVC parses both for the stages of the targets, and again for the graph of all stages.
+    """
+    files: dict[tuple[Any, str], Any] = {}
+
+    def load_file(repo: Any, path: Any, **options: Any) -> Any:
+        if options:
+            return load_usual(repo, path, **options)
+        key = (repo, str(Path.cwd() / path))
+        if key not in files:
+            files[key] = load_usual(*key)
+        return files[key]
+
+    return load_file
 
 
 def named_stages(repo: Any, targets: Sequence[str]) -> list[Any]:
