@@ -64,7 +64,7 @@ def test_a_stage_sees_what_it_sees_in_a_process_of_its_own(processes):
 def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
     pid = "import os; print(os.getpid())"
     number_by_stage = {}
-    for stage in ("evaluate@a", "proposals@b", "infer@a", "cost"):
+    for stage in ("evaluate@a", "proposals@b", "infer@a", "embed"):
         number_by_stage[stage] = run(processes, pid, stage)[1]
     assert number_by_stage["evaluate@a"] == number_by_stage["proposals@b"]
     assert len(set(number_by_stage.values())) == 3

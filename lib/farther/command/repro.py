@@ -21,6 +21,8 @@ from farther.errors import ParameterError, choose
 from farther.terminal import say
 
 EVALUATE = "evaluate@"
+#: The stage that runs before all others.
+FIRST_STAGE = "code"
 #: Bytes of memory for each stage beside others: an evaluation of the published benchmark takes
 #: three quarters of it.
 MEMORY = 4 << 30
@@ -101,10 +103,13 @@ def repro(
     after: dict[str, Callable[[], str]] = {}
     if first is not None:
         after[f"{EVALUATE}{first}"] = partial(_first_result, project, first)
+    names = stage_names(project)
     count = 0  # not known for some of the stages
     if not targets:
-        count = len(stage_names(project))
+        count = len(names)
     progress = Progress(count, after)
+    if FIRST_STAGE in names:
+        progress.prepare()
     status = progress.follow(targets, list(after), jobs or usual_jobs(), force=force)
     if status:
         return status

@@ -68,6 +68,10 @@ class Progress:
     _stopped: bool = False
     _lock: Lock = field(default_factory=Lock)
 
+    def prepare(self) -> None:
+        """Starts a process for the first stage, which imports packages meanwhile."""
+        self._processes.prepare(with_python(os.environ))
+
     def follow(
         self, targets: Sequence[str], first: Sequence[str], jobs: int, *, force: bool = False
     ) -> int:
@@ -78,7 +82,6 @@ class Progress:
             jobs: Maximum number of stages at the same time.
         """
         try:
-            self._processes.prepare(with_python(os.environ))
             Pipeline(targets, first, force=force).run(self, jobs)
             return 0
         except KeyboardInterrupt:
