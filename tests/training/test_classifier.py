@@ -103,6 +103,7 @@ def test_squares_and_discs_are_told_apart(tmp_path, samples, norm):
     )
 
 
+@pytest.mark.slow
 def test_exposed_outliers_are_classified_with_less_confidence(tmp_path, samples, outliers):
     def confidence(exposure):
         how = recipe(

@@ -66,6 +66,7 @@ def test_equal_captions_are_not_told_apart():
     assert loss.item() == pytest.approx(np.log(2), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_it_learns_which_picture_goes_by_which_name(tmp_path):
     params = recipe(epochs=6, batch_size=16, learning_rate=0.01, average=0.5)
     files = (tmp_path / "state.pt", tmp_path / "log.csv", torch.device("cpu"))

@@ -204,6 +204,7 @@ def test_the_second_matching_fades():
     assert recipe(one_to_many_until=0.0, one_to_many=1.0).one_to_many_at(0) == 0
 
 
+@pytest.mark.slow
 def test_patience_keeps_the_best_weights_and_without_it_the_last_ones_are_kept(
     tmp_path, blueprint, samples, monkeypatch
 ):
@@ -296,6 +297,7 @@ def job(folder, **changes):
     return DetrJob(**params)
 
 
+@pytest.mark.slow
 def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingested):
     artifacts, root = ingested
     run_job("first", job(tmp_path), root, artifacts)

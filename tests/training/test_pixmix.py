@@ -80,6 +80,7 @@ def test_a_crop_of_a_picture_covers_the_image_whatever_its_shape():
         assert (crop == 7).all()
 
 
+@pytest.mark.slow
 def test_pixmix_trains_on_mixed_images_and_msp_scores(tmp_path, samples, fractals):
     job = classifier_job(tmp_path / "a", pixmix=PixMix(folder=fractals))
     job.learn(task(tmp_path / "a", samples))

@@ -42,6 +42,7 @@ def job(folder, **changes):
     return RetinaNetJob(**{**named, "min_size": 64, "max_size": 64, "recipe": recipe(), **changes})
 
 
+@pytest.mark.slow
 def test_shapes_on_noise_are_learned(tmp_path, samples):
     how = recipe(epochs=10, batch_size=8, average=0.8, evaluate_epochs=10)
     network = train(PLAN, task(tmp_path, samples), how)

@@ -27,6 +27,7 @@ def test_a_state_of_another_recipe_is_not_continued(tmp_path, blueprint, samples
     assert_same(fresh, restarted)
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path, blueprint, samples):
     expected = run(tmp_path / "alone", blueprint, samples, recipe(epochs=1))
     with_worker = run(tmp_path / "helped", blueprint, samples, recipe(epochs=1, workers=1))

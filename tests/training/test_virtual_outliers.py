@@ -132,6 +132,7 @@ def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(
     assert float(values[3]) > 0
 
 
+@pytest.mark.slow
 def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprint, samples):
     network = run(tmp_path, blueprint, samples, outliers())
     assert not torch.equal(network.vos.weight, EnergyHead(2).weight)

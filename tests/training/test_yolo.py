@@ -81,6 +81,7 @@ def kill(monkeypatch, epoch):
 # learning
 
 
+@pytest.mark.slow
 def test_losses_fall(plan, tmp_path):
     how = {
         "epochs": 16,
