@@ -164,9 +164,7 @@ def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capf
     assert (tmp_path / "400/report/gallery.html").exists()
 
 
-def test_the_published_size_and_its_peer_run_at_a_fiftieth(
-    commands, tmp_path, monkeypatch, capfd
-):
+def test_the_published_size_and_its_peer_run_at_a_fiftieth(commands, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "executable", str(commands / "python"))
     arguments = [str(tmp_path / "project"), "--scale", "0.02", "--runs", "voc-rtdetr", "--peer"]
     arguments += ["--last", "energy", "--without", *LEFT_OUT]

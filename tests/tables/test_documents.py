@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from farther.errors import DataError
@@ -87,6 +88,41 @@ def test_json_that_is_damaged_or_hostile_is_refused_with_its_file(tmp_path, text
     file.write_text(text)
     with pytest.raises(DataError, match=rf"a\.json: .*{problem}"):
         read_json(file)
+
+
+TEXTS = (
+    *(
+        "0",
+        "-0",
+        "-0.0",
+        "1e5",
+        "1E+5",
+        "5e-324",
+        "2.2250738585072011e-308",
+        "1.7976931348623157e308",
+    ),
+    *("12345678901234567890123", "[]", "{}", " null\n", "true", '"a\\/b\\u00e9\\ud83d\\ude00 é"'),
+    '{"b": 1, "a": [1, 2.0, {"c": null}], "b": 2}',
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_value_of_json_has_pythons_types_and_digits(text):
+    expected = repr(json.loads(text))
+    assert repr(parse_json(text)) == expected
+    assert repr(parse_json(text.encode())) == expected
+    assert repr(parse_json(b"\xef\xbb\xbf" + text.encode())) == expected
+
+
+def test_numbers_of_json_are_read_to_the_last_digit():
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 2**64, 20_000, dtype=np.uint64).view(np.float64)
+    texts = [repr(float(number)) for number in numbers[np.isfinite(numbers)]]
+    for _ in range(2_000):
+        digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 60))))
+        texts.append(f"{rng.integers(10**9)}.{digits}e{rng.integers(-340, 99)}")
+    text = f"[{', '.join(texts)}]"
+    assert parse_json(text) == [float(number) for number in texts]
 
 
 def test_ordinary_texts_are_read_as_ever():

@@ -6,7 +6,6 @@ are not defined. The keys of maps are names of metrics, methods, splits or class
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from farther.methods.loading import Described
 from farther.metrics.catalogue import Metric
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search
-from farther.tables.documents import SEAL, read_sealed, write_sealed
+from farther.tables.documents import SEAL, parse_json, read_sealed, write_sealed
 from farther.tables.schema import Schema
 
 #: A value or a count.
@@ -591,7 +590,7 @@ def read_kept_results(kind: type[T], file: Path, advice: str) -> T:
     Raises:
         DataError: the file has other fields.
     """
-    content = json.loads(file.read_bytes())
+    content = parse_json(file.read_bytes(), file)
     content.pop(SEAL, None)
     return _validated(kind, content, file, advice)
 
