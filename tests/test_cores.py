@@ -96,3 +96,27 @@ def test_another_c_library_keeps_memory_as_it_likes(monkeypatch):
     monkeypatch.setattr(cores, "_c_library", lambda: None)
     with freed_memory_kept():
         cores.release_memory()
+
+
+CYCLE = """
+class Printed:
+    def __del__(self):
+        print("collected")
+
+cycle = [Printed()]
+cycle.append(cycle)
+print("last", end=" ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "printed"),
+    [
+        ("", "last collected"),
+        ("from farther.cores import end_without_collection\nend_without_collection()\n", "last"),
+    ],
+)
+def test_a_process_may_end_without_collecting_cycles(before, printed):
+    command = [sys.executable, "-c", before + CYCLE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == printed

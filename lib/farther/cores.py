@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,6 +139,16 @@ def release_memory() -> None:
         pyarrow.default_memory_pool().release_unused()
     with suppress(AttributeError):  # another system's library
         _c_library().malloc_trim(0)
+
+
+@cache
+def end_without_collection() -> None:
+    """Has this process end without searching all of its objects for cycles.
+
+    Python would search a million objects of DVC's or PyTorch's for some tenths of a second, before
+    the system takes back all memory anyway.
+    """
+    atexit.register(gc.freeze)
 
 
 def _c_library() -> Any:

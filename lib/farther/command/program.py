@@ -32,6 +32,7 @@ from farther.command import (
     summary,
 )
 from farther.command.usage import Subcommand
+from farther.cores import end_without_collection
 from farther.terminal import say
 
 #: The subcommands of the first screen, in the order of the work.
@@ -144,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        end_without_collection()
     # Allowed before and after the subcommand.
     with_traceback = "--traceback" in arguments
     words = _with_new_name([word for word in arguments if word != "--traceback"])
