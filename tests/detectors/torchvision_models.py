@@ -23,6 +23,8 @@ from torchvision.models.detection import (
     ssdlite,
 )
 
+from farther.detectors.networks.weights import BlankWeights
+
 CLASSES = ("cat", "dog", "fox")
 
 #: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the
@@ -110,7 +112,8 @@ def model(name, columns=4, **settings):
         rpn._post_nms_top_n = usual
         if name.endswith("v2"):
             return network
-        frozen = of_classifier(name, columns, **settings)
+        with BlankWeights():
+            frozen = of_classifier(name, columns, **settings)
         frozen.load_state_dict(network.state_dict())
         return without_branches(frozen)
     normalise(network, [picture, second_picture])
