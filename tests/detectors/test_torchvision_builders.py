@@ -35,6 +35,8 @@ from farther.detectors.networks.torchvision_builders import (
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError
 
+#: Most proposals of a region-based network: with all of them its heads take long.
+PROPOSALS = {"training": 150, "testing": 150}
 MOBILE = ("mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn")
 
 
@@ -61,6 +63,20 @@ def networks():
         return copy.deepcopy(made[case])
 
     return network
+
+
+@pytest.fixture(scope="module")
+def made(networks, tmp_path_factory):
+    """Detectors of the weights of `networks` by case, each made once."""
+    detector_by_case = {}
+
+    def detector(case):
+        if case not in detector_by_case:
+            path = saved(networks(case).state_dict(), tmp_path_factory.mktemp("made"))
+            detector_by_case[case] = create(case, path)
+        return detector_by_case[case]
+
+    return detector
 
 
 def as_input(image):
@@ -116,13 +132,15 @@ def shapes_of(case, columns):
 
 @pytest.mark.parametrize("case", by_size(BUILT))
 def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
-    case, networks, images, tmp_path
+    case, networks, made, images
 ):
-    if case.endswith("v2") or "keypoint" in case:  # their heads take long
-        images = images[:1]
     network = networks(case)
-    detector = create(case, saved(network.state_dict(), tmp_path))
-    regions = detector.detect(images, ["a", "b"][: len(images)])
+    detector = made(case)
+    if "rcnn" in case:
+        assert detector.network.rpn._post_nms_top_n == network.rpn._post_nms_top_n
+        for each in (detector.network, network):
+            each.rpn._post_nms_top_n = PROPOSALS
+    regions = detector.detect(images, ["a", "b"])
     network.to(memory_format=torch.channels_last)
     if detector.name in (
         "retinanet",
@@ -132,7 +150,7 @@ def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
             network.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
     with torch.inference_mode():
         answers = network([as_input(image) for image in images])
-    for image_id, answer in zip("ab", answers, strict=False):
+    for image_id, answer in zip("ab", answers, strict=True):
         own = regions[regions.image_id == image_id]
         assert len(own) > 5
         assert_array_equal(own.label, answer["labels"])
@@ -166,10 +184,10 @@ SSD = [case for case in BUILT if "ssd" in case]
 
 @pytest.mark.parametrize("case", by_size(SSD))
 def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(
-    case, networks, images, tmp_path
+    case, networks, made, images
 ):
     network = networks(case)
-    detector = create(case, saved(network.state_dict(), tmp_path))
+    detector = made(case)
     selection = ProposalSelection(
         most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
     )
@@ -193,9 +211,9 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(
 
 @pytest.mark.parametrize("case", by_size(SSD))
 def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box(
-    case, networks, images, tmp_path
+    case, made, images
 ):
-    detector = create(case, saved(networks(case).state_dict(), tmp_path))
+    detector = made(case)
     side, stride = (300, 16) if "vgg" in case else (320, 32)
     image = np.resize(images[0], (side, side, 3))
     with torch.inference_mode():
@@ -314,6 +332,17 @@ def test_names_of_older_checkpoints_are_known(case):
     assert set(older) != set(state)
     (fit,) = closest_builders(older)
     assert (fit.builder, fit.misfits) == (case, 0)
+
+
+@pytest.mark.parametrize(
+    "case", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]
+)
+def test_weights_that_a_file_replaces_are_not_drawn_first(case, networks, tmp_path):
+    path = saved(networks(case).state_dict(), tmp_path)
+    state = torch.get_rng_state()
+    network = create(case, path).network
+    assert torch.equal(torch.get_rng_state(), state)
+    assert next(network.parameters()).any()
 
 
 def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closest(tmp_path):

@@ -23,6 +23,8 @@ from torchvision.models.detection import (
     ssdlite,
 )
 
+from farther.detectors.networks.weights import BlankWeights
+
 CLASSES = ("cat", "dog", "fox")
 
 #: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the
@@ -95,37 +97,53 @@ def model(name, columns=4, **settings):
     network = untrained(name, columns, **settings)
     if "ssdlite" in name:
         network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
+    without_branches(network)
     rng = np.random.default_rng(8)
     picture, second_picture = (
         torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2)
     )
-    normalise(network, [picture, second_picture])
     if "rcnn" in name:
-        predictor = network.roi_heads.box_predictor
-        usual = network.rpn._post_nms_top_n
-        network.rpn._post_nms_top_n = {**usual, "testing": 60}
-        spread(network, picture, [network.rpn.head.cls_logits], 1.5)
-        spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
-        spread(network, picture, [predictor.cls_score], 1.5)
-        spread(network, picture, [predictor.bbox_pred], 0.5)
-        network.rpn._post_nms_top_n = usual
+        rpn, predictor = network.rpn, network.roi_heads.box_predictor
+        usual = rpn._post_nms_top_n
+        rpn._post_nms_top_n = {**usual, "testing": 60}
+        normalise(network, [picture, second_picture])
+        spread(network, picture, {rpn.head.cls_logits: 1.5, rpn.head.bbox_pred: 0.3})
+        spread(network, picture, {predictor.cls_score: 1.5, predictor.bbox_pred: 0.5})
+        rpn._post_nms_top_n = usual
         if name.endswith("v2"):
             return network
-        frozen = of_classifier(name, columns, **settings)
+        with BlankWeights():
+            frozen = of_classifier(name, columns, **settings)
         frozen.load_state_dict(network.state_dict())
-        return frozen
+        return without_branches(frozen)
+    normalise(network, [picture, second_picture])
     classes, boxes = network.head.classification_head, network.head.regression_head
+    deviations = {}
     if "ssd" in name:
         for layers, deviation in ((classes.module_list, 1.5), (boxes.module_list, 1.0)):
-            last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in layers]
-            spread(network, picture, last, deviation)
+            for layer in layers:
+                last = layer[-1] if isinstance(layer, nn.Sequential) else layer
+                deviations[last] = deviation
+        spread(network, picture, deviations)
         return network
-    spread(network, picture, [classes.cls_logits], 1.5)
-    spread(network, picture, [boxes.bbox_reg], 0.5)
+    deviations = {classes.cls_logits: 1.5, boxes.bbox_reg: 0.5}
     if "fcos" in name:
-        spread(network, picture, [boxes.bbox_ctrness], 1.5)
+        deviations[boxes.bbox_ctrness] = 1.5
+    spread(network, picture, deviations)
+    if "fcos" in name:
         with torch.no_grad():
             boxes.bbox_reg.bias.add_(2)
+    return network
+
+
+def without_branches(network):
+    """The same network, which finds neither masks nor keypoints; it keeps their weights.
+
+    No test compares them, and they take longer than all else.
+    """
+    if hasattr(network, "roi_heads"):
+        network.roi_heads.mask_roi_pool = None
+        network.roi_heads.keypoint_roi_pool = None
     return network
 
 
@@ -133,6 +151,8 @@ def model(name, columns=4, **settings):
 def normalise(network, pictures):
     """Sets statistics of normalisations, without which deep networks of random weights fail."""
     modules = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not modules:
+        return
     for module in modules:
         module.momentum = 1.0
         module.train()
@@ -144,17 +164,23 @@ def normalise(network, pictures):
 
 
 @torch.no_grad()
-def spread(network, picture, layers, deviation):
-    """Scales the channels of layers: outputs for a picture have mean 0 and a given deviation."""
-    outputs = {layer: [] for layer in layers}
+def spread(network, picture, deviations):
+    """Scales the channels of layers: outputs for a picture have mean 0 and a given deviation.
+
+    Args:
+        network: The network.
+        picture: A picture that it is given.
+        deviations: Of the outputs of each layer. None may be computed from those of another.
+    """
+    outputs = {layer: [] for layer in deviations}
     hooks = []
-    for layer in layers:
+    for layer in deviations:
         hook = layer.register_forward_hook(lambda layer, _, output: outputs[layer].append(output))
         hooks.append(hook)
     network([picture])
     for hook in hooks:
         hook.remove()
-    for layer in layers:
+    for layer, deviation in deviations.items():
         values = torch.cat([output.transpose(0, 1).flatten(1) for output in outputs[layer]], dim=1)
         if values.shape[1] < 2:  # a level of one cell
             continue

@@ -133,6 +133,7 @@ def project(request, tmp_path_factory, digests):
         "seeds": seeds,
         "published": {compared: params["report"]["published"][compared]},
     }
+    params["inference"]["workers"] = 0
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
     params["report"] |= {"examples": 0}
     write_data(params, classes)

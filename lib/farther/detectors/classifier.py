@@ -23,6 +23,7 @@ from farther.detectors.base import register
 from farther.detectors.networks.classifier_heads import Similarity, from_openood, replace_head
 from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.weights import (
+    BlankWeights,
     as_names,
     json_field,
     load_weights,
@@ -436,6 +437,17 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         ParameterError: the similarity of a network that G-ODIN trained is not known.
     """
     weights = _with_torchvision_names(read_weights(path))
+    with BlankWeights():
+        network, weights = _build_for(weights, path, blueprint)
+    count = len(blueprint.classes)
+    load_weights(network, path, weights, f"{blueprint.architecture} with {count} classes")
+    return network.eval()
+
+
+def _build_for(
+    weights: dict[str, Tensor], path: Path, blueprint: ClassifierBlueprint
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A network that has a file's weights, and these by the network's names."""
     count = len(blueprint.classes)
     name = TORCHVISION_NAMES.get(blueprint.architecture, blueprint.architecture)
     network: nn.Module
@@ -452,8 +464,7 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
     replace_head(network, weights, count, blueprint.similarity, path)
     if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(count))
-    load_weights(network, path, weights, f"{blueprint.architecture} with {count} classes")
-    return network.eval()
+    return network, weights
 
 
 def _lenet(path: Path, blueprint: ClassifierBlueprint) -> OpenOODLeNet:

@@ -48,7 +48,12 @@ from farther.detectors.networks.torchvision_builders import (
     closest_builders,
     epsilon_of,
 )
-from farther.detectors.networks.weights import describes_itself, load_weights, read_weights
+from farther.detectors.networks.weights import (
+    BlankWeights,
+    describes_itself,
+    load_weights,
+    read_weights,
+)
 from farther.detectors.settings import (
     BoxSelection,
     MapSelection,
@@ -344,7 +349,8 @@ class DenseDetector(AnchorDetector):
             )
         columns = rows // builder.rows
         check_columns(self.weights, self.classes, columns, optional_background=True)
-        network: Any = builder.build(columns)
+        with BlankWeights():
+            network: Any = builder.build(columns)
         network.transform.min_size = (self.min_size or MIN_SIZE,)
         network.transform.max_size = self.max_size or MAX_SIZE
         load_weights(network, self.weights, weights, f"{self.builder} with {columns} columns")

@@ -20,7 +20,7 @@ from farther.detectors.base import Count, Fraction, register
 from farther.detectors.dense import AnchorDetector, AnchorOutput, decode
 from farther.detectors.networks.detection import ImageDetections
 from farther.detectors.networks.torchvision_builders import BUILDERS, check_columns
-from farther.detectors.networks.weights import load_weights, read_weights
+from farther.detectors.networks.weights import BlankWeights, load_weights, read_weights
 from farther.detectors.settings import BoxSelection
 from farther.registry import STRICT
 from farther.tables import Header
@@ -89,7 +89,8 @@ class SingleShotDetector(AnchorDetector):
         """See `Detector.network`."""
         fit = self.fit
         check_columns(self.weights, self.classes, fit.columns)
-        network = BUILDERS[fit.builder].build(fit.columns)
+        with BlankWeights():
+            network = BUILDERS[fit.builder].build(fit.columns)
         description = f"{fit.builder} with {fit.columns} columns"
         load_weights(network, self.weights, read_weights(self.weights), description)
         return self.to_device(network.eval())

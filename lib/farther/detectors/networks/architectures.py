@@ -28,7 +28,12 @@ from farther.detectors.networks.detectron2_import import is_detectron2, to_torch
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.detectors.networks.msra import build_msra_network
 from farther.detectors.networks.pooling import set_strides
-from farther.detectors.networks.weights import load_weights, read_weights, write_checkpoint
+from farther.detectors.networks.weights import (
+    BlankWeights,
+    load_weights,
+    read_weights,
+    write_checkpoint,
+)
 from farther.errors import DataError, ParameterError
 
 BACKGROUND = "background"
@@ -335,7 +340,8 @@ def load_network(
             raise DataError(f"{problem}; take {MSRA!r}", file=path, field="architecture")
         weights = to_torchvision(path, weights, len(blueprint.classes))
     try:
-        network = build_network(blueprint)
+        with BlankWeights():
+            network = build_network(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     if any(name.startswith(f"{ENERGY_HEAD}.") for name in weights):

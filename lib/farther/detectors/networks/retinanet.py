@@ -18,7 +18,12 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.detectors.networks.blueprints import Blueprint
-from farther.detectors.networks.weights import load_weights, read_weights, write_checkpoint
+from farther.detectors.networks.weights import (
+    BlankWeights,
+    load_weights,
+    read_weights,
+    write_checkpoint,
+)
 from farther.errors import DataError, ParameterError
 
 
@@ -112,7 +117,8 @@ def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
     """
     try:
-        network = build_retinanet(blueprint)
+        with BlankWeights():
+            network = build_retinanet(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     description = f"{blueprint.architecture} with {len(blueprint.classes)} classes"

@@ -6,7 +6,7 @@ import json
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from farther.errors import DataError, shorten
 from farther.images.bounds import MOST_PIXELS
@@ -30,6 +31,15 @@ STATE_DICT_KEYS = ("state_dict", "model", "model_state_dict", "net")
 
 #: Most names of weights that a message lists per kind of problem.
 LISTED_WEIGHTS = 8
+
+#: PyTorch's functions by which the constructors of layers draw their weights.
+DRAWING = (
+    Tensor.normal_,
+    Tensor.uniform_,
+    nn.init.kaiming_uniform_,
+    nn.init.normal_,
+    nn.init.uniform_,
+)
 
 
 def _path_text(*parts: str) -> str:
@@ -313,6 +323,29 @@ def _is_safe(name: str) -> bool:
             return True
     namespaces = (Namespace, SimpleNamespace)
     return name in [f"{entry.__module__}.{entry.__qualname__}" for entry in namespaces]
+
+
+class BlankWeights(TorchFunctionMode):
+    """A context in which the networks that are built get zeros instead of random weights.
+
+    To draw weights that are overwritten takes longer than to load a network. What `load_weights`
+    has loaded is free of them: it refuses a file that lacks any.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Calls a function of PyTorch, unless it draws numbers into its first argument."""
+        kwargs = kwargs or {}
+        if function not in DRAWING:
+            return function(*args, **kwargs)
+        tensor: Tensor = args[0] if args else kwargs["tensor"]
+        with torch.no_grad():
+            return tensor.zero_()
 
 
 def load_weights(

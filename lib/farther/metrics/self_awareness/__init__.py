@@ -28,6 +28,8 @@ from farther.tables import Objects, Regions
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
+#: Edges of the bins.
+BIN_EDGES = np.linspace(0, 1, BINS + 1)
 
 #: LRP, its parts, and LaECE.
 PARTS = ("lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece")
@@ -167,6 +169,8 @@ def _of_class(
         column: Column of each image, ndarray of shape (I,).
         iou, protocol: see `evaluate`.
     """
+    if not detections.positives and not len(detections.score):
+        return _of_empty_class(len(image_weights), protocol)
 
     def total(image: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
         per_column = np.bincount(column[image], values, minlength=image_weights.shape[1])
@@ -195,6 +199,19 @@ def _of_class(
         "lrp_fn": ratio(missed, positives),
         "laece": laece,
     }
+
+
+def _of_empty_class(replicates: int, protocol: Protocol) -> dict[str, np.ndarray]:
+    """As `_of_class`, of a class without objects and detections, as most are in a few images.
+
+    Args:
+        replicates: Number of replicates.
+        protocol: see `evaluate`.
+    """
+    values = {part: np.full(replicates, np.nan) for part in PARTS}
+    if protocol == "published-code":
+        values["laece"] = np.zeros(replicates)
+    return values
 
 
 def _laece(
@@ -369,8 +386,7 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
     """
-    edges = np.linspace(0, 1, BINS + 1)
-    return np.clip(np.searchsorted(edges, score, side="right") - 1, 0, BINS - 1)
+    return np.clip(np.searchsorted(BIN_EDGES, score, side="right") - 1, 0, BINS - 1)
 
 
 def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
