@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.disturbed.test_disks import MOUNTING, may_mount
+from tests.disturbed.conftest import MOUNTING, may_mount
 from tests.stages import test_imported_run as imported
 from tests.stages.in_process import OF_RUN, run
 from tests.stages.kills import content, rewritten
