@@ -1,7 +1,7 @@
 """Kills commands with `kill -9` at random changes of files and compares what reruns write.
 
-Usage: commands.py FOLDER KILLS SEED; prints one line of JSON per command. Places are numbers of
-changes of files, as in tests/stages/kills.py, which does the same for the pipeline's stages.
+Places are numbers of changes of files, as in tests/stages/kills.py, which does the same for the
+pipeline's stages. `disturb.py` is the program.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,21 @@ import targets  # noqa: E402
 
 #: Imported before a fork; PyTorch and Polars must not start threads before.
 PACKAGES = (
-    "cv2", "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.command", "farther.command.repro",
-    "farther.derived", "farther.detectors.faster_rcnn", "farther.monitor.onnx.export",
-    "farther.monitor.predict", "farther.publication", "huggingface_hub", "onnxruntime",
-    "supervision", "torch.onnx", "tests.monitor.conftest",
+    "cv2", "dvc.cli", "dvc.commands.repro", "dvc.repo", "faiss", "farther.command",
+    "farther.command.repro", "farther.derived", "farther.detectors.faster_rcnn",
+    "farther.monitor.onnx.export", "farther.monitor.predict", "farther.publication",
+    "huggingface_hub", "onnxruntime", "scipy.stats", "supervision", "torch.onnx",
+    "tests.monitor.conftest",
 )  # fmt: skip
 #: Exit status of a command that was refused.
 REFUSED = 3
-#: Frames of the video, and their width and height.
-FRAMES = 40
+#: Frames of the video, which are three shards, and their width and height.
+FRAMES = 12
 SIZE = (64, 48)
+#: Stages that `repro --jobs` runs of each of two runs: some that follow each other, or all.
+STAGES = ("infer", *in_process.OF_RUN)
+if not os.environ.get("FARTHER_TEST_ALL"):
+    STAGES = ("infer", "fit", "score")
 #: Outputs of the stages of a run, deleted to begin anew.
 RUN_OUTPUTS = (
     "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals",
@@ -255,22 +260,38 @@ class Outcome:
     differ: list[str] = field(default_factory=list)
 
 
-def kill(command: Command, project: Path, folder: Path, number: int, rng: random.Random) -> Outcome:
-    """Runs a command undisturbed in one copy of its project, and with kills in `number` others."""
+@dataclass(frozen=True)
+class Calm:
+    """A copy of a project in which a command ran undisturbed.
+
+    Args:
+        folder: The copy.
+        changes: Number of changes of files that the command made.
+    """
+
+    folder: Path
+    changes: int
+
+
+def run_calm(command: Command, project: Path, folder: Path) -> Calm:
+    """Runs a command undisturbed in a copy of its project."""
     calm = folder / "calm"
     log = folder / "calm.said"
     shutil.copytree(project, calm, symlinks=True)
     status, changes = kills.counted(calm, partial(refusing, command.act, log))
     assert status == 0, log_text(log)
+    return Calm(calm, changes)
 
-    outcome = Outcome(changes)
+
+def kill(command: Command, project: Path, calm: Calm, number: int, rng: random.Random) -> Outcome:
+    """Kills a command in `number` copies of its project."""
+    outcome = Outcome(calm.changes)
     for trial in range(number):
-        kill_at = rng.randint(1, changes)
-        copy = folder / f"{trial}"
+        kill_at = rng.randint(1, calm.changes)
+        copy = calm.folder.with_name(f"killed {trial}")
         shutil.copytree(project, copy, symlinks=True)
-        kill_once(command, copy, calm, kill_at, outcome)
+        kill_once(command, copy, calm.folder, kill_at, outcome)
         shutil.rmtree(copy)
-    shutil.rmtree(calm)
     outcome.differ.sort()
     return outcome
 
@@ -302,9 +323,11 @@ def kill_jobs(folder: Path, number: int, rng: random.Random) -> Outcome:
     """Kills `farther repro --jobs 2` with all of its processes: two runs of imported detections."""
     calm = folder / "calm"
     disturbed = folder / "disturbed"
+    calm.mkdir(parents=True)
+    assert kills.forked(partial(_make_imported_project, calm)) == 0
+    shutil.copytree(calm, disturbed, symlinks=True)
     for project in (calm, disturbed):
-        project.mkdir(parents=True)
-        assert kills.forked(partial(_make_imported_project, project)) == 0
+        kills.count_in_processes(project)
 
     killed = kills.kill_repro(
         calm,
@@ -334,34 +357,14 @@ def _make_imported_project(project: Path) -> None:
     (project / "stages").symlink_to(ROOT / "stages")
     (project / "artifacts/code.json").unlink()
     targets.stage("code_digests")
-    stages = ("infer", *in_process.OF_RUN)
-    kills.under_dvc(project, dict.fromkeys(stages, "${detectors}"))
-
-
-def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yields the kills of each command, about as many of each; `repro --jobs` takes longest."""
-    rng = random.Random(seed)
-    make_projects(folder)
-    kills_per_command, remainder = divmod(number, len(COMMANDS) + 1)
-    for index, (name, command) in enumerate(COMMANDS.items()):
-        count = kills_per_command + (index < remainder)
-        outcome = kill(command, folder / command.project, folder / f"at {index}", count, rng)
-        yield {"command": name, **asdict(outcome)}
-
-    outcome = kill_jobs(folder / "jobs", kills_per_command, rng)
-    yield {"command": "repro --jobs", **asdict(outcome)}
+    kills.under_dvc(project, dict.fromkeys(STAGES, "${detectors}"))
 
 
 def load() -> None:
-    """Imports `PACKAGES`, with PyTorch on one thread."""
+    """Imports `PACKAGES`, with PyTorch on one thread, and reads farther's code."""
     for package in PACKAGES:
         importlib.import_module(package)
     import torch
 
     torch.set_num_threads(1)
-
-
-if __name__ == "__main__":
-    load()
-    for outcome in main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3])):
-        print(json.dumps(outcome), flush=True)
+    kills.read_code()

@@ -1,30 +1,28 @@
 """Runs commands on a disk that is too small, or with a quota that they exceed.
 
-Usage: disks.py FOLDER LIMITS SEED; prints one line of JSON per command and kind of limit. A full
-disk is a small tmpfs, where this process may mount one (`unshare --map-root-user --mount disks.py
-…`); a quota is a limit of the size of files.
+A full disk is a small tmpfs, where this process may mount one; a quota is a limit of the size of
+files. `disturb.py` is the program.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import commands
-from commands import COMMANDS, Command, digests, kills
+from commands import Calm, Command, digests, kills
 
 WRITING = ("publish, COCO", "publish, Hugging Face", "bundle --onnx", "predict, video")
 #: Bytes of a file system that no command fills.
 LARGE = 2**28
+#: Fewest bytes of a limit of the size of files: the message that it was exceeded is a file, too.
+SMALLEST = 256
 
 
 @dataclass
@@ -61,23 +59,25 @@ def limited(act: Callable[[], None], largest: int) -> None:
     act()
 
 
+def kinds_of_limits(folder: Path) -> list[str]:
+    """The kinds of limits that this machine allows; see `run_limited`."""
+    if mounted(folder / "trial", 2**20):
+        return ["full", "quota"]
+    return ["quota"]
+
+
 def fill(
-    command: Command, kind: str, project: Path, folder: Path, trials: int, rng: random.Random
+    command: Command, kind: str, project: Path, calm: Calm, trials: int, rng: random.Random
 ) -> Outcome:
     """Runs a command with space for a part of its output, then with enough in the same place."""
-    calm = folder / "calm"
-    shutil.copytree(project, calm, symlinks=True)
-    status, _ = kills.counted(calm, partial(commands.refusing, command.act, folder / "calm.said"))
-    assert status == 0
-
     outcome = Outcome()
     for trial in range(trials):
-        copy = folder / f"{trial}"
+        copy = calm.folder.with_name(f"{kind} {trial}")
         share = rng.uniform(0.02, 0.9)
         if kind == "full":
             assert mounted(copy, LARGE), "mount"
         shutil.copytree(project, copy, symlinks=True, dirs_exist_ok=True)
-        run_limited(command, kind, copy, calm, share, outcome)
+        run_limited(command, kind, copy, calm.folder, share, outcome)
         if kind == "full":
             subprocess.run(["umount", copy], check=True)
     return outcome
@@ -97,7 +97,8 @@ def run_limited(
         outcome: Messages and files are added to it.
     """
     expected = digests(calm)
-    sizes = [path.stat().st_size for path in (calm / command.output).rglob("*")]
+    files = [path for path in (calm / command.output).rglob("*") if path.is_file()]
+    sizes = [file.stat().st_size for file in files]
     files_before = digests(copy)
     log = copy.with_name(f"{copy.name}.said")
     act = partial(commands.refusing, command.act, log)
@@ -106,7 +107,8 @@ def run_limited(
         _resize(copy, shutil.disk_usage(copy).used + int(sum(sizes) * share))
         status, _ = kills.counted(copy, act)
     else:
-        status, _ = kills.counted(copy, partial(limited, act, int(max(sizes) * share)))
+        largest = max(SMALLEST, int(max(sizes) * share))
+        status, _ = kills.counted(copy, partial(limited, act, largest))
 
     if status == 0:
         outcome.torn += kills.differences(expected, digests(copy))
@@ -123,25 +125,3 @@ def run_limited(
     status, _ = kills.counted(copy, act)
     assert status == 0, commands.log_text(log)
     outcome.differ += kills.differences(expected, digests(copy))
-
-
-def main(folder: Path, trials: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yields the outcome of each command with each kind of limit."""
-    rng = random.Random(seed)
-    commands.make_projects(folder)
-    kinds = ["quota"]
-    if mounted(folder / "trial", 2**20):
-        kinds = ["full", "quota"]
-
-    for name in WRITING:
-        command = COMMANDS[name]
-        project = folder / command.project
-        for kind in kinds:
-            outcome = fill(command, kind, project, folder / f"{kind} {name}", trials, rng)
-            yield {"command": name, "kind": kind, **asdict(outcome)}
-
-
-if __name__ == "__main__":
-    commands.load()
-    for outcome in main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3])):
-        print(json.dumps(outcome), flush=True)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.disturbed.test_disks import MOUNTING, may_mount
+from tests.disturbed.conftest import MOUNTING, may_mount
 from tests.stages import test_imported_run as imported
 from tests.stages.in_process import OF_RUN, run
 from tests.stages.kills import content, rewritten
@@ -200,15 +200,17 @@ def test_of_two_processes_that_write_one_file_each_writes_it_whole_and_no_line_i
     assert not [path for path in tmp_path.rglob("*") if "/." in str(path.relative_to(tmp_path))[1:]]
 
 
-def test_two_processes_of_one_stage_end_in_what_one_of_them_would_write(project, tmp_path):
+def test_two_processes_of_one_stage_end_in_what_one_of_them_would_write(
+    project, tmp_path, commands
+):
     root = shutil.copytree(project, tmp_path / "project")
     expected = content(root / "artifacts")
     for output in ("metrics", "evaluation", "outcomes"):
         shutil.rmtree(root / "artifacts" / output / "whole", ignore_errors=True)
-    code = "from farther.pipeline.evaluate import main; main('whole')"
+    script = Path(__file__).parents[2] / "stages/evaluate.py"
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", code],
+            [commands / "python", script, "whole"],
             cwd=root,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

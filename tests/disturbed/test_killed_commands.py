@@ -1,36 +1,14 @@
 """`kill -9` of commands at random places: no partial output is read, a rerun gives equal bytes."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from tests.disturbed.conftest import KILLS
 
 pytestmark = pytest.mark.slow
 
-#: Number of kills, and the seed of their places.
-KILLS, SEED = (
-    int(os.environ.get(f"FARTHER_TEST_{name}", usual))
-    for name, usual in (("KILLS", 8), ("SEED", 0))
-)
-
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory) -> list[dict]:
-    folder = tmp_path_factory.mktemp("disturbed")
-    command = [
-        sys.executable,
-        Path(__file__).with_name("commands.py"),
-        folder,
-        str(KILLS),
-        str(SEED),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-5000:]
-    print(done.stdout)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def commands(disturbed) -> list[dict]:
+    return [outcome for outcome in disturbed if "kills" in outcome]
 
 
 def test_killed_commands_that_run_again_end_in_the_same_bytes_and_leave_nothing_else(commands):

@@ -100,7 +100,7 @@ def child(group: str, seed: str, work: Path) -> None:
         target = module.TARGETS[case.rpartition("/")[2]]
         # A process that goes on behind a case that ended another one has not seen the undamaged
         # files yet.
-        unseen = case.startswith("meaning/") and not undamaged(case)
+        unseen = case.startswith("meaning/") and not undamaged(case.rpartition("/")[2])
         for one in [0, int(number)] if unseen and int(number) else [int(number)]:
             folder = fresh(target, case.rpartition("/")[2], work)
             result = run_case(target, case, one, seed, folder, watch)
@@ -182,7 +182,8 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
             traceback.print_exc()
     if done := watch.stop():
         result = replace(result, kind="unexplained", text=done)
-    if family == "meaning" and result.kind == "accepted":
+    is_compared = family == "meaning" or (number == 0 and target.compared)
+    if is_compared and result.kind == "accepted":
         result = told_or_equal(result, meaning.outcome(folder, printed.getvalue().splitlines()))
     if number == 0 and result.kind == "refused":
         result = replace(
@@ -193,13 +194,13 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
 
 @cache
 def undamaged(name: str) -> list[Any]:
-    """What the valid folder of a target gives, once it was read."""
+    """What the valid folder of a target gives, once it was read; empty before."""
     return []
 
 
 def told_or_equal(result: Result, found: tuple[dict[str, Any], Counter[str]]) -> Result:
     """Unexplained where tables are not those of the undamaged folder, and no warning is new."""
-    valid = undamaged(result.target)
+    valid = undamaged(result.target.rpartition("/")[2])
     if result.case == 0:
         valid.append(found)
     if found[0] == valid[0][0] or found[1] - valid[0][1]:
@@ -319,13 +320,21 @@ def fuzz(
     total = sum(shares.values())
     wanted, _, number = only.partition(":")
     tasks: dict[str, list[str]] = {group: [] for group in groups}
+    with_undamaged: set[str] = set()
     for (group, name), share in shares.items():
         count = cases if wanted else max(2, round(cases * share / total))
-        if not wanted or wanted == name:
-            numbers = (
-                sorted({0, int(number)}) if number else range(count)
-            )  # 0 is what others are compared with
-            tasks[group] += [f"{name}:{n}" for n in numbers]
+        if wanted and wanted != name:
+            continue
+        numbers = range(1, count)
+        if number:
+            numbers = [int(number)]
+        # Undamaged files, which those of the family "meaning" are compared with, are the same in
+        # all families.
+        target = name.rpartition("/")[2]
+        if target not in with_undamaged:
+            with_undamaged.add(target)
+            numbers = sorted({0, *numbers})
+        tasks[group] += [f"{name}:{n}" for n in numbers]
     with (
         tempfile.TemporaryDirectory(prefix="farther-fuzz-") as work,
         ThreadPoolExecutor(len(groups)) as pool,

@@ -243,7 +243,7 @@ dataset("voc", {
 }, 1.5)  # fmt: skip
 LAYOUT = {"train": ["annots", "images"]}
 dataset(
-    "voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout=LAYOUT
+    "voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 1.8, format="voc", layout=LAYOUT
 )
 dataset("coco", in_coco("annotations/instances_val2017.json", "val2017"), 1.5)
 dataset("objects365", in_coco("zhiyuan_objv2_val.json", "val", "patch8/a.jpg"), 0.7)
@@ -316,7 +316,7 @@ dataset(
 )
 dataset("mnist", {
     "t10k-images-idx3-ubyte.gz": gzip.compress(_idx(np.zeros((3, 28, 28))), mtime=0), "t10k-labels-idx1-ubyte": _idx(np.arange(3)),
-}, 0.7)  # fmt: skip
+}, 1.2)  # fmt: skip
 NAMES = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n"
 dataset("cifar", {
     "batches.meta.txt": NAMES, **{f"{name}.bin": bytes(3073 * 2) for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")},

@@ -6,7 +6,6 @@ A rerun of a stage that was not disturbed leaves every file as it is.
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,15 @@ KILLS, SEED = (
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory) -> list[dict]:
+def stages(tmp_path_factory, commands) -> list[dict]:
     folder = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, Path(__file__).with_name("kills.py"), folder, str(KILLS), str(SEED)]
+    command = [
+        commands / "python",
+        Path(__file__).with_name("kills.py"),
+        folder,
+        str(KILLS),
+        str(SEED),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     logs = "\n".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
     assert done.returncode == 0, f"{done.stderr[-3000:]}\n{logs}"

@@ -233,7 +233,20 @@ def read_mapping(
     Raises:
         DataError: the file is absent, is not YAML, or holds something else.
     """
-    content = read_yaml(path, absent)
+    return mapping_of(read_yaml(path, absent), path, expected)
+
+
+def mapping_of(content: Any, path: Path, expected: str) -> dict[Any, Any]:
+    """The content of a YAML file, which must be a mapping.
+
+    Args:
+        content: The content.
+        path: The file.
+        expected: Description of the mapping, for the message about other content.
+
+    Raises:
+        DataError: it is something else.
+    """
     if not isinstance(content, dict):
         raise DataError(f"expected {expected}, found {shorten(content)}", file=path)
     return content

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +24,12 @@ from farther.datasets.base import (
     register,
 )
 from farther.datasets.file_names import RESPELLED, Spellings
-from farther.datasets.records import Location, are_texts, read_lines, read_mapping
+from farther.datasets.records import Location, are_texts, mapping_of, read_lines
 from farther.datasets.yolo_labels import SUFFIXES, find_labels, label_file_of, labels_of
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside, is_folder, is_present
+from farther.tables.documents import parse_yaml
+from farther.tables.files import inside, is_folder, is_present, read_text
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
@@ -204,7 +206,7 @@ class YOLO(Reader):
         if path.suffix in CLASS_FILE_SUFFIXES:
             content = {"names": [line for line in read_lines(path, absent) if line]}
         else:
-            content = read_mapping(path, "names, train and val", absent)
+            content = _description(read_text(path, absent), path)
         if "kpt_shape" in content:
             raise DataError(
                 "rows of keypoints are not read; use a detection dataset",
@@ -313,6 +315,18 @@ class YOLO(Reader):
                 relative = Path(image).relative_to(base).as_posix()
             image_id = Path(relative).with_suffix("").as_posix().removeprefix("images/")
             yield _Image(image_id, image, location, listed_file)
+
+
+@lru_cache(maxsize=1)
+def _description(text: str, path: Path) -> dict[str, Any]:
+    """The content of a `data.yaml`: parsed once, although each subset looks into it several times.
+
+    No caller may change it.
+
+    Raises:
+        DataError: it is not YAML, or no mapping.
+    """
+    return mapping_of(parse_yaml(text, path), path, "names, train and val")
 
 
 def _is_image_list(entry: str) -> bool:
