@@ -36,7 +36,7 @@ SMALL = {"min_size": 40, "max_size": 60, "max_detections": 12}
 REPLICATES = 50
 #: Of a profile that runs whole, one run of each kind of detector and of each benchmark, and a
 #: method of each kind.
-RUNS = ("voc-faster_rcnn", "voc-vos", "voc-yolov8", "bdd-rtdetr")
+RUNS = ("voc-vos", "voc-yolov8", "bdd-rtdetr")
 METHODS = ("confidence", "msp", "energy", "vos", "knn", "dice_react")
 
 #: t* by adapter, where a profile names none: too few images are left to choose it by.

@@ -25,7 +25,7 @@ from farther.registry import build
 from farther.scoring.inputs import FitSection
 from farther.tables import Images, Scores
 
-RUN, SPLIT = "voc-faster_rcnn", "coco_far"
+RUN, SPLIT = "voc-vos", "coco_far"
 
 
 def write(folder, files):

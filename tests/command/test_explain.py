@@ -18,7 +18,7 @@ from farther.metrics.catalogue import METRICS
 from farther.params import parse
 from farther.tables import Images, Objects
 
-RUN = "voc-faster_rcnn"
+RUN = "voc-vos"
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,7 @@ def test_a_threshold_that_learns_from_no_data_is_called_fixed(keep, rule, capsys
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("voc-faster_rcn", "msp", "coco_far", "nose"), "Did you mean 'voc-faster_rcnn'?"),
+        (("voc-vs", "msp", "coco_far", "nose"), "Did you mean 'voc-vos'?"),
         ((RUN, "mspp", "coco_far", "nose"), "Did you mean 'msp'?"),
         ((RUN, "msp", "coco_fa", "nose"), "Did you mean 'coco_far'?"),
         ((RUN, "msp", "coco_far", "nos"), "Did you mean 'nose'?"),

@@ -7,7 +7,7 @@ from farther.command import main, output
 from farther.command.output import next_step, table
 from farther.tables import Images
 
-RUN = "voc-faster_rcnn"
+RUN = "voc-vos"
 
 #: What is run on a finished project, and what follows it.
 STEPS = {
