@@ -146,7 +146,8 @@ def end_without_collection() -> None:
     """Has this process end without searching all of its objects for cycles.
 
     Python would search a million objects of DVC's or PyTorch's for some tenths of a second, before
-    the system takes back all memory anyway.
+    the system takes back all memory anyway. Not for processes that import ONNX and print to the
+    user: it reports objects that are left.
     """
     atexit.register(gc.freeze)
 

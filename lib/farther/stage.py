@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from farther import extensions
-from farther.cores import end_without_collection
 from farther.errors import FartherError, first_line
 from farther.extras import missing
 from farther.printable import printable
@@ -32,7 +31,6 @@ def run_stage(main: Callable[..., None], output: str) -> None:
         output: The stage's output, or one of several: `artifacts/regions/{}`, `{}` for each
             argument.
     """
-    end_without_collection()
     stage = " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]])
     try:
         path = output.format(*sys.argv[1:], "", "")

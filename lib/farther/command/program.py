@@ -145,7 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
-        end_without_collection()
+        if arguments[:1] == ["repro"]:  # the process is this command's, and DVC has many objects
+            end_without_collection()
     # Allowed before and after the subcommand.
     with_traceback = "--traceback" in arguments
     words = _with_new_name([word for word in arguments if word != "--traceback"])

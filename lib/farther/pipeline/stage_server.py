@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from farther.cores import release_memory
+from farther.cores import end_without_collection, release_memory
 from farther.terminal import say
 
 
@@ -124,5 +124,6 @@ def _import_early(modules: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    end_without_collection()
     _import_early(sys.argv[2:])
     serve(socket.socket(fileno=int(sys.argv[1])))
