@@ -51,6 +51,8 @@ test-all: $(VENV)/ready
 # The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS.
 MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
+# Some of the slow tests wait for processes and servers: a third worker uses the cores meanwhile.
+tests: WORKERS := 3
 tests: $(VENV)/ready machine
 	$(PYTEST)
 	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott
