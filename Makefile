@@ -39,7 +39,7 @@ repro: $(VENV)/ready
 # Each of the workers collects the files that it runs (tests/support/by_file.py) and takes the next one when it is free;
 # PyTorch and BLAS have one thread in each. No percentages are printed, as the number of tests is not known before.
 WORKERS := 2
-PYTEST := OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
+PYTEST = OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
     -o console_output_style=classic
 test: $(VENV)/ready machine
 	$(PYTEST) -m "not slow"
