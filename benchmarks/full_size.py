@@ -181,6 +181,8 @@ def copy_code(project: Path) -> None:
         shutil.rmtree(project / name, ignore_errors=True)
         shutil.copytree(ROOT / name, project / name, ignore=ignored)
 
+    shutil.copy(ROOT / ".dvcignore", project)
+
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     for stage in LEFT_OUT:
         del pipeline["stages"][stage]

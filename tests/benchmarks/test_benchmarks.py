@@ -167,7 +167,7 @@ def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capf
 def test_the_published_size_and_its_peer_run_at_a_fiftieth(commands, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "executable", str(commands / "python"))
     arguments = [str(tmp_path / "project"), "--scale", "0.02", "--runs", "voc-rtdetr", "--peer"]
-    arguments += ["--last", "energy", "--without", *LEFT_OUT]
+    arguments += ["--last", "energy", "--jobs", "2", "--without", *LEFT_OUT]
     run("full_size", arguments, monkeypatch)
     output = capfd.readouterr().out
     for title in ("Ingest and curate", "Import of the detections", "One more method"):
