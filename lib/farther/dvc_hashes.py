@@ -58,18 +58,19 @@ class StoredHashes:
 
     def read(self) -> list[StoredHash]:
         """The hashes that hold, whether or not their files have changed."""
+        hashes = []
         try:
             stored = json.loads(self._file.read_bytes())
             if stored["versions"] != _versions():
                 return []
-            found = [(entry.pop("ignored"), StoredHash(**entry)) for entry in stored["hashes"]]
+            for fields in stored["hashes"]:
+                rules = fields.pop("ignored")
+                entry = StoredHash(**fields)
+                are_texts = all(isinstance(value, str) for value in asdict(entry).values())
+                if are_texts and rules == self._rules(entry):
+                    hashes.append(entry)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return []
-        hashes = []
-        for ignored, entry in found:
-            values = asdict(entry).values()
-            if all(isinstance(value, str) for value in values) and ignored == self._rules(entry):
-                hashes.append(entry)
         return hashes
 
     def write(self, hashes: Iterable[StoredHash]) -> None:
