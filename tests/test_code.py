@@ -7,9 +7,12 @@ from types import ModuleType
 import pytest
 from tests.support.cases import slow_but
 
-from farther import code
+from farther import code, tables
 from farther.code import (
+    PACKAGES,
     WITHOUT_EFFECT,
+    Sources,
+    defines,
     digest_of,
     modules_of,
     packages_of,
@@ -363,12 +366,11 @@ TYPICAL = ("farther", "farther.keyed", "farther.registry", "farther.tables.writi
 
 @pytest.mark.parametrize("module", slow_but(TYPICAL, sorted(WITHOUT_EFFECT)))
 def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
-    file = f"{module.replace('.', '/')}.py"
-    if module in ("farther", "farther.metrics"):
-        file = f"{module.replace('.', '/')}/__init__.py"
-    is_package = file.endswith("/__init__.py")
+    folder = module.replace(".", "/")
+    is_package = (library / folder).is_dir()
+    file = f"{folder}/__init__.py" if is_package else f"{folder}.py"
     counts = set()
-    if is_package or module.startswith("farther.methods."):
+    if module in ("farther", "farther.metrics") or module.startswith("farther.methods."):
         counts = {"report"}  # its version, all metrics, and all methods
     assert (
         changed_by(
@@ -376,6 +378,25 @@ def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
         )
         == counts
     )
+
+
+def test_packages_that_import_what_is_named_count_nowhere():
+    """A stage that names a module of such a package runs its `__getattr__`, and reaches only it."""
+    lazy = [
+        module
+        for package in PACKAGES
+        for module in modules_of(package)
+        if defines(module, "__getattr__")
+    ]
+    assert set(lazy) <= set(WITHOUT_EFFECT)
+    assert {"farther", "farther.metrics", "farther.tables"} <= set(lazy)
+
+
+def test_digests_follow_the_names_of_tables_to_the_modules_that_they_are_imported_from():
+    sources = Sources()
+    for name in tables.__all__:
+        module = tables._MODULES.get(name, "annotations")
+        assert sources._modules_of_import("farther.tables", name) == [f"farther.tables.{module}"]
 
 
 def test_an_edit_of_what_computes_reruns_what_reaches_it(library):

@@ -58,6 +58,7 @@ WITHOUT_EFFECT = {
     "farther.stage": "starts a stage and words its errors",
     "farther.syntax": "reads syntax trees for digests and names",
     "farther.terminal": "prints to the terminal",
+    "farther.tables": "imports what is named",
     "farther.tables.files": "checks paths; names for functions that are elsewhere",
     "farther.tables.opening": "opens files",
     "farther.tables.writing": "writes what it is given, and locks",
