@@ -32,6 +32,7 @@ from farther.evaluation.methods import FittedRun
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.registry import build
+from farther.tables import Objects, Scores
 from farther.tables.documents import write_json
 
 
@@ -477,17 +478,90 @@ def test_choosing_twice_writes_the_same_bytes(tmp_path):
     assert files[0] == files[1]
 
 
-def test_a_setting_that_several_choices_come_to_is_measured_once(tmp_path, monkeypatch):
-    measured = []
-
-    def counted(self, setting, of=_Chooser._measured):
-        measured.append(setting)
-        return of(self, setting)
-
-    monkeypatch.setattr(_Chooser, "_measured", counted)
+def test_a_setting_that_several_choices_come_to_is_measured_once(tmp_path, monkeypatch, measured):
     monkeypatch.setattr(choose, "count_cores", lambda: 1)
     write_choice(inputs(lay(tmp_path)), Budget(max_misclassified=0.25, max_false_alarms=0.25))
     assert len(measured) == len(set(measured))
+
+
+BUDGET = {"max_misclassified": 0.25, "max_false_alarms": 0.25}
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Settings whose costs were measured on the ID test split, since the list was cleared."""
+    settings = []
+
+    def recording(self, setting, of=_Chooser._measured):
+        settings.append(setting)
+        return of(self, setting)
+
+    monkeypatch.setattr(_Chooser, "_measured", recording)
+    return settings
+
+
+def methods_measured(artifacts, measured, code="1", names=None, budget=None, **settings):
+    """Chooses with kept costs; returns the methods whose costs were measured.
+
+    The choice is the one that is found without kept costs.
+    """
+    measured.clear()
+    found = choose_deployment(
+        inputs(artifacts, **settings), Budget(**(budget or BUDGET)), names, code
+    )
+    methods = sorted({setting.method for setting in measured})
+    assert found == choose_deployment(
+        inputs(artifacts, **settings), Budget(**(budget or BUDGET)), names
+    )
+    return methods
+
+
+def test_costs_are_kept_and_measured_again_where_what_they_are_made_from_changed(
+    tmp_path, measured
+):
+    artifacts = lay(tmp_path)
+    files = RunFiles("r", "b", artifacts)
+    assert methods_measured(artifacts, measured, names=["one"]) == ["one"]
+    assert methods_measured(artifacts, measured) == ["two"]
+    assert sorted(file.name for file in files.id_costs.iterdir()) == ["one.json", "two.json"]
+    assert methods_measured(artifacts, measured) == []
+
+    of_unknowns = Scores.read(files.scores("two", "far"))
+    of_unknowns.with_columns(score=of_unknowns.score / 2).write(files.scores("two", "far"))
+    again = methods_measured(artifacts, measured)
+    assert "one" not in again
+
+    scores = Scores.read(files.scores("two", "test"))
+    scores.with_columns(score=scores.score / 2).write(files.scores("two", "test"))
+    assert methods_measured(artifacts, measured) == ["two"]
+    assert methods_measured(artifacts, measured, code="2") == ["one", "two"]
+    assert methods_measured(artifacts, measured, code="2", replicates=10) == ["one", "two"]
+
+    objects = Objects.read(files.objects("test"))
+    objects[:-1].write(files.objects("test"))
+    assert methods_measured(artifacts, measured, code="2", replicates=10) == ["one", "two"]
+
+
+def test_another_budget_measures_other_settings_and_keeps_no_costs_of_the_earlier_ones(
+    tmp_path, measured
+):
+    artifacts = lay(tmp_path)
+    methods_measured(artifacts, measured, budget={"max_false_alarms": 0.25})
+    file = RunFiles("r", "b", artifacts).id_costs / "one.json"
+    assert [entry["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.6]
+    methods_measured(artifacts, measured, budget={"max_false_alarms": 0.5})
+    assert measured
+    assert [entry["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.8]
+
+
+def test_the_costs_of_a_method_that_is_no_more_are_deleted(tmp_path, measured):
+    artifacts = lay(tmp_path)
+    files = RunFiles("r", "b", artifacts)
+    methods_measured(artifacts, measured)
+    methods_measured(artifacts, measured, names=["two"])
+    assert [file.name for file in files.id_costs.iterdir()] == ["two.json"]
+    methods_measured(artifacts, measured, names=[])
+    assert [file.name for file in files.id_costs.iterdir()] == ["empty.txt"]
 
 
 def test_the_methods_to_choose_from_may_be_named(tmp_path):

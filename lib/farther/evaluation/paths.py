@@ -25,6 +25,8 @@ Below the artifacts folder:
         a method's threshold τ
     choices/<run>.json
         the setting to deploy; see `farther.evaluation.deploy.results`
+    choices/<run>/<method>.json
+        costs of its settings; see `farther.evaluation.deploy.kept_costs`
     proposals/<run>/<source>/<split>/
         class-agnostic boxes with an objectness
     recovered/<run>/results.json
@@ -93,6 +95,7 @@ class RunFiles:
         self.results = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.choice = inside(self.root / "choices", f"{run}.json")
+        self.id_costs = inside(self.root / "choices", run)
         self.recovered = inside(self.root / "recovered", f"{run}/results.json")
         self.roles_file = inside(self.root / "splits", f"{benchmark}/roles.json")
 

@@ -7,8 +7,7 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import read_settings
-from farther.keyed import write_record
-from farther.params import run_entry, section
+from farther.params import code_digest, run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
 from farther.terminal import say
@@ -17,12 +16,14 @@ OUTPUT = "artifacts/choices/{}.json"
 
 
 def main(run: str) -> None:
-    """Reads splits, regions, t*, fitted methods and scores; writes artifacts/choices/RUN.json."""
+    """Reads splits, regions, t*, fitted methods and scores.
+
+    Writes artifacts/choices/RUN.json, and artifacts/choices/RUN, which is kept from run to run.
+    """
     settings = read_settings(section("evaluate"))
     budget = build(Budget, "params.yaml: deploy", section("deploy"))
     files = RunFiles(run, run_entry(run)["benchmark"])
-    choices = write_choice(RunInputs(files, files.roles, settings), budget)
-    write_record(OUTPUT.format(run))
+    choices = write_choice(RunInputs(files, files.roles, settings), budget, code_digest("choose"))
     if choices.choice is None:
         say(f"{run}: {' '.join(choices.notes)}")
     elif choices.choice.reached:

@@ -31,6 +31,7 @@ from farther.cores import count_cores
 from farther.errors import choose
 from farther.evaluation import plots
 from farther.evaluation.deploy.gains import Axis, PairedCounts, gains_of
+from farther.evaluation.deploy.kept_costs import KeptCosts
 from farther.evaluation.deploy.method_costs import by_cost
 from farther.evaluation.deploy.results import (
     LIMITS,
@@ -74,7 +75,10 @@ OUTCOMES = ("misclassified", "found", "missed")
 
 
 def choose_deployment(
-    inputs: RunInputs, budget: Budget, names: Sequence[str] | None = None
+    inputs: RunInputs,
+    budget: Budget,
+    names: Sequence[str] | None = None,
+    code: str | None = None,
 ) -> DeployChoices:
     """The setting to deploy of a run for a budget.
 
@@ -87,6 +91,9 @@ def choose_deployment(
         inputs: The run's inputs; all methods have been fitted and have scores.
         budget: The limits on its costs.
         names: The methods to choose from; all of the run when None.
+        code: Hash of the code that measures costs. With it, the costs on the ID test split are kept
+            below `choices/<run>/`, and those of an earlier choice are taken from there where
+            nothing that they depend on has changed.
 
     Raises:
         DataError: an input is absent or wrong.
@@ -103,12 +110,18 @@ def choose_deployment(
         else:
             methods.append(name)
     cost_order = by_cost(inputs.files, methods, fitted.applicable)
-    return _Chooser(inputs, methods, budget, cost_order).choices(left_out)
+    if code is None:
+        return _Chooser(inputs, methods, budget, cost_order).choices(left_out)
+    kept = KeptCosts(inputs, methods, code)
+    chooser = _Chooser(inputs, methods, budget, cost_order, kept)
+    choices = chooser.choices(left_out)
+    kept.write(chooser.id_costs)
+    return choices
 
 
-def write_choice(inputs: RunInputs, budget: Budget) -> DeployChoices:
+def write_choice(inputs: RunInputs, budget: Budget, code: str | None = None) -> DeployChoices:
     """Writes `choices/<run>.json`; see `choose_deployment`."""
-    choices = choose_deployment(inputs, budget)
+    choices = choose_deployment(inputs, budget, code=code)
     write_json(inputs.files.choice, to_jsonable_python(choices))
     return choices
 
@@ -163,6 +176,10 @@ class _Chooser:
         methods: The methods to choose from.
         budget: The limits.
         cost_order: The methods, the cheapest first; None for their order.
+        kept: Costs on the ID test split that need not be measured.
+
+    Attributes:
+        id_costs: The costs on the ID test split of each setting that was chosen.
     """
 
     def __init__(
@@ -171,6 +188,7 @@ class _Chooser:
         methods: Sequence[str],
         budget: Budget,
         cost_order: Sequence[str] | None = None,
+        kept: KeptCosts | None = None,
     ):
         self._inputs = inputs
         self._methods = methods
@@ -181,9 +199,10 @@ class _Chooser:
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
 
-        # Caches: costs by method and t*, and what was measured of a setting.
+        # Costs by method and t*.
         self._steps: dict[Candidate, tuple[IdSteps, OodSteps]] = {}
-        self._id_costs: dict[DeploySetting, dict[str, MeasuredCost]] = {}
+        self._kept = kept
+        self.id_costs: dict[DeploySetting, dict[str, MeasuredCost]] = {}
 
         if budget.choose_on is None:
             first_half = halves(self._ood.names, self._ood.split, settings.seed)
@@ -504,9 +523,10 @@ class _Chooser:
 
     def _id_values(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         """The costs of a setting on the ID test split, which are the same for every budget."""
-        if setting not in self._id_costs:
-            self._id_costs[setting] = self._measured(setting)
-        return self._id_costs[setting]
+        if setting not in self.id_costs:
+            costs = None if self._kept is None else self._kept.of(setting)
+            self.id_costs[setting] = costs or self._measured(setting)
+        return self.id_costs[setting]
 
     def _measured(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         """Measures the costs of a setting on the ID test split."""
