@@ -192,26 +192,19 @@ def _syntax_of_source(source: bytes, package: str) -> ModuleSyntax:
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             defined |= _assigned(statement)
 
-    texts = set()
-    identifiers = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.add(node.value)
-        elif isinstance(node, ast.Name):
-            identifiers.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            identifiers.add(node.attr)
-
-    imports = tuple(_imports(tree.body, package))
-    docstrings = _take_docstrings(tree)
+    statements = list(_statements(tree.body))
+    imports = tuple(_imports(statements, package))
+    docstrings = _take_docstrings([tree, *statements])
+    text = _TreeText()
+    digest = _digest(text.of(tree))
     return ModuleSyntax(
-        digest=_digest(_text_of(tree)),
+        digest=digest,
         docstrings=_digest("\0".join(docstrings)),
         imports=imports,
         exports=exports,
         defined=frozenset(defined),
-        texts=frozenset(texts),
-        creates="create" in identifiers,
+        texts=frozenset(text.texts.union(docstrings)),
+        creates="create" in text.identifiers,
     )
 
 
@@ -229,22 +222,53 @@ def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
     return names
 
 
-def _text_of(node: Any) -> str:
+class _TreeText:
     """A syntax tree as text that is equal in every Python.
 
     `ast.dump` is not: Python 3.12 added empty fields.
+
+    Attributes:
+        texts: The texts in the trees so far.
+        identifiers: Names and attributes in them.
     """
-    if isinstance(node, ast.AST):
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.identifiers: set[str] = set()
+
+    def of(self, node: ast.AST) -> str:
+        """The text of a tree."""
+        kind = type(node)
+        if not kind._fields:
+            return f"{kind.__name__}()"
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                self.texts.add(node.value)
+        elif isinstance(node, ast.Name):
+            self.identifiers.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            self.identifiers.add(node.attr)
+
         fields = []
-        for name in node._fields:
+        for name in kind._fields:
             value = getattr(node, name, None)
-            if value is not None and value != []:
-                fields.append(f"{name}={_text_of(value)}")
-        return f"{type(node).__name__}({', '.join(fields)})"
-    if isinstance(node, list):
-        elements = [_text_of(element) for element in node]
-        return f"[{', '.join(elements)}]"
-    return ascii(node)
+            if value is None:
+                continue
+            if isinstance(value, ast.AST):
+                fields.append(f"{name}={self.of(value)}")
+            elif not isinstance(value, list):
+                fields.append(f"{name}={value!a}")
+            elif value:
+                fields.append(f"{name}=[{', '.join(self._elements(value))}]")
+        return f"{kind.__name__}({', '.join(fields)})"
+
+    def _elements(self, nodes: list[Any]) -> Iterator[str]:
+        """The texts of the elements of a field: trees, texts, or None for what is left out."""
+        for node in nodes:
+            if isinstance(node, ast.AST):
+                yield self.of(node)
+            else:
+                yield ascii(node)
 
 
 def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -276,9 +300,9 @@ def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from _statements(getattr(node, block, ()))
 
 
-def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
     """(module, name) of each import; the name is None for `import module`."""
-    for node in _statements(nodes):
+    for node in statements:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, None
@@ -292,10 +316,10 @@ def _source(node: ast.ImportFrom, package: str) -> str:
     return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
 
 
-def _take_docstrings(tree: ast.Module) -> list[str]:
-    """Removes the docstrings of a tree and returns them."""
+def _take_docstrings(nodes: Iterable[ast.AST]) -> list[str]:
+    """Removes the docstrings of modules, classes and functions and returns them."""
     docstrings = []
-    for node in (tree, *_statements(tree.body)):
+    for node in nodes:
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if not node.body or not isinstance(node.body[0], ast.Expr):
