@@ -2,12 +2,12 @@ import ast
 
 import pytest
 
-from farther.syntax import _text_of, registrations
+from farther.syntax import _TreeText, registrations
 
 
 def test_a_syntax_tree_is_written_alike_in_every_python():
     tree = ast.parse("def f(a=None):\n    return [f'{a}é']\n")
-    assert _text_of(tree) == (
+    assert _TreeText().of(tree) == (
         "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], "
         "defaults=[Constant()]), body=[Return(value=List(elts=[JoinedStr(values=["
         "FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
