@@ -22,13 +22,21 @@ import time
 import traceback
 from pathlib import Path
 
-#: Packages that the stages and DVC import, without Polars and Arrow: these start threads, which a
-#: forked process does not have.
+#: Packages that the stages and DVC import. Polars and Arrow start threads when they are imported,
+#: which a forked process does not have: there is one of each, and it waits for work that no stage
+#: has. Those that compute are started when they are first used.
 PACKAGES = (
-    "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
-    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm",
-    "typer", "vl_convert",
+    "PIL.Image", "PIL.ImageDraw", "dulwich.repo", "dvc.cli", "dvc.commands.repro", "dvc.repo",
+    "faiss", "ijson", "jinja2", "networkx", "open_clip", "polars", "pyarrow.parquet",
+    "pydantic.dataclasses", "pygit2", "ruamel.yaml", "safetensors.torch", "scipy.stats",
+    "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
 )  # fmt: skip
+
+#: Variables of the server: the allocators of Polars and Arrow have no threads.
+ALLOCATORS = {
+    "_RJEM_MALLOC_CONF": "background_thread:false",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 
 #: Commands that are modules; `python` is none.
 MODULES = ("dvc", "farther")
@@ -57,7 +65,7 @@ def start(folder: Path, owner: int) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "python").exists():
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            environment = {**os.environ, **ALLOCATORS, "OMP_NUM_THREADS": "1"}
             command = [sys.executable, __file__, str(folder), str(owner)]
             with (folder / "log").open("w") as log:
                 server = subprocess.Popen(
