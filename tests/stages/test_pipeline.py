@@ -12,9 +12,9 @@ from tests.stages.pipeline_project import Project, scores_of_others, stages_in
 
 RUN = "voc-faster_rcnn"
 TINY = {
-    "voc": {"train": 12, "val": 6, "test": 6},
+    "voc": {"train": 6, "val": 4, "test": 4},
     "bdd": {"train": 2, "val": 2, "test": 2},
-    "coco": 24,
+    "coco": 12,
     "openimages": 4,
     "drawings": {"train": 2, "val": 2, "test": 2},
     "drawings_unknown": 2,
@@ -45,7 +45,7 @@ def make_tiny(params: dict[str, Any]) -> None:
     for kind, entries in params["derived"].items():
         kept = {name: entry for name, entry in entries.items() if name in DERIVED}
         for entry in kept.values():
-            entry["images"]["most"] = 6
+            entry["images"]["most"] = 3
         params["derived"][kind] = kept
     benchmark = params["benchmarks"]["voc"]
     del benchmark["shifted"]
