@@ -90,14 +90,22 @@ def ranked_areas(
         areas_at_ious = [_areas_of_groups(row, positives, points, weights) for row in kind]
         return np.stack(areas_at_ious, axis=1)
 
-    true_rows = [np.flatnonzero(row == TRUE) for row in kind]
-    ignored_rows = [np.flatnonzero(row == IGNORED) for row in kind]
+    # Many a class has the same matches at several IoUs, and none at high ones.
+    is_distinct = np.append(True, (kind[1:] != kind[:-1]).any(axis=1))
+    distinct = kind[is_distinct]
+    true_rows = [np.flatnonzero(row == TRUE) for row in distinct]
+    ignored_rows = [np.flatnonzero(row == IGNORED) for row in distinct]
     exact_type = np.int32 if weights.of_images.dtype.kind in "iu" else np.float64
-    result = np.full((len(points), len(kind), len(positives)), np.nan)
+    area_of_none = np.where(positives > 0, 0.0, np.nan)
+    areas = np.tile(area_of_none, (len(points), len(distinct), 1))
+    if not any(len(true) for true in true_rows):
+        return areas[:, np.cumsum(is_distinct) - 1]
     for block in blocks(len(positives), len(weights)):
         row_weight = weights.in_block(block)
         weight_so_far = np.cumsum(row_weight, axis=1, dtype=exact_type)
-        for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
+        for row, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
+            if not len(true):
+                continue
             # `take` and not [:, rows], whose rows are not contiguous: sums along them take several
             # times as long.
             ranked = np.take(weight_so_far, true, axis=1)
@@ -106,8 +114,8 @@ def ranked_areas(
                 ignored_before = np.searchsorted(ignored, true)
                 ranked -= np.take(ignored_so_far, ignored_before, axis=1)
             true_weight = np.take(row_weight, true, axis=1)
-            result[:, threshold, block] = _areas(true_weight, ranked, positives[block], points)
-    return result
+            areas[:, row, block] = _areas(true_weight, ranked, positives[block], points)
+    return areas[:, np.cumsum(is_distinct) - 1]
 
 
 def _areas_of_groups(
