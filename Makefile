@@ -1,7 +1,7 @@
 # make demo    the whole pipeline on the demo world        make test    the tests that are not slow
 # make repro   what changed, and what depends on it        make lint    style, types and layers
 # make test-all    both, and fuzzers, kills, disks, remotes, the wheel and other processors' kernels: what CI runs
-# make test WORKERS=6    by six processes instead of two, where there are as many cores
+# make test WORKERS=6    by six processes instead of three, where there are as many cores
 # make test-all EXHAUSTIVE=1    with no change, edit or input left out where the others draw some
 # make lock    writes requirements.lock from pyproject.toml
 # make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics code"]    small bugs, one at a time, that the tests should catch
@@ -38,7 +38,8 @@ repro: $(VENV)/ready
 
 # Each of the workers collects the files that it runs (tests/support/by_file.py) and takes the next one when it is free;
 # PyTorch and BLAS have one thread in each. No percentages are printed, as the number of tests is not known before.
-WORKERS := 2
+# Some tests wait for processes, disks and servers: a third worker uses two cores meanwhile.
+WORKERS := 3
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
     -o console_output_style=classic
 test: $(VENV)/ready machine
@@ -51,8 +52,6 @@ test-all: $(VENV)/ready
 # The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS.
 MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
-# Some of the slow tests wait for processes and servers: a third worker uses the cores meanwhile.
-tests: WORKERS := 3
 tests: $(VENV)/ready machine
 	$(PYTEST)
 	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott

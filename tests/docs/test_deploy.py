@@ -19,6 +19,8 @@ from farther.command import main
 from farther.params import parse
 from farther.tables import Images, Regions, Scores
 
+pytestmark = pytest.mark.slow  # a reader's way to the end of a page; others show each step
+
 ROOT = Path(__file__).parents[2]
 PAGE = Page("deploy.md")
 

@@ -27,6 +27,8 @@ from farther.command import main
 from farther.methods.base import METHODS
 from farther.params import parse
 
+pytestmark = pytest.mark.slow  # a reader's way to the end of a page; others show each step
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs/notebook.ipynb"
 PAGE = Page("tutorial.md")
