@@ -580,6 +580,7 @@ CODE = {
         "curate": "x",
         "report": "x",
         "with_proposals": "x",
+        "choose": "x",
     },
 }
 
