@@ -124,7 +124,7 @@ def predicted() -> None:
 RUNS = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
 SPLITS, TABLES = "artifacts/splits/**/*", "artifacts/tables/**/*"
 KEPT = (
-    "artifacts/choices/*", "artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/records/**/*",
+    "artifacts/choices/**/*", "artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/records/**/*",
     "artifacts/recovered/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*", "artifacts/truth/*",
 )  # fmt: skip
 EMBEDDED = ("artifacts/embeddings/**/*", TABLES, SPLITS, "similarity.yaml", "params.yaml")
