@@ -50,5 +50,6 @@ def drawn_cases(cases: Iterable[Case], count: int) -> list[Case]:
     cases = list(cases)
     if os.environ.get("FARTHER_TEST_ALL"):
         return cases
+    count = min(count, len(cases))
     places = sorted(random.Random(SEED).sample(range(len(cases)), count))
     return [cases[place] for place in places]
