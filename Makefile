@@ -49,7 +49,7 @@ test-all: $(VENV)/ready
 	@FARTHER_TEST_ALL=$(EXHAUSTIVE) $(MAKE) --no-print-directory -j 2 lint tests
 
 # On x86-64 the scores are tested again with the products of OpenBLAS for other processors, which add in another order.
-# The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS.
+# The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS; others read docs, or import modules.
 MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
 tests: $(VENV)/ready machine
@@ -58,7 +58,8 @@ tests: $(VENV)/ready machine
 
 scores-%: $(VENV)/ready
 	@echo "Scores with the matrix products of $*:"
-	OPENBLAS_CORETYPE=$* OMP_NUM_THREADS=1 python -m pytest -m "not slow" $(SCORES)
+	OPENBLAS_CORETYPE=$* OMP_NUM_THREADS=1 python -m pytest -m "not slow" $(SCORES) \
+	    --ignore tests/methods/test_reference.py -k "not (compiled_as_one_graph or importing or is_imported)"
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)

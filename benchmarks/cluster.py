@@ -189,7 +189,8 @@ class Cluster:
             self.machines.pop().remove()
         while len(self.machines) < count:
             self.add()
-            self._wait()
+            if len(self.machines) == 1:  # the others connect to it
+                self._wait()
         self._wait()
 
     def _wait(self) -> None:

@@ -468,6 +468,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
+    kills.read_code()
     print(
         "| what | full disk | read-only | killed | no message, half-written "
         "| differs after the rerun, left over |"

@@ -71,7 +71,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scenes of the demo as two datasets, and a detector's checkpoint: what a user has."""
     folder = tmp_path_factory.mktemp("photos")
-    sizes = DemoWorld(voc=Subsets(train=24, val=24, test=24), coco=30)
+    sizes = DemoWorld(voc=Subsets(train=12, val=12, test=12), coco=15)
     for name in ("voc", "coco"):
         generate(name, folder / name, sizes)
     shutil.copy(ROOT / "data/demo/voc-yolov8.safetensors", folder)

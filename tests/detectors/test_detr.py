@@ -239,7 +239,7 @@ WITH_QUALITY = [kind for kind in KINDS if kind.startswith(("d_fine", "deimv2"))]
 LINEAR = [kind for kind in KINDS if kind not in WITH_QUALITY]
 
 #: Networks, of which siblings are slow.
-ALL_KINDS = slow_but(set(KINDS).difference(SIBLINGS), KINDS)
+ALL_KINDS = slow_but(set(KINDS).difference(SIBLINGS), KINDS, drawn=2)
 
 #: Beginnings of the names of networks whose convolutions get weights that let scores depend on the
 #: image.
@@ -505,7 +505,7 @@ def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, loade
     np.testing.assert_array_equal(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS))
+@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS, drawn=4))
 def test_an_image_is_seen_the_same_beside_any_other(kind, loaded, images):
     detector = loaded(kind)
     together = detector.detect(images, batch_size=4)
@@ -599,7 +599,7 @@ def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
         make_detector(folder).header()
 
 
-@pytest.mark.parametrize("kind", slow_but((*TYPICAL, "d_fine"), KINDS))
+@pytest.mark.parametrize("kind", slow_but((*TYPICAL, "d_fine"), KINDS, drawn=4))
 def test_our_own_file_holds_everything_in_half_precision(kind, tmp_path, loaded, images):
     path = tmp_path / "one.safetensors"
     save_checkpoint(
@@ -865,7 +865,7 @@ def test_an_unknown_way_to_count_queries_lists_the_known():
 # again
 
 
-@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS))
+@pytest.mark.parametrize("kind", slow_but(TYPICAL, KINDS, drawn=4))
 def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
     """Another image would change the best proposals of a two-stage network, which are kept."""
     detector = make_detector(folders(kind), score_threshold=0.0, per_query="one")

@@ -40,10 +40,10 @@ PROPOSALS = {"training": 150, "testing": 150}
 MOBILE = ("mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn")
 
 
-def by_size(cases):
+def by_size(cases, drawn=None):
     """Cases of a parameter; those of large networks and of large images are slow."""
     small = ("fasterrcnn_mobilenet_v3_large_320_fpn", "ssdlite320_mobilenet_v3_large")
-    return slow_but(small, cases)
+    return slow_but(small, cases, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def shapes_of(case, columns):
 # numbers
 
 
-@pytest.mark.parametrize("case", by_size(BUILT))
+@pytest.mark.parametrize("case", by_size(BUILT, drawn=4))
 def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
     case, networks, made, images
 ):

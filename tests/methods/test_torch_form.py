@@ -160,7 +160,7 @@ def test_the_state_dict_holds_the_fitted_state(name, make):
 
 
 @pytest.mark.filterwarnings("ignore:Guards may run slower")
-@pytest.mark.parametrize("name", slow_but(("energy", "mahalanobis", "vim"), WITH_TORCH))
+@pytest.mark.parametrize("name", slow_but(("energy", "mahalanobis", "vim"), WITH_TORCH, 15))
 def test_the_module_is_compiled_as_one_graph(name, make):
     method = create(name).fit(make(seed=1))
     columns = {

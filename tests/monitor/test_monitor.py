@@ -203,7 +203,7 @@ def small_networks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=slow_but(QUICK, sorted(KINDS)))
+@pytest.fixture(scope="module", params=slow_but(QUICK, sorted(KINDS), drawn=3))
 def deployed(request, tmp_path_factory, small_networks) -> Deployed:
     kind, folder = KINDS[request.param], tmp_path_factory.mktemp(request.param)
     params = {**kind.params, "device": "cpu"}

@@ -101,7 +101,7 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     return made
 
 
-@pytest.mark.parametrize("kind", slow_but(("classifier", "yolo"), sorted(EXPORTED)))
+@pytest.mark.parametrize("kind", slow_but(("classifier", "yolo"), sorted(EXPORTED), drawn=3))
 def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     kind, tmp_path, monkeypatch
 ):

@@ -13,6 +13,7 @@ from PIL import Image
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from tests.stages.in_process import OF_RUN, run
+from tests.support.cases import drawn_cases
 
 from farther import detectors
 from farther.command import main
@@ -115,7 +116,11 @@ def digests(tmp_path_factory):
     return root / "artifacts/code.json"
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS)
+#: Profiles whose stages run: one of small images, one of ImageNet.
+DRAWN = (*drawn_cases([*BENCHMARKS][:2], 1), *drawn_cases([*BENCHMARKS][2:], 1))
+
+
+@pytest.fixture(scope="module", params=DRAWN)
 def project(request, tmp_path_factory, digests):
     """A folder in which the stages of a profile ran for its first detector."""
     root = tmp_path_factory.mktemp("openood")

@@ -12,6 +12,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.stages.pipeline_project import Project, families, scores_of_others, stages_in
+from tests.support.cases import drawn_cases
 
 from farther.tables import Images
 
@@ -117,20 +118,24 @@ def delete_energy(params) -> None:
     del params["methods"]["energy"]
 
 
-@pytest.mark.parametrize(
-    ("change", "runs"),
-    [
-        (set_odin, of_runs("fit")),
-        (set_keep, of_runs("fit", "evaluate", "with_proposals")),
-        (set_budget, of_runs("choose")),
-        (set_iou, of_runs("proposals", "evaluate", "with_proposals", "choose")),
-        (delete_energy, of_runs("fit", "score", "evaluate", "with_proposals", "choose")),
-    ],
-    ids=["a method that does not apply", "keep", "budget", "iou", "a method deleted"],
-)
+#: Changes by name, and the stages of runs that each of them concerns.
+CHANGES = {
+    "a method that does not apply": (set_odin, of_runs("fit")),
+    "keep": (set_keep, of_runs("fit", "evaluate", "with_proposals")),
+    "budget": (set_budget, of_runs("choose")),
+    "iou": (set_iou, of_runs("proposals", "evaluate", "with_proposals", "choose")),
+    "a method deleted": (
+        delete_energy,
+        of_runs("fit", "score", "evaluate", "with_proposals", "choose"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", drawn_cases(CHANGES, 2))
 def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(
-    project: Project, change, runs
+    project: Project, name
 ):
+    change, runs = CHANGES[name]
     scores = scores_of_others(project, "energy")
     project.change(change)
     printed = project.run("dvc", "repro")

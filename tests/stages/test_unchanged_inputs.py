@@ -353,7 +353,7 @@ def drawn(first: int, end: int) -> list:
 
 
 @pytest.mark.parametrize(
-    ("first", "end"), [(0, 1), pytest.param(1, 6, marks=pytest.mark.slow)], ids=["one", "more"]
+    ("first", "end"), [(0, 1), pytest.param(1, 4, marks=pytest.mark.slow)], ids=["one", "more"]
 )
 def test_what_is_kept_after_a_change_is_what_a_fresh_project_makes(
     inputs: Path, finished: Path, tmp_path: Path, first: int, end: int

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+Case = TypeVar("Case")
 
-def slow_but(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
+#: Draws cases: FARTHER_TEST_SEED, or another number in each run of the tests. All processes of
+#: pytest-xdist have the same.
+SEED = int(
+    os.environ.get("FARTHER_TEST_SEED")
+    or random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).randrange(10**6)
+)
+
+
+def slow_but(quick: Collection[Any], cases: Iterable[Any], drawn: int | None = None) -> list[Any]:
     """Cases of a parameter, of which all but some are slow: only `make test-all` runs them.
 
     Args:
         quick: Those that `make test` runs, too.
         cases: All of them.
+        drawn: Number of the slow ones that are drawn: see `drawn_cases`. All by default.
     """
+    cases = list(cases)
+    slow = [case for case in cases if case not in quick]
+    if drawn is not None:
+        slow = drawn_cases(slow, drawn)
     marked = []
     for case in cases:
         if case in quick:
             marked.append(case)
-        else:
+        elif case in slow:
             marked.append(pytest.param(case, marks=pytest.mark.slow))
     return marked
+
+
+def drawn_cases(cases: Iterable[Case], count: int) -> list[Case]:
+    """Some of many cases of one kind, in their order; all of them with FARTHER_TEST_ALL.
+
+    Args:
+        cases: All of them.
+        count: Number of those that are drawn.
+    """
+    cases = list(cases)
+    if os.environ.get("FARTHER_TEST_ALL"):
+        return cases
+    count = min(count, len(cases))
+    places = sorted(random.Random(SEED).sample(range(len(cases)), count))
+    return [cases[place] for place in places]

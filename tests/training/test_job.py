@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.cases import drawn_cases
 from tests.training.tiny import CLASSES, RT_DETR, SQUARE, KilledError
 
 from farther import detectors
@@ -119,7 +120,7 @@ def kill_at_call(patch, cls, method, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", drawn_cases(KINDS, 3))
 def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(
     kind, ingested, tmp_path, monkeypatch
 ):
