@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
 #: Number of edits; None for all.
-EDITS = None if os.environ.get("FARTHER_TEST_ALL") else 40
+EDITS = None if os.environ.get("FARTHER_TEST_ALL") else 60
 #: The run of kills.py, which is left out where edits are sampled; one with extra inference, and
 #: methods that need it.
 SIMPLE_RUN, RUN = "voc-faster_rcnn", "voc-yolov8"
