@@ -42,8 +42,15 @@ repro: $(VENV)/ready
 WORKERS := 3
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
     -o console_output_style=classic
-test: $(VENV)/ready machine
+test: $(VENV)/compiled machine
 	$(PYTEST) -m "not slow"
+
+# Workers start together: without this, each of them would compile the packages that all of them import.
+$(VENV)/compiled: $(VENV)/ready
+	@python -c "import torchvision; from farther.detectors.networks.ultralytics_import import import_quietly; import_quietly()" & \
+	python -c "import dvc.commands.repro, hypothesis, mlcroissant, nltk, polars, pyarrow.parquet, sklearn.linear_model, supervision" & \
+	wait
+	@touch $@
 
 test-all: $(VENV)/ready
 	@FARTHER_TEST_ALL=$(EXHAUSTIVE) $(MAKE) --no-print-directory -j 2 lint tests
@@ -52,7 +59,7 @@ test-all: $(VENV)/ready
 # The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS; others read docs, or import modules.
 MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
-tests: $(VENV)/ready machine
+tests: $(VENV)/compiled machine
 	$(PYTEST)
 	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott
 

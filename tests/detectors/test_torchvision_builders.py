@@ -335,7 +335,8 @@ def test_names_of_older_checkpoints_are_known(case):
 
 
 @pytest.mark.parametrize(
-    "case", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]
+    "case",
+    by_size(["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"]),
 )
 def test_weights_that_a_file_replaces_are_not_drawn_first(case, networks, tmp_path):
     path = saved(networks(case).state_dict(), tmp_path)
