@@ -6,7 +6,6 @@ files. `disturb.py` is the program.
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import shutil
@@ -65,13 +64,6 @@ def kinds_of_limits(folder: Path) -> list[str]:
     if mounted(folder / "trial", 2**20):
         return ["full", "quota"]
     return ["quota"]
-
-
-def kinds_of_command(name: str, kinds: list[str], seed: int) -> list[str]:
-    """The kinds that a command of `WRITING` meets: in turn one of them, or all."""
-    if os.environ.get("FARTHER_TEST_ALL"):
-        return kinds
-    return [kinds[(WRITING.index(name) + seed) % len(kinds)]]
 
 
 def fill(

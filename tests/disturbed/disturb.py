@@ -45,7 +45,7 @@ def disturb(folder: Path, kills: int, limits: int, seed: int) -> Iterator[dict[s
         killed = commands.kill(command, project, calm, count, rng_of_kills)
         yield {"command": name, **asdict(killed)}
         if name in disks.WRITING:
-            for kind in disks.kinds_of_command(name, kinds, seed):
+            for kind in kinds:
                 filled = disks.fill(command, kind, project, calm, limits, rng_of_limits)
                 yield {"command": name, "kind": kind, **asdict(filled)}
         shutil.rmtree(calm.folder)
