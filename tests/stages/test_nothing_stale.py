@@ -18,10 +18,10 @@ import pytest
 import yaml
 from tests.stages import kills
 from tests.stages.units import Call, Library, Unit
+from tests.support.cases import SEED
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
 #: Number of edits; None for all.
 EDITS = None if os.environ.get("FARTHER_TEST_ALL") else 60
 #: The run of kills.py, which is left out where edits are sampled; one with extra inference, and

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from tests.stages.in_process import OF_RUN, run
 from tests.stages.test_imported_run import FAR, KNOWN, as_results, draw
+from tests.support.cases import SEED
 
 from farther.keyed import content_digest
 from farther.methods.base import METHODS
@@ -338,9 +339,6 @@ def results(root: Path) -> dict[str, str]:
         if file.is_file() and not name.startswith(left_out):
             digests[name] = content_digest(file)
     return digests
-
-
-SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
 
 
 def drawn(count: int) -> list:
