@@ -128,3 +128,31 @@ def test_a_worker_that_dies_is_named_with_its_file_and_the_rest_runs(folder):
     assert done.returncode == 1
     assert "crashed while running 'test_a.py::tests'" in done.stdout
     assert ("PASSED", "test_c.py::test_other") in RESULT.findall(done.stdout)
+
+
+ARRAY = '''
+def halves():
+    """
+    >>> import numpy
+    >>> numpy.array([0.5, 1.0])
+    array([0.5, 1. ])
+    """
+'''
+PRINTS_OTHERWISE = """
+import numpy
+numpy.set_printoptions(formatter={"float_kind": "{:11.5g}".format})
+def test_it(): pass
+"""
+
+
+@pytest.mark.parametrize("plugin", [PLUGIN, ()])
+def test_examples_print_arrays_as_ever_after_a_test_that_changes_how(tmp_path, plugin):
+    """As the import of Ultralytics does."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/conftest.py").write_text((ROOT / "lib/conftest.py").read_text())
+    (tmp_path / "lib/examples.py").write_text(ARRAY)
+    (tmp_path / "test_it.py").write_text(PRINTS_OTHERWISE)
+    (tmp_path / "pytest.ini").write_text(FILES["pytest.ini"])
+    done = run(tmp_path, *plugin, "test_it.py", "lib")
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
