@@ -40,6 +40,9 @@ FLAGS = (
     "--hide-scrollbars",
 )
 
+#: In the temporary folder of all processes: see `forked.start`.
+COMMANDS = "commands"
+
 #: Key codes of keys other than letters.
 CODES = {
     "Tab": 9,
@@ -96,6 +99,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(
                     pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set")
                 )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Workers of pytest-xdist are forked from a process that has imported the packages."""
+    if sys.platform == "linux":
+        folder = config._tmp_path_factory.getbasetemp() / COMMANDS
+        python = forked.start(folder, os.getpid()) / "python"
+        for spec in specs:
+            spec.python = shlex.quote(str(python))
 
 
 class Chromium:
@@ -308,7 +321,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if sys.platform != "linux":
         return Path(sys.executable).parent
     owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-    return forked.start(shared_folder(tmp_path_factory) / "commands", owner)
+    return forked.start(shared_folder(tmp_path_factory) / COMMANDS, owner)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 Imports take most of a stage's time.
 
 `python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a
-copy reads the code that its PYTHONPATH names. The commands in FOLDER have it run a script or a
-module (`python`), or themselves.
+copy reads the code that its PYTHONPATH names. The commands in FOLDER have it run a script, a module
+or a line of code (`python`), or themselves. The workers of pytest-xdist are such processes too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 #: Packages that the stages and DVC import. Polars and Arrow start threads when they are imported,
 #: which a forked process does not have: there is one of each, and it waits for work that no stage
@@ -57,6 +58,8 @@ sys.exit(int(server.recv(9) or 1))
 def start(folder: Path, owner: int) -> Path:
     """The folder of the commands; the first caller starts the server.
 
+    Commands wait while it imports.
+
     Args:
         folder: A folder that all of pytest's processes share.
         owner: The server ends with this process.
@@ -69,7 +72,12 @@ def start(folder: Path, owner: int) -> Path:
             command = [sys.executable, __file__, str(folder), str(owner)]
             with (folder / "log").open("w") as log:
                 server = subprocess.Popen(
-                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
             while not (folder / "python").exists():
                 assert server.poll() is None, (folder / "log").read_text()
@@ -89,6 +97,8 @@ def serve(folder: Path, owner: int) -> None:
             unfinished.write_text(COMMAND.format(python=sys.executable, address=address))
             unfinished.chmod(0o755)
             unfinished.rename(folder / name)
+        for package in PACKAGES:
+            __import__(package)
         gc.freeze()
         while _lives(owner):
             with contextlib.suppress(ChildProcessError):
@@ -139,10 +149,14 @@ def _become(client: socket.socket) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Exit status of a script, or of a module after `-m`, as the main program."""
+    """Exit status of a script, a module after `-m` or code after `-u -c`, as the main program."""
     sys.path[0:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     try:
-        if arguments[0] == "-m":
+        if arguments[:2] == ["-u", "-c"]:
+            sys.argv = ["-c", *arguments[3:]]
+            sys.modules["__main__"] = ModuleType("__main__")
+            exec(arguments[2], vars(sys.modules["__main__"]))
+        elif arguments[0] == "-m":
             sys.path.insert(0, str(Path.cwd()))
             sys.argv = arguments[1:]
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
@@ -161,6 +175,4 @@ def _run(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for package in PACKAGES:
-        __import__(package)
     serve(Path(sys.argv[1]), int(sys.argv[2]))
