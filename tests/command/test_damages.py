@@ -152,6 +152,7 @@ BEFORE_RUN = ("code_digests", "ingest pets", "ingest wild", "curate", "infer the
 RUN_STAGES = tuple(f"{stage} theirs" for stage in OF_RUN)
 
 
+@pytest.mark.slow
 def test_what_doctor_passes_runs(project):
     assert problems() == []
     run_stages(Path(), *BEFORE_RUN, *RUN_STAGES, "report")

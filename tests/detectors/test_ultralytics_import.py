@@ -24,6 +24,7 @@ print(before == after)
 """
 
 
+@pytest.mark.slow
 def test_pictures_are_opened_as_before_nothing_is_asked_of_the_network_nor_written_at_home(
     tmp_path,
 ):

@@ -122,6 +122,7 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):
     monkeypatch.chdir(photos)
     lines = [line for text in PAGE.blocks("bash") for line in text.splitlines()]

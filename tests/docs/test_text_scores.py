@@ -107,6 +107,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(project, capsys):
     (command,) = (
         line for text in PAGE.blocks("bash") for line in text.splitlines() if "negatives" in line

@@ -85,6 +85,7 @@ def test_nothing_runs_when_nothing_changed(project: Project):
     assert project.repro() == []
 
 
+@pytest.mark.slow
 def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_aggregates(
     project: Project,
 ):
