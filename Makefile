@@ -22,7 +22,7 @@ export UV_PYTHON_DOWNLOADS := never
 USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
 FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
-.PHONY: demo test test-all tests lint machine mutants repro lock checkpoints clean
+.PHONY: demo test test-all tests scores lint machine mutants repro lock checkpoints clean
 
 # One run comes first: its table is printed early.
 demo: $(VENV)/ready
@@ -53,15 +53,20 @@ $(VENV)/compiled: $(VENV)/ready
 	@touch $@
 
 test-all: $(VENV)/ready
-	@FARTHER_TEST_ALL=$(EXHAUSTIVE) $(MAKE) --no-print-directory -j 2 lint tests
+	@FARTHER_TEST_ALL=$(EXHAUSTIVE) $(MAKE) --no-print-directory -j 2 lint tests scores
 
-# On x86-64 the scores are tested again with the products of OpenBLAS for other processors, which add in another order.
-# The slow tests among them compile graphs of PyTorch, which does not use OpenBLAS; others read docs, or import modules.
-MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
-SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
 tests: $(VENV)/compiled machine
 	$(PYTEST)
-	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott
+
+# On x86-64 the scores are tested again with the products of OpenBLAS for another processor, which add in another order:
+# of one that is drawn, or of all with EXHAUSTIVE=1. The slow tests among them compile graphs of PyTorch, which does not
+# use OpenBLAS; others read docs, or import modules.
+PROCESSORS := Haswell Prescott
+DRAWN = $(if $(EXHAUSTIVE),$(PROCESSORS),$(shell printf '%s\n' $(PROCESSORS) | sort -R | head -n 1))
+MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
+SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
+scores: $(VENV)/compiled
+	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O $(addprefix scores-,$(DRAWN))
 
 scores-%: $(VENV)/ready
 	@echo "Scores with the matrix products of $*:"

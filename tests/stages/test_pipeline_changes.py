@@ -217,27 +217,26 @@ def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_sho
     assert {stage for stage in ran if stage.startswith("ingest")} == {"ingest@coco"}
 
 
-def test_a_checkpoint_reruns_its_run_alone(project: Project):
+def test_another_checkpoint_and_a_new_detector_run_alone(project: Project):
     file = project.folder / "data/demo/bdd-faster_rcnn.safetensors"
     with safe_open(file, "numpy") as checkpoint:
         weights = {name: checkpoint.get_tensor(name) for name in checkpoint.keys()}  # noqa: SIM118 - no mapping
         metadata = checkpoint.metadata()
     weights["roi_heads.box_head.2.bias"] += 0.01
     save_file(weights, file, metadata)
-    ran = project.repro()
-    assert [stage for stage in but_proposals(ran) if "voc" in stage] == []
-    later = {
-        "infer",
-        "fit",
-        "score",
-        "proposals",
-        "evaluate",
-        "with_proposals",
-        "choose",
-        "cost",
-        "report",
+    line = {
+        "adapter": "faster_rcnn",
+        "benchmark": "voc",
+        "weights": "data/demo/voc-faster_rcnn.safetensors",
+        "params": {"score_threshold": 0.2},
     }
-    assert families(ran) == later
+    project.change(lambda params: params["detectors"].update({"voc-strict": line}))
+    ran = project.repro()
+    assert [stage for stage in but_proposals(ran) if "voc-faster_rcnn" in stage] == []
+    of_run = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose"}
+    for run in ("bdd-faster_rcnn", "voc-strict"):
+        assert families([stage for stage in ran if run in stage]) == of_run
+    assert families(ran) == {"code", *of_run, "cost", "report"}
 
 
 def test_a_new_split_leaves_the_others_unchanged_and_a_split_no_longer_tested_has_no_metrics(
@@ -308,21 +307,3 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     assert {"curate", "stratify", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
     assert not [stage for stage in but_proposals(ran) if "voc" in stage]
     assert not families(ran) & {"demo", "ingest", "paste", "embed"}
-
-
-def test_a_new_detector_runs_alone(project: Project):
-    line = {
-        "adapter": "faster_rcnn",
-        "benchmark": "voc",
-        "weights": "data/demo/voc-faster_rcnn.safetensors",
-        "params": {"score_threshold": 0.2},
-    }
-    project.change(lambda params: params["detectors"].update({"voc-strict": line}))
-    ran = project.repro()
-    assert all(
-        "voc-strict" in stage
-        for stage in but_proposals(ran)
-        if stage not in ("code", "cost", "report")
-    )
-    run_stages = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose"}
-    assert families(ran) == {"code", *run_stages, "cost", "report"}

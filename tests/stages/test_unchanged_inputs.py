@@ -355,7 +355,7 @@ def test_what_is_kept_after_a_change_is_what_a_fresh_project_makes(
     inputs: Path, finished: Path, tmp_path: Path
 ):
     before = results(finished)
-    for number, change in enumerate(drawn(5)):
+    for number, change in enumerate(drawn(3)):
         print(number, change)
         changed = shutil.copytree(finished, tmp_path / f"{number}-changed")
         fresh = shutil.copytree(inputs, tmp_path / f"{number}-fresh")
