@@ -59,24 +59,18 @@ CODES = {
 # The tests read files of YAML again and again: with libyaml, where PyYAML was built with it.
 yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
-#: Files whose tests import no PyTorch, nor does any conftest.py. A second worker begins with them:
-#: in a new environment the first one compiles PyTorch meanwhile, and both would do so.
-WITHOUT_TORCH = (
-    "tests/evaluation/test_kept_results.py",
-    "tests/evaluation/test_evaluate.py",
-    "tests/evaluation/test_deploy_choice.py",
-    "tests/report/test_site.py",
-    "tests/report/test_pages.py",
-    "tests/stages/test_evaluate.py",
-)
-
 #: Files that take minutes run first: as the last ones they would keep one worker busy while the
 #: others are idle. One makes the project that others of its folder read: at the same time, these
 #: would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
     "tests/stages/test_pipeline_changes.py",
-    *WITHOUT_TORCH,
+    "tests/evaluation/test_kept_results.py",
+    "tests/evaluation/test_evaluate.py",
+    "tests/evaluation/test_deploy_choice.py",
+    "tests/report/test_site.py",
+    "tests/report/test_pages.py",
+    "tests/stages/test_evaluate.py",
     "tests/command/test_compare.py",
     "tests/stages/test_killed.py",
     "tests/fuzz/test_fuzz.py",
