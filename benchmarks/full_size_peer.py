@@ -186,7 +186,9 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
         return lambda regions: -np.sqrt(index.search(of(regions).astype(np.float32), 10)[0][:, 9])
 
     def components() -> Score:
-        fitted = PCA(32).fit(column(train, "latent").astype(np.float64))
+        fitted = PCA(32, svd_solver="covariance_eigh").fit(
+            column(train, "latent").astype(np.float64)
+        )
         return lambda regions: fitted.transform(column(regions, "latent").astype(np.float64))
 
     def mixture() -> Score:

@@ -100,7 +100,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
     """Workers of pytest-xdist are forked from a process that has imported the packages."""
     if sys.platform == "linux":
         folder = config._tmp_path_factory.getbasetemp() / COMMANDS
-        python = forked.start(folder, os.getpid()) / "python"
+        python = forked.start(folder) / "python"
         for spec in specs:
             spec.python = shlex.quote(str(python))
 
@@ -314,8 +314,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PATH, whose `python`, `dvc` and `farther` start at once: see `forked`."""
     if sys.platform != "linux":
         return Path(sys.executable).parent
-    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-    return forked.start(shared_folder(tmp_path_factory) / COMMANDS, owner)
+    return forked.start(shared_folder(tmp_path_factory) / COMMANDS)
 
 
 @pytest.fixture(scope="session")

@@ -43,33 +43,36 @@ ALLOCATORS = {
 MODULES = ("dvc", "farther")
 
 #: A command: it sends its arguments, folder, environment and streams, and ends as the forked
-#: process does.
+#: process does. Where there is none, it prints what the server wrote.
 COMMAND = """#!{python} -IS
 import marshal, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
 said = marshal.dumps((sys.argv, os.getcwd(), dict(os.environ)))
-socket.send_fds(server, [len(said).to_bytes(8, "big")], [0, 1, 2])
-server.sendall(said)
-sys.exit(int(server.recv(9) or 1))
+try:
+    server = socket.socket(socket.AF_UNIX)
+    server.connect({address!r})
+    socket.send_fds(server, [len(said).to_bytes(8, "big")], [0, 1, 2])
+    server.sendall(said)
+    status = server.recv(9)
+except OSError:
+    status = b""
+sys.exit(int(status) if status else open({log!r}).read() or 1)
 """
 
 
-def start(folder: Path, owner: int) -> Path:
-    """The folder of the commands; the first caller starts the server.
+def start(folder: Path) -> Path:
+    """The folder of the commands; the first caller starts the server, which ends with it.
 
-    Commands wait while it imports.
+    Commands wait while the server imports.
 
     Args:
         folder: A folder that all of pytest's processes share.
-        owner: The server ends with this process.
     """
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "python").exists():
             environment = {**os.environ, **ALLOCATORS, "OMP_NUM_THREADS": "1"}
-            command = [sys.executable, __file__, str(folder), str(owner)]
+            command = [sys.executable, __file__, str(folder), str(os.getpid())]
             with (folder / "log").open("w") as log:
                 server = subprocess.Popen(
                     command,
@@ -94,7 +97,8 @@ def serve(folder: Path, owner: int) -> None:
         server.settimeout(1)
         for name in (*MODULES, "python"):
             unfinished = folder / f".{name}"
-            unfinished.write_text(COMMAND.format(python=sys.executable, address=address))
+            text = COMMAND.format(python=sys.executable, address=address, log=str(folder / "log"))
+            unfinished.write_text(text)
             unfinished.chmod(0o755)
             unfinished.rename(folder / name)
         for package in PACKAGES:
