@@ -148,7 +148,8 @@ def _become(client: socket.socket) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    client.sendall(str(status).encode())
+    with contextlib.suppress(OSError):  # pytest-xdist has ended the command
+        client.sendall(str(status).encode())
     os._exit(status)
 
 
