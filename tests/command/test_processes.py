@@ -93,6 +93,22 @@ def test_nothing_of_a_stage_is_left_to_the_next(processes):
     assert run(processes, after)[:2] == (0, f"False False ['step.py', 'a'] {Path.cwd()}\n")
 
 
+CYCLE = """
+import gc, kept, weakref
+class Node:
+    pass
+print(len(kept.freed), gc.get_freeze_count() > 0)
+node = Node()
+node.itself = node
+weakref.finalize(node, kept.freed.append, 1)
+"""
+
+
+def test_objects_of_a_stage_are_freed_and_those_of_modules_are_not_searched_again(processes):
+    Path("kept.py").write_text("freed = []\n")
+    assert [run(processes, CYCLE)[1] for _ in range(3)] == ["0 True\n", "1 True\n", "2 True\n"]
+
+
 def test_a_warning_that_a_stage_showed_or_ignored_is_shown_by_the_next(processes):
     Path("shown.py").write_text("import warnings\n\ndef show():\n    warnings.warn('old')\n")
     code = "import shown, warnings; shown.show(); warnings.simplefilter('ignore')"

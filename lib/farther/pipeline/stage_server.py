@@ -73,6 +73,8 @@ def _reset_random_states() -> None:
 def _free_memory() -> None:
     """Returns the memory of a stage that has ended to the system, and that of its GPU."""
     gc.collect()
+    # What is left are modules and what they keep: the next collections need not search it again.
+    gc.freeze()
     release_memory()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -126,4 +128,5 @@ def _import_early(modules: Sequence[str]) -> None:
 if __name__ == "__main__":
     end_without_collection()
     _import_early(sys.argv[2:])
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
