@@ -1,6 +1,6 @@
 # make demo    the whole pipeline on the demo world        make test    the tests that are not slow
 # make repro   what changed, and what depends on it        make lint    style, types and layers
-# make test-all    both, and fuzzers, kills, disks, remotes, the wheel and other processors' kernels: what CI runs
+# make test-all    both, and fuzzers, kills, disks, remotes, the wheel and another processor's kernels: what CI runs
 # make test WORKERS=6    by six processes instead of three, where there are as many cores
 # make test-all EXHAUSTIVE=1    with no change, edit or input left out where the others draw some
 # make lock    writes requirements.lock from pyproject.toml
