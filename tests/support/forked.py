@@ -101,8 +101,12 @@ def serve(folder: Path, owner: int) -> None:
             unfinished.write_text(text)
             unfinished.chmod(0o755)
             unfinished.rename(folder / name)
-        for package in PACKAGES:
-            __import__(package)
+        try:
+            for package in PACKAGES:
+                __import__(package)
+        except Exception:  # printed before the commands that wait are told
+            traceback.print_exc()
+            return
         gc.freeze()
         while _lives(owner):
             with contextlib.suppress(ChildProcessError):
