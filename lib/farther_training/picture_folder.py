@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.errors import DataError
 from farther.images.read import load
 from farther.registry import STRICT
+from farther.tables.endings import IMAGES, is_image
 from farther.tables.files import digest
 from farther.tables.folders import listed
 
@@ -35,11 +35,11 @@ class PictureFolder:
         """
         pictures = []
         for path in listed(self.folder, "**/*"):
-            if path.suffix.lower() in IMAGE_SUFFIXES:
+            if is_image(path):
                 pictures.append(path)
         if not pictures:
             raise DataError(
-                f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}", file=self.folder
+                f"no images here; known extensions: {', '.join(IMAGES)}", file=self.folder
             )
         return pictures
 

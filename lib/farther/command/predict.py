@@ -37,6 +37,9 @@ def predict(
     batch_size: Annotated[
         int | None, option("N", "Images per batch; by default 8, and 1 for live sources.")
     ] = None,
+    max_pixels: Annotated[
+        int | None, option("N", "Refuse images with more pixels; by default as the run did.")
+    ] = None,
     device: Annotated[str, option("DEVICE", "cpu, cuda, cuda:1, mps, …")] = "auto",
     codec: Annotated[str, option("FOURCC", "Codec of the annotated video.")] = "mp4v",
 ) -> None:
@@ -68,7 +71,8 @@ def predict(
 
     check_free(out)
     loaded = Bundle.load(bundle)
-    reading = SourceSettings(every=every, limit=limit, max_pixels=loaded.info.reading.max_pixels)
+    limit_of_run = loaded.info.reading.max_pixels
+    reading = SourceSettings(every=every, limit=limit, max_pixels=max_pixels or limit_of_run)
     images = open_source(source, reading)
     monitor = Monitor(loaded, device)
     settings = PredictSettings(

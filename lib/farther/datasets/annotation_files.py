@@ -9,6 +9,7 @@ from pathlib import Path
 import ijson
 
 from farther.errors import DataError
+from farther.tables.endings import ANNOTATIONS, has_ending
 from farther.tables.json_stream import Bounded, open_json, parser_message
 
 #: Lists of a COCO file.
@@ -27,21 +28,6 @@ WORDS = frozenset(
         "bboxes",
         "boxes",
         "gt",
-    }
-)
-#: Endings of files that annotation tools write.
-ENDINGS = frozenset(
-    {
-        ".json",
-        ".jsonl",
-        ".ndjson",
-        ".csv",
-        ".tsv",
-        ".xml",
-        ".parquet",
-        ".arrow",
-        ".tfrecord",
-        ".mat",
     }
 )
 _WORD = re.compile(r"[a-z]+")
@@ -75,7 +61,7 @@ def json_keys(file: Path) -> JsonKeys:
 
 def is_annotation_by_name(root: Path, file: Path) -> bool:
     """True where a file, or a folder of it below the root, has a name that annotations have."""
-    if file.suffix.lower() not in ENDINGS:
+    if not has_ending(file, ANNOTATIONS):
         return False
     for part in file.relative_to(root).parts:
         if WORDS.intersection(_WORD.findall(part.lower())):

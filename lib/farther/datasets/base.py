@@ -14,9 +14,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.records import Location
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.registry import STRICT, Registry
+from farther.tables.endings import IMAGES, is_unread_image, why_unread
 from farther.tables.files import inside, is_present
+from farther.tables.folders import files_below, find_file
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
@@ -25,6 +27,9 @@ Edges = tuple[float, float, float, float]
 #: orientation), or as it is stored. With "auto" the annotated size of the image decides, and boxes
 #: refer to the displayed image where that size fits both.
 AnnotatedOn = Literal["displayed", "stored", "auto"]
+
+#: Kind of the warning about images in formats that are not read.
+UNREAD_IMAGES = "images in a format that is not read"
 
 #: Subject of a warning: an image, an object, or the entire dataset.
 About = Literal["image", "object", "dataset"]
@@ -498,7 +503,7 @@ class Reader(ABC):
         absent_paths: list[str] = []
         for subset in names:
             paths = self.expects(subset)[0].paths
-            if any(is_present(inside(self.root, path)) for path in paths):
+            if any(is_present(find_file(inside(self.root, path))) for path in paths):
                 present.append(subset)
             else:
                 absent_paths.extend(paths)
@@ -524,8 +529,9 @@ class Reader(ABC):
         """
         paths = [inside(self.root, fill(pattern, subset)) for pattern in patterns]
         for path in paths:
-            if is_present(path):
-                return path
+            file = find_file(path)
+            if is_present(file):
+                return file
         also = "".join(f" (nor does {path.name})" for path in paths[1:])
         raise DataError(
             f"the file does not exist{also}; parameter {parameter!r} says where it is",
@@ -549,6 +555,28 @@ def create(format: str = "", **params: Any) -> Reader:
         ParameterError: the name or a parameter is unknown, or a value does not fit.
     """
     return FORMATS.create(format, **params)
+
+
+def warn_of_unread_images(collector: Collector, folder: Path, files: Iterable[Path]) -> None:
+    """Adds a warning where a folder has images in formats that are not read.
+
+    Args:
+        collector: Takes the warning.
+        folder: The folder.
+        files: Files below it.
+    """
+    unread = sorted(file for file in files if is_unread_image(file))
+    if unread:
+        example = f"{len(unread)} files, such as {shorten(unread[0].name)}: {why_unread(unread[0])}"
+        collector.warn(Location(folder), UNREAD_IMAGES, example, "left out")
+
+
+def no_images(folder: Path) -> DataError:
+    """The error about a folder without images."""
+    unread = sorted(file for file in files_below(folder) if is_unread_image(file))
+    if unread:
+        return DataError(f"no images that are read: {why_unread(unread[0])}", file=unread[0])
+    return DataError(f"no images here; known extensions: {', '.join(IMAGES)}", file=folder)
 
 
 def below(root: Path, name: str) -> Path:

@@ -13,6 +13,7 @@ from farther.datasets.base import create
 from farther.datasets.presence import Checked, Missing, check_subset, missing
 from farther.datasets.sizes import bytes_of
 from farther.errors import DataError, Finding
+from farther.images.read import MAX_PIXELS
 from farther.tables import Images
 
 
@@ -21,6 +22,7 @@ def check_dataset(
     params: Mapping[str, Any],
     used: Collection[str],
     source: str | None = None,
+    max_pixels: int = MAX_PIXELS,
     checks: MutableMapping[tuple[str, str], Checked] | None = None,
 ) -> Iterator[Finding]:
     """Findings about a dataset before `ingest` reads it.
@@ -33,6 +35,7 @@ def check_dataset(
         params: Its entry of the section `datasets`.
         used: Its subsets that benchmarks use.
         source: Where its files come from, if not from where its format says.
+        max_pixels: Images with more are not read by detectors.
         checks: Takes the checks by (dataset, subset). None: neither annotations nor images are
             opened.
     """
@@ -46,7 +49,7 @@ def check_dataset(
     problem = ""
     if checks is not None:
         try:
-            checked_by_subset = _check_subsets(params, used)
+            checked_by_subset = _check_subsets(params, used, max_pixels)
         except DataError as error:
             problem = str(error)
     for subset, checked in checked_by_subset.items():
@@ -64,7 +67,9 @@ def check_dataset(
             yield Finding("datasets", name, "note", text)
 
 
-def _check_subsets(params: Mapping[str, Any], used: Collection[str]) -> dict[str, Checked]:
+def _check_subsets(
+    params: Mapping[str, Any], used: Collection[str], max_pixels: int
+) -> dict[str, Checked]:
     """The check of each subset of a dataset.
 
     Raises:
@@ -77,7 +82,7 @@ def _check_subsets(params: Mapping[str, Any], used: Collection[str]) -> dict[str
         raise DataError(
             f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(subsets)} are read"
         )
-    return {subset: check_subset(reader, subset) for subset in subsets}
+    return {subset: check_subset(reader, subset, max_pixels) for subset in subsets}
 
 
 def damage(checked: Checked, subset: str, damaged: Mapping[Path, str]) -> str:

@@ -32,6 +32,7 @@ from farther.datasets.huggingface_files import (
     card,
     class_names,
     data_files,
+    is_metadata,
     rows,
     schema_features,
     split_of,
@@ -39,6 +40,7 @@ from farther.datasets.huggingface_files import (
 from farther.datasets.records import Record
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
+from farther.tables.endings import has_ending
 from farther.tables.files import inside, is_folder, refuse_broken_link
 from farther.tables.folders import listed
 
@@ -343,7 +345,7 @@ class HuggingFace(Reader):
             )
         folder = "."
         location = row.location(self.image)
-        if row.file.name == METADATA:
+        if is_metadata(row.file):
             folder = row.file.parent.relative_to(self.root).as_posix()
             location = row.location("file_name")
         return _ImageSource(image_file(self.root, folder, name, location), is_embedded=False)
@@ -487,7 +489,7 @@ class HuggingFace(Reader):
 
     def _is_shard(self, path: Path) -> bool:
         """True for a file of rows of the configuration, and not of the library's cache."""
-        if path.suffix not in (".parquet", ".arrow") and path.name != METADATA:
+        if not has_ending(path, (".parquet", ".arrow")) and not is_metadata(path):
             return False
         if path.name.startswith("cache-"):
             return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from farther.errors import DataError, shorten
 from farther.tables.documents import parse_json, parse_yaml, read_json
+from farther.tables.endings import has_ending, with_lower_ending
 from farther.tables.files import is_present, open_binary, read_text
 from farther.tables.parquet import arrow_rows, parquet_schema
 
@@ -24,13 +25,18 @@ NUMBER = re.compile(r"[0-9]{1,9}")
 NESTING_KEYS = ("feature", "sequence", "list", "struct", "dtype", "class_label", "features")
 
 
+def is_metadata(path: PurePath) -> bool:
+    """Whether a file is the `metadata.jsonl` of a folder of images."""
+    return with_lower_ending(path.name) == METADATA
+
+
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet, Arrow or JSON lines file, a few in memory at once.
 
     Raises:
         DataError: it is something else; names the file.
     """
-    if path.name == METADATA:
+    if is_metadata(path):
         yield from _json_lines(path)
     else:
         yield from arrow_rows(path, BATCH)
@@ -57,7 +63,7 @@ def schema_features(path: Path) -> Any:
     info_file = path.with_name("dataset_info.json")
     if is_present(info_file):
         return _field(read_json(info_file), "features")
-    if path.suffix != ".parquet":
+    if not has_ending(path, (".parquet",)):
         return None
     metadata = parquet_schema(path).metadata or {}
     text = metadata.get(b"huggingface", b"{}")

@@ -15,16 +15,16 @@ from farther.datasets.base import (
     Expected,
     Reader,
     below,
+    no_images,
     register,
+    warn_of_unread_images,
 )
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.endings import is_image
 from farther.tables.files import is_file, is_folder
 from farther.tables.folders import files_below, in_unicode, listed
-
-#: Endings of the files that are images, in any case; those of torchvision.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 @register("image_folder")
@@ -37,7 +37,8 @@ class ImageFolder(Reader):
     is the path within the subset's folder. Files that are not images by their ending are ignored;
     links are followed, as torchvision does.
 
-    Tolerated and listed: images beside the class folders (ignored). Errors: a subset without a
+    Tolerated and listed: images beside the class folders, and those in formats that are not read
+    (ignored). Errors: a subset without a
     class folder, unless `category` is given; a class folder, or a subset, without images.
 
     Args:
@@ -86,15 +87,13 @@ class ImageFolder(Reader):
         for class_folder, category in class_by_folder.items():
             images = _images_below(below(folder, class_folder))
             if not images:
-                raise DataError(
-                    f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}",
-                    file=folder / class_folder,
-                )
+                raise no_images(below(folder, class_folder))
             for path in images:
                 image_id = path.relative_to(folder).as_posix()
                 file = path.relative_to(self.root).as_posix()
                 row = collector.add_image(image_id, file, Location(path))
                 collector.add_object(row, WHOLE_IMAGE, categories.index(category), row)
+        warn_of_unread_images(collector, folder, files_below(folder))
         return collector.annotations(
             unit="image",
             categories=categories,
@@ -111,11 +110,7 @@ class ImageFolder(Reader):
             raise DataError(problem, file=folder)
 
         location = Location(folder)
-        images = [
-            path
-            for path in listed(folder, "*")
-            if is_file(path) and path.suffix.lower() in IMAGE_SUFFIXES
-        ]
+        images = [path for path in listed(folder, "*") if is_file(path) and is_image(path)]
         if images:
             example = f"{len(images)} images"
             collector.warn(location, "images without a class", example, "ignored")
@@ -168,7 +163,7 @@ def _folder_names(folder: Path) -> list[str]:
 
 def _images_below(folder: Path) -> list[Path]:
     """The images at any depth below a folder, in torchvision's order."""
-    paths = [path for path in files_below(folder) if path.name.lower().endswith(IMAGE_SUFFIXES)]
+    paths = [path for path in files_below(folder) if is_image(path)]
     return sorted((in_unicode(path) for path in paths), key=_folder_and_name)
 
 

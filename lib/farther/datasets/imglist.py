@@ -23,6 +23,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
+from farther.tables.endings import refuse_twins
 from farther.tables.files import inside, is_present
 from farther.tables.folders import listed
 
@@ -81,7 +82,8 @@ class ImgList(Reader):
 
         before, _, after = self.lists.partition("{subset}")
         files = [path.relative_to(self.root).as_posix() for path in paths]
-        return sorted(file.removeprefix(before).removesuffix(after) for file in files)
+        refuse_twins(paths)
+        return sorted(file[len(before) : len(file) - len(after)] for file in files)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from PIL import UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.cores import count_cores
@@ -21,7 +20,7 @@ from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
-from farther.images.read import read_header
+from farther.images.read import problem_with, read_header
 from farther.tables import ImageAttributes, Images, Objects
 from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
@@ -368,12 +367,9 @@ def _read_header(path: Path) -> _Header:
         return _Header(width, height, orientation, digest(path))
     except FileNotFoundError:
         return _Header(problem="no such file", is_missing=True)
-    except UnidentifiedImageError:
-        return _Header(problem="unknown image format")
     except Exception as error:
         # Decoders raise nearly anything for damaged files: OSError, SyntaxError, struct.error, …
-        problem = f"{type(error).__name__}: {error}"
-        return _Header(problem=problem.replace(str(path), path.name))
+        return _Header(problem=problem_with(error, path))
 
 
 def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> None:

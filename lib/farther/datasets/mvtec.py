@@ -7,11 +7,19 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, register
-from farther.datasets.image_folder import IMAGE_SUFFIXES
+from farther.datasets.base import (
+    WHOLE_IMAGE,
+    Annotations,
+    Collector,
+    Expected,
+    Reader,
+    no_images,
+    register,
+)
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.endings import is_image
 from farther.tables.files import inside, is_folder
 from farther.tables.folders import files_below, in_unicode, listed
 
@@ -67,12 +75,10 @@ class MVTec(Reader):
         for index, category in enumerate(categories):
             folder = inside(self.root, f"{subset_folder}/{category}")
             files = sorted(in_unicode(path) for path in files_below(folder))
-            images = [path for path in files if path.name.lower().endswith(IMAGE_SUFFIXES)]
+            images = [path for path in files if is_image(path)]
             ignored_count += len(files) - len(images)
             if not images:
-                raise DataError(
-                    f"no images here; known extensions: {', '.join(IMAGE_SUFFIXES)}", file=folder
-                )
+                raise no_images(folder)
             for path in images:
                 name = path.relative_to(self.root).as_posix()
                 row = collector.add_image(name, name, Location(path))

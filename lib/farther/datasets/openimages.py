@@ -35,6 +35,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, read_record
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.endings import with_lower_ending
 from farther.tables.files import csv_rows, inside, is_present, open_binary
 from farther.tables.folders import entries
 
@@ -259,9 +260,10 @@ class OpenImages(Reader):
                     "the folder of images does not exist; parameter 'images' names it", file=path
                 )
             for entry in entries(path):
-                if not entry.name.endswith(self.extension) or entry.name.startswith("."):
+                name = with_lower_ending(entry.name)
+                if not name.endswith(self.extension.lower()) or name.startswith("."):
                     continue
-                image_id = entry.name.removesuffix(self.extension)
+                image_id = name[: -len(self.extension)]
                 if image_id in file_by_id:
                     raise DataError(f"the image is also in {file_by_id[image_id]}", file=entry.path)
                 file_by_id[image_id] = inside(folder, entry.name).as_posix()

@@ -17,7 +17,9 @@ from farther.datasets.orientation import TurnedImages, refuse_undecided
 from farther.datasets.tidying import corrected
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.orientation import UPRIGHT
-from farther.images.read import problem_of, read_header
+from farther.images.plan import StreamParams
+from farther.images.read import MAX_PIXELS, problem_of, read_header
+from farther.tables.folders import entries, find_file
 
 #: Folder, in a dataset's tables, of the images that its files contain: `ingest` writes it once.
 EXTRACTED = "extracted-images"
@@ -108,12 +110,13 @@ class Checked:
     broken: dict[Path, str] = field(default_factory=dict)
 
 
-def check_subset(reader: Reader, subset: str) -> Checked:
+def check_subset(reader: Reader, subset: str, max_pixels: int = MAX_PIXELS) -> Checked:
     """Reads the annotations of a subset where they are small, and opens `SAMPLED_IMAGES` images.
 
     Args:
         reader: The dataset.
         subset: One of its subsets.
+        max_pixels: Images with more are not read by detectors.
     """
     try:
         if _is_large(_expected_paths(reader, subset)):
@@ -144,18 +147,18 @@ def check_subset(reader: Reader, subset: str) -> Checked:
             refuse_undecided(turned_images(annotations), annotations)
         except DataError as error:
             return Checked(str(error))
-    return _check_files(reader, subset, annotations, present)
+    return _check_files(reader, subset, annotations, present, max_pixels)
 
 
 def _check_files(
-    reader: Reader, subset: str, annotations: Annotations, files: Sequence[Path]
+    reader: Reader, subset: str, annotations: Annotations, files: Sequence[Path], max_pixels: int
 ) -> Checked:
     """Decodes `SAMPLED_IMAGES` of the image files of a subset, evenly spaced."""
     not_images: dict[Path, str] = {}
     broken: dict[Path, str] = {}
     sample = [files[row] for row in _sampled_rows(len(files))]
     for path in sample:
-        reason, is_image = problem_of(path)
+        reason, is_image = problem_of(path, max_pixels, StreamParams.advice_on_size())
         if not is_image:
             not_images[path] = reason
         elif reason:
@@ -181,8 +184,8 @@ def _is_large(paths: Sequence[Path]) -> bool:
 
 def _has_many_entries(folder: Path) -> bool:
     """True for a folder with more than `OPENED_FILES` entries; no further ones are listed."""
-    with os.scandir(folder) as entries:
-        first_entries = list(islice(entries, OPENED_FILES + 1))
+    with os.scandir(folder) as iterator:
+        first_entries = list(islice(iterator, OPENED_FILES + 1))
     return len(first_entries) > OPENED_FILES
 
 
@@ -300,13 +303,13 @@ def _expected_paths(reader: Reader, subset: str) -> list[Path]:
 
 
 def _paths(reader: Reader, expected: Expected) -> tuple[Path, ...]:
-    return tuple(below(reader.root, path) for path in expected.paths)
+    return tuple(find_file(below(reader.root, path)) for path in expected.paths)
 
 
 def _has_content(path: Path) -> bool:
     """True for a file that is not empty, and for a folder with an entry."""
     if path.is_dir():
-        return any(path.iterdir())
+        return bool(entries(path))
     return path.is_file() and path.stat().st_size > 0
 
 

@@ -15,10 +15,13 @@ import polars as pl
 
 from farther.datasets.base import Annotations, DataWarning, Reader, SecondFile
 from farther.datasets.file_names import with_found_files
+from farther.tables.annotations import why_ignored
 
 REPEATED = "objects that are annotated twice"
 ABSENT_SUBSET = "subset that is not there"
 SIMILAR_CATEGORIES = "categories with nearly the same name"
+#: Beginning of the kind of the warning about a subset without objects that count.
+ALL_IGNORED = "all objects are"
 SEVERAL_IDS = "image file with several ids"
 
 
@@ -32,6 +35,7 @@ def corrected(annotations: Annotations) -> Annotations:
         *annotations.warnings,
         *_similar_category_warnings(annotations),
         *_several_id_warnings(annotations),
+        *_ignored_warnings(annotations),
     ]
     annotations = replace(annotations, warnings=warnings)
     annotations = with_found_files(annotations)
@@ -173,6 +177,24 @@ def _several_id_warnings(annotations: Annotations) -> list[DataWarning]:
     if len(files) > 1:
         example += f" and {len(files) - 1} more"
     return [_dataset_warning(annotations, SEVERAL_IDS, example, "read as one image")]
+
+
+def _ignored_warnings(annotations: Annotations) -> list[DataWarning]:
+    """A warning where all objects are crowds or difficult, so that none counts; else empty."""
+    objects = annotations.objects
+    reason = why_ignored(objects.is_crowd, objects.is_difficult)
+    if not reason:
+        return []
+    where = ""
+    if len(annotations.files) == 1:
+        where = f" of {annotations.files[0]}"
+    found = (
+        f"all {len(objects)} objects{where}: metrics ignore them. Some programs mark single "
+        "objects so when they export masks"
+    )
+    return [
+        _dataset_warning(annotations, f"{ALL_IGNORED} {reason}", found, "read as they are marked")
+    ]
 
 
 def _dataset_warning(annotations: Annotations, kind: str, found: str, action: str) -> DataWarning:

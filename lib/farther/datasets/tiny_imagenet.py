@@ -17,10 +17,10 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
+from farther.tables.endings import is_image
 from farther.tables.files import inside
 from farther.tables.folders import listed
 
@@ -112,9 +112,7 @@ class TinyImageNet(Reader):
         """The training images."""
         for category in categories:
             folder: Path = inside(self.root, f"train/{category}/images")
-            images = [
-                path for path in listed(folder, "*") if path.name.lower().endswith(IMAGE_SUFFIXES)
-            ]
+            images = [path for path in listed(folder, "*") if is_image(path)]
             if not images:
                 raise DataError(f"no images of this class of {CLASSES}", file=folder)
             for path in images:

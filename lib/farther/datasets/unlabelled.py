@@ -13,17 +13,25 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.annotation_files import is_annotation_by_name
-from farther.datasets.base import Annotations, Collector, Expected, Reader, below, create, register
-from farther.datasets.image_folder import IMAGE_SUFFIXES
+from farther.datasets.base import (
+    Annotations,
+    Collector,
+    Expected,
+    Reader,
+    below,
+    create,
+    no_images,
+    register,
+    warn_of_unread_images,
+)
 from farther.datasets.records import Location
 from farther.datasets.tidying import corrected
 from farther.errors import DataError, shorten
 from farther.extras import missing
 from farther.registry import STRICT
+from farther.tables.endings import is_image, is_unread_image, is_video
 from farther.tables.folders import files_below, in_unicode
 
-#: Endings of video files, in any case.
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 #: Frames per second of a video whose file does not contain the rate.
 USUAL_FPS = 25.0
 #: JPEG quality of frames.
@@ -79,22 +87,22 @@ class UnlabelledImages(Reader):
                 file=folder,
             )
         files = sorted(in_unicode(path) for path in files_below(folder))
-        images = [path for path in files if path.name.lower().endswith(IMAGE_SUFFIXES)]
-        videos = [path for path in files if path.name.lower().endswith(VIDEO_SUFFIXES)]
+        images = [path for path in files if is_image(path)]
+        videos = [path for path in files if is_video(path)]
         path_by_id = {path.relative_to(folder).as_posix(): path for path in images}
         for video in videos:
             video_name = video.relative_to(folder).as_posix()
             for frame in _selected_frames(video, self.every):
                 path_by_id[f"{video_name}/{frame:08d}.jpg"] = video
         if not path_by_id:
-            known = ", ".join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))
-            raise DataError(f"no images here; known extensions: {known}", file=folder)
+            raise no_images(folder)
 
         collector = Collector(self.root)
         for image_id, path in path_by_id.items():
             file = image_id if name == "." else f"{name}/{image_id}"
             collector.add_image(image_id, file, Location(path))
         box_file_name = Path(str(self.boxes)).name
+        warn_of_unread_images(collector, folder, files)
         _warn_of_other_files(
             collector, folder, [path for path in files if path.name != box_file_name]
         )
@@ -176,7 +184,7 @@ def _warn_of_other_files(collector: Collector, folder: Path, files: Sequence[Pat
     annotation_files: list[Path] = []
     unknown_files: list[Path] = []
     for path in files:
-        if path.name.lower().endswith((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)):
+        if is_image(path) or is_video(path) or is_unread_image(path):
             continue
         if is_annotation_by_name(folder, path):
             annotation_files.append(path)

@@ -29,8 +29,9 @@ from farther.datasets.file_names import canonical_name, names_by_form
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
+from farther.tables.endings import is_image, is_unread_image, refuse_twins, with_lower_ending
 from farther.tables.files import inside, open_binary
-from farther.tables.folders import listed
+from farther.tables.folders import entries, find_file, listed
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -47,8 +48,6 @@ FLAGS = {"unspecified": "0", "false": "0", "true": "1"}
 #: The second column of an image set of one class: 1 if the image shows that class.
 FLAG = re.compile(r"\s+(-1|0|1)$")
 
-#: Endings of images, in lower case.
-SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 ABSENT = "the image set does not exist; parameter 'image_sets' says which to read"
 
@@ -248,7 +247,8 @@ class VOC(Reader):
             folder, _, _ = image_set.rpartition("/")
             image_folder = _join(folder, "JPEGImages")
             xml_folder = _join(folder, "Annotations")
-            path = inside(self.root, self._list_file(image_set))
+            path = find_file(inside(self.root, self._list_file(image_set)))
+            xml_by_path = self._xml_files(xml_folder)
             for line_number, line in enumerate(read_lines(path, ABSENT), start=1):
                 if not line:
                     continue
@@ -256,8 +256,18 @@ class VOC(Reader):
                 location = Location(path, str(line_number))
                 file = image_file(self.root, image_folder, image_id + self.extension, location)
                 xml_file = image_file(self.root, xml_folder, f"{image_id}.xml", location)
-                xml = self.root / xml_file
+                xml = xml_by_path.get(xml_file, self.root / xml_file)
                 yield _Annotated(image_id, file, xml, _read_xml(xml), location)
+
+    def _xml_files(self, folder: str) -> dict[str, Path]:
+        """The XML files of a folder by their paths within the root, with the ending `.xml`.
+
+        Raises:
+            DataError: the names of two differ in the case of their ending alone.
+        """
+        files = listed(below(self.root, folder), "*.xml")
+        refuse_twins(files)
+        return {with_lower_ending(file.relative_to(self.root).as_posix()): file for file in files}
 
     def _images_of_layout(self, subset: str) -> Iterator[_Annotated]:
         """The image of each XML file of a subset of `layout`."""
@@ -266,6 +276,7 @@ class VOC(Reader):
             raise DataError(f"no subset {subset!r} in 'layout'. Known: {known}", file=self.root)
         xml_folder, image_folder = self.layout[subset]
         xml_files = listed(below(self.root, xml_folder), "*.xml")
+        refuse_twins(xml_files)
         if not xml_files:
             raise DataError(
                 "no XML file here; parameter 'layout' names the folders of a subset",
@@ -273,13 +284,18 @@ class VOC(Reader):
             )
 
         image_names = _ImageNames(_image_names_in(below(self.root, image_folder)))
+        unread_name_by_form: dict[str, str] = {}
+        for entry in entries(below(self.root, image_folder)):
+            if is_unread_image(entry.name):
+                unread_name_by_form[canonical_name(Path(entry.name).stem)] = entry.name
+
         for xml in xml_files:
             content = _read_xml(xml)
             location = Location(xml)
             name = image_names.find(xml, content)
             has_other_name = name is not None and Path(name).stem != xml.stem
             if name is None:
-                name = xml.stem + self.extension
+                name = unread_name_by_form.get(canonical_name(xml.stem), xml.stem + self.extension)
             file = image_file(self.root, image_folder, name, location)
             yield _Annotated(xml.stem, file, xml, content, location, has_other_name)
 
@@ -393,7 +409,7 @@ def _warn_other_names(collector: Collector, images: Sequence[_Annotated]) -> Non
 
 def _image_names_in(folder: Path) -> list[str]:
     """The names of the image files in a folder, sorted."""
-    return [file.name for file in sorted(listed(folder, "*")) if file.suffix.lower() in SUFFIXES]
+    return [file.name for file in sorted(listed(folder, "*")) if is_image(file)]
 
 
 def _read_xml(path: Path) -> Record:

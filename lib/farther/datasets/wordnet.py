@@ -25,6 +25,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
+from farther.tables.endings import YAML, has_ending
 from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved
 
@@ -202,7 +203,7 @@ def open_hierarchy(
 
     For arguments and errors see the two classes.
     """
-    if Path(path).suffix == ".yaml":
+    if has_ending(str(path), YAML):
         return HierarchyFile(path, synsets, scale)
     return WordNet(path, synsets, scale)
 

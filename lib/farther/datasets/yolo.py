@@ -22,19 +22,19 @@ from farther.datasets.base import (
     below,
     image_file,
     register,
+    warn_of_unread_images,
 )
 from farther.datasets.file_names import RESPELLED, Spellings
 from farther.datasets.records import Location, are_texts, mapping_of, read_lines
-from farther.datasets.yolo_labels import SUFFIXES, find_labels, label_file_of, labels_of
+from farther.datasets.yolo_labels import find_labels, label_file_of, labels_of
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.documents import parse_yaml
+from farther.tables.endings import CLASS_NAMES, TEXT, has_ending, is_image
 from farther.tables.files import inside, is_folder, is_present, read_text
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
-#: Endings of text files that name the classes.
-CLASS_FILE_SUFFIXES = (".txt", ".names")
 #: Names of a subset's folder, by subset.
 FOLDER_NAMES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
@@ -170,6 +170,9 @@ class YOLO(Reader):
             for row in _rows(path, len(categories), with_confidence=self.confidence):
                 collector.add_object(image_row, row.box, row.category, row.line)
         labels.warn(collector)
+        for folder in folders:
+            files = files_below(below(self.root, folder))
+            warn_of_unread_images(collector, below(self.root, folder), files)
         _warn_respelled(collector, images)
         return collector.annotations(
             unit="image", categories=categories, row="{row}", box_field="box"
@@ -203,7 +206,7 @@ class YOLO(Reader):
         path = inside(self.root, self.file)
         absent = "the file does not exist; parameter 'file' says where it is"
         content: dict[str, Any]
-        if path.suffix in CLASS_FILE_SUFFIXES:
+        if has_ending(path, CLASS_NAMES):
             content = {"names": [line for line in read_lines(path, absent) if line]}
         else:
             content = _description(read_text(path, absent), path)
@@ -293,7 +296,7 @@ class YOLO(Reader):
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):
-            if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
+            if is_image(file) and not file.name.startswith("."):
                 image_id = in_unicode(file).relative_to(path).with_suffix("").as_posix()
                 yield _Image(image_id, file.relative_to(self.root).as_posix(), Location(file))
 
@@ -331,7 +334,7 @@ def _description(text: str, path: Path) -> dict[str, Any]:
 
 def _is_image_list(entry: str) -> bool:
     """True for an entry of `data.yaml` that is a text file of images, and not a folder."""
-    return entry.endswith(".txt")
+    return has_ending(entry, TEXT)
 
 
 def _refuse_common_labels(images: Sequence[_Image]) -> None:

@@ -11,17 +11,25 @@ from farther.datasets.base import Collector
 from farther.datasets.file_names import canonical_name
 from farther.datasets.records import Location
 from farther.errors import shorten
+from farther.tables.endings import (
+    TEXT,
+    has_ending,
+    is_image,
+    is_unread_image,
+    refuse_twins,
+    why_unread,
+    with_lower_ending,
+)
 from farther.tables.files import is_file, is_folder, open_binary
 from farther.tables.folders import entries, files_below
 
-#: Endings of image files.
-SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 #: Largest number of bytes of a first row that is read: an outline may have thousands of corners.
 ROW_BYTES = 100_000
 #: Smallest count of numbers in a row: a class and a box.
 LEAST_NUMBERS = 5
 
 UNMATCHED = "label file without image"
+UNREAD = "label file of an image that is not read"
 BESIDE = "label file beside its image"
 OTHER_NAME = "label files called otherwise than their images"
 WITHOUT_LABELS = "images without a label file"
@@ -38,6 +46,7 @@ class LabelFiles:
         without: The images without a label file.
         unmatched: Label files that belong to no image.
         beside: Label files beside images whose labels are expected in another folder.
+        unread: Image in a format that is not read, by its label file.
     """
 
     by_image: dict[str, str] = field(default_factory=dict)
@@ -45,6 +54,7 @@ class LabelFiles:
     without: list[str] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
 
     def warn(self, collector: Collector) -> None:
         """Adds the warnings about images and label files that do not match by name."""
@@ -69,6 +79,10 @@ class LabelFiles:
             )
             location = Location(root / label_file)
             collector.warn(location, UNMATCHED, problem, "not read", about="image")
+
+        for label_file, image in self.unread.items():
+            problem = f"{shorten(label_file)} is of {shorten(image)}: {why_unread(image)}"
+            collector.warn(Location(root / label_file), UNREAD, problem, "not read", about="image")
 
         for label_file in self.beside:
             problem = (
@@ -96,13 +110,18 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
         root: The dataset's folder.
         images: Paths of the images within the root.
         folders: Folders within the root of which all images are read.
+
+    Raises:
+        DataError: the names of two label files differ in the case of their ending alone.
     """
     text_files = _text_files(root, images, folders)
+    refuse_twins(root / file for file in sorted(text_files))
+    file_by_usual_name = {with_lower_ending(file): file for file in text_files}
     by_image: dict[str, str] = {}
     for image in images:
-        expected = label_file_of(image)
-        if expected in text_files:
-            by_image[image] = expected
+        label_file = file_by_usual_name.get(label_file_of(image))
+        if label_file is not None:
+            by_image[image] = label_file
 
     images_without = [image for image in images if image not in by_image]
     unused = text_files - set(by_image.values())
@@ -111,14 +130,24 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
 
     images_without = [image for image in images if image not in by_image]
     unused -= set(by_image.values())
-    unused -= _labels_with_image(root, unused)
+    label_files = sorted(file for file in unused if is_label_file(root / file))
+    image_by_label_file = _match_with_images(root, label_files)
+    unread: dict[str, str] = {}
+    unmatched: list[str] = []
+    for label_file in label_files:
+        image = image_by_label_file.get(label_file, "")
+        if not image:
+            unmatched.append(label_file)
+        elif is_unread_image(image):
+            unread[label_file] = image
     beside = _paths_beside(images_without)
     return LabelFiles(
         by_image=by_image,
         other_names=list(with_other_names),
         without=images_without,
-        unmatched=[file for file in sorted(unused) if is_label_file(root / file)],
+        unmatched=unmatched,
         beside=[file for file in beside if is_label_file(root / file)],
+        unread=unread,
     )
 
 
@@ -153,7 +182,7 @@ def _text_files(root: Path, images: Sequence[str], folders: Iterable[str]) -> se
         label_folder = root / labels_of(image_folder)
         if image_folder != "." and is_folder(label_folder):
             files.update(files_below(label_folder))
-    return {file.relative_to(root).as_posix() for file in files if file.suffix == ".txt"}
+    return {file.relative_to(root).as_posix() for file in files if has_ending(file, TEXT)}
 
 
 def _match_other_names(images: Sequence[str], label_files: set[str]) -> dict[str, str]:
@@ -184,29 +213,37 @@ def _match_other_names(images: Sequence[str], label_files: set[str]) -> dict[str
     return label_file_by_image
 
 
-def _labels_with_image(root: Path, label_files: Iterable[str]) -> set[str]:
-    """The label files that have an image, as those of another subset in the same folder have."""
-    forms_by_folder: dict[str, set[str]] = {}
-    with_image: set[str] = set()
+def _match_with_images(root: Path, label_files: Iterable[str]) -> dict[str, str]:
+    """The image of each label file that has one, within the root.
+
+    It may be of another subset in the same folder, or in a format that is not read.
+    """
+    names_by_folder: dict[str, dict[str, str]] = {}
+    image_by_label_file: dict[str, str] = {}
     for label_file in label_files:
         image = Path(_with_renamed_folder(label_file, "labels", "images"))
         folder = image.parent.as_posix()
-        if folder not in forms_by_folder:
-            forms_by_folder[folder] = _label_stems(root / folder)
-        if canonical_name(image.stem) in forms_by_folder[folder]:
-            with_image.add(label_file)
-    return with_image
+        if folder not in names_by_folder:
+            names_by_folder[folder] = _names_by_stem(root / folder)
+        name = names_by_folder[folder].get(canonical_name(image.stem))
+        if name is not None:
+            image_by_label_file[label_file] = (image.parent / name).as_posix()
+    return image_by_label_file
 
 
-def _label_stems(folder: Path) -> set[str]:
-    """Stems of the label files that the images of a folder may have, by their `canonical_name`."""
-    stems: set[str] = set()
-    for entry in entries(folder):
-        name = Path(entry.name)
-        if name.suffix.lower() in SUFFIXES:
-            stems.add(canonical_name(name.stem))
-            stems.add(canonical_name(name.name))
-    return stems
+def _names_by_stem(folder: Path) -> dict[str, str]:
+    """Name of an image by the `canonical_name` of the stems that its label file may have.
+
+    An image that is read comes before one that is not.
+    """
+    names = [entry.name for entry in entries(folder)]
+    unread = [name for name in names if is_unread_image(name)]
+    read = [name for name in names if is_image(name)]
+    name_by_stem: dict[str, str] = {}
+    for name in (*unread, *read):
+        name_by_stem[canonical_name(Path(name).stem)] = name
+        name_by_stem[canonical_name(name)] = name
+    return name_by_stem
 
 
 def _paths_beside(images: Sequence[str]) -> list[str]:

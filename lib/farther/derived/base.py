@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.curation import LabelledImages, Rules, TablesFolder, select_id_classes
 from farther.datasets.coco_writer import write_coco
 from farther.errors import DataError, shorten
-from farther.images.read import load
+from farther.images.read import MAX_PIXELS, load
 from farther.registry import STRICT, Registry, build
 from farther.tables import Objects
 from farther.tables.documents import write_json
@@ -113,13 +113,17 @@ class Scenes:
         """
         return inside(self.root, self.source.images.file[row])
 
-    def pixels(self, row: int) -> np.ndarray:
+    def pixels(self, row: int, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         """The image of a row, uint8 of shape (height, width, 3).
+
+        Args:
+            row: The row.
+            max_pixels: See `farther.images.read.load`.
 
         Raises:
             DataError: the file cannot be read.
         """
-        return load(self.file(row))
+        return load(self.file(row), max_pixels)
 
 
 @checked(config=STRICT, kw_only=True)
@@ -132,6 +136,7 @@ class Derived(ABC):
         file_type: "jpeg", or "png" for images without further loss.
         quality: Quality of JPEG files, 1 to 100.
         max_failures: Share of the files that may be unreadable before it is an error.
+        max_pixels: Images with more are not decoded, and count as unreadable.
     """
 
     images: SceneSelection
@@ -139,6 +144,7 @@ class Derived(ABC):
     file_type: Literal["jpeg", "png"] = "jpeg"
     quality: Annotated[int, Field(ge=1, le=100)] = 95
     max_failures: Share = 0.01
+    max_pixels: PositiveInt = MAX_PIXELS
 
     @classmethod
     def parts(cls) -> dict[str, type]:

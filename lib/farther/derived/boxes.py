@@ -60,7 +60,7 @@ class BoxCutOuts(AnnotatedSource):
     def _picture(self, source: LabelledImages, cutout: CutOut) -> Image.Image:
         """The RGBA image of a cut-out."""
         file = source.images.file[source.image_row[cutout.row]]
-        pixels = pictures.load(inside(self.root, file))
+        pixels = pictures.load(inside(self.root, file), self.max_pixels)
         box = source.objects.box[cutout.row]
         left, top, right, bottom = np.round(box).astype(int).tolist()
         picture = Image.fromarray(pixels[top:bottom, left:right])

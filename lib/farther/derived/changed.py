@@ -152,7 +152,7 @@ def _run(tasks: Sequence[_Task]) -> Iterator[_Result]:
 def _write_image(task: _Task) -> _Result:
     """Writes one image."""
     try:
-        pixels = task.function(load(task.source))
+        pixels = task.function(load(task.source, task.params.max_pixels))
         task.params.save(pixels, task.out)
     except DataError as error:
         return _Result(problem=error.problem)

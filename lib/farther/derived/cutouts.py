@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.curation.sources import Categories
 from farther.derived.base import Share
+from farther.images.read import MAX_PIXELS
 from farther.registry import STRICT, Registry
 
 
@@ -54,10 +55,12 @@ class CutOutSource(ABC):
     Args:
         root: Folder of the files.
         smallest: Shortest side of a cut-out that is used, in pixels.
+        max_pixels: Images with more are not decoded, and count as unreadable.
     """
 
     root: Path
     smallest: Annotated[int, Field(ge=1)] = 24
+    max_pixels: Annotated[int, Field(ge=1)] = MAX_PIXELS
 
     @abstractmethod
     def read(self) -> CutOuts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,9 @@ from farther.curation.sources import Categories
 from farther.derived.cutouts import CutOut, CutOuts, CutOutSource, register
 from farther.errors import DataError
 from farther.images.orientation import upright
-from farther.images.read import MAX_PIXELS, open_image
+from farther.images.read import RAISE, excess, open_image, problem_with
 from farther.registry import STRICT
+from farther.tables.endings import has_ending
 from farther.tables.folders import listed
 
 #: File types with an alpha channel.
@@ -38,8 +38,11 @@ class CutOutFolder(CutOutSource):
                 "the folder does not exist; expected one with one sub-folder per category",
                 file=self.root,
             )
-        paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]
-        large = [path for path in paths if min(_opened(path).size) >= self.smallest]
+        paths = [path for path in listed(self.root, "*/*") if has_ending(path, SUFFIXES)]
+        large = []
+        for path in paths:
+            if min(_opened(path, self.max_pixels).size) >= self.smallest:
+                large.append(path)
         if not large:
             raise DataError(
                 f"no image ({', '.join(SUFFIXES)}) of at least {self.smallest} pixels in a "
@@ -52,34 +55,28 @@ class CutOutFolder(CutOutSource):
             name = path.relative_to(self.root).as_posix()
             entries.append(CutOut(path.parent.name, name, row))
         names = dict.fromkeys(cutout.category for cutout in entries)
-        return CutOuts(Categories(tuple(names)), entries, partial(_picture, large))
+        return CutOuts(Categories(tuple(names)), entries, partial(_picture, large, self.max_pixels))
 
 
-def _picture(paths: Sequence[Path], cutout: CutOut) -> Image.Image:
+def _picture(paths: Sequence[Path], max_pixels: int, cutout: CutOut) -> Image.Image:
     """The RGBA image of a cut-out of one of the files."""
-    return _loaded(paths[cutout.row])
+    path = paths[cutout.row]
+    try:
+        return upright(_opened(path, max_pixels)).convert("RGBA")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from None
 
 
-def _opened(path: Path) -> Image.Image:
+def _opened(path: Path, max_pixels: int) -> Image.Image:
     """An image with its header read and checked; its pixels are not decoded."""
     try:
-        with warnings.catch_warnings():
-            # `MAX_PIXELS` is the limit.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = open_image(path)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from None
-    if image.width * image.height > MAX_PIXELS:
-        raise DataError(f"more than {MAX_PIXELS} pixels; make it smaller", file=path)
+        image = open_image(path)
+    except (OSError, ValueError, SyntaxError, DataError) as error:
+        raise DataError(problem_with(error, path), file=path) from None
+    problem = excess(image.size, max_pixels, RAISE)
+    if problem:
+        raise DataError(problem, file=path)
     if not image.has_transparency_data:
         problem = "no alpha channel to mark the object; delete the image or cut the object out"
         raise DataError(problem, file=path)
     return image
-
-
-def _loaded(path: Path) -> Image.Image:
-    """An image as it is displayed, in mode RGBA."""
-    try:
-        return upright(_opened(path)).convert("RGBA")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"cannot be read: {error}", file=path) from None

@@ -108,7 +108,7 @@ class MaskCutOuts(AnnotatedSource):
         outlined = objects[cutout.row]
         location = outlined.record.location("image_id")
         file = self.root / image_file(self.root, self.images, outlined.file, location)
-        displayed = Image.fromarray(pictures.load(file))
+        displayed = Image.fromarray(pictures.load(file, self.max_pixels))
         _, _, orientation = pictures.read_header(file)
         if orientation != UPRIGHT:
             extent = extents[outlined.file]
@@ -118,7 +118,8 @@ class MaskCutOuts(AnnotatedSource):
 
         annotated = turned(displayed, BACK.get(orientation, orientation))
         window = _window(outlined, annotated.size)
-        picture = annotated.crop(window)
+        with pictures.without_pillow_limit():
+            picture = annotated.crop(window)
         picture.putalpha(alpha_of(outlined.record, window, annotated.size))
         return turned(picture, orientation)
 

@@ -253,7 +253,8 @@ class _Composer:
         images = self._scenes.source.images
         image_id = images.image_id[row]
         try:
-            canvas = Canvas(self._scenes.pixels(row), self._scenes.objects(row).box)
+            pixels = self._scenes.pixels(row, self._params.max_pixels)
+            canvas = Canvas(pixels, self._scenes.objects(row).box)
         except DataError as error:
             reason = f"{images.file[row]}: {error.problem}"
             self.failures.append({"name": image_id, "reason": reason})

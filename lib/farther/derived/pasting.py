@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.derived.base import Share
 from farther.errors import ParameterError
+from farther.images.read import without_pillow_limit
 from farther.registry import STRICT
 
 #: Smallest alpha (of 255) of the pixels that belong to an object.
@@ -233,7 +234,8 @@ def trimmed(picture: Image.Image) -> Image.Image | None:
     if extent is None or not _opaque(picture).any():
         return None
     left, top, right, bottom = extent.astype(int).tolist()
-    return picture.crop((left, top, right, bottom))
+    with without_pillow_limit():
+        return picture.crop((left, top, right, bottom))
 
 
 def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Image:

@@ -18,7 +18,7 @@ from farther.detectors.settings import Layers, Pooling, ProposalSelection, Store
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
-from farther.images.read import as_pixels
+from farther.images.inputs import as_pixels, images_of, name_of
 from farther.protocols import Protocol
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
@@ -226,9 +226,9 @@ class Detector(Adapter):
             DataError: an image cannot be read or has another shape or type; or see `forward`.
             ParameterError: there are not as many names as images.
         """
-        pictures = _as_sequence(images)
+        pictures = list(images_of(images))
         if image_ids is None:
-            image_ids = _default_names(pictures)
+            image_ids = [name_of(picture, row) for row, picture in enumerate(pictures)]
         elif isinstance(image_ids, str):
             image_ids = [image_ids]
         if len(image_ids) != len(pictures):
@@ -455,23 +455,3 @@ class LatentDetector(LayeredDetector, BoxDetector):
 
         pooling = Pooling(size, sampling, all_levels, self.published_rois)
         return StoredColumns(pooling, self.features_dtype, log_scores, self.layers(), self.computed)
-
-
-def _as_sequence(images: ImageInput | Sequence[ImageInput]) -> Sequence[ImageInput]:
-    """The images of an argument that is one image or a sequence of them."""
-    if isinstance(images, (str, Path, Image)):
-        return [images]
-    if isinstance(images, np.ndarray):
-        return [images] if images.ndim == 3 else list(images)
-    return images
-
-
-def _default_names(images: Sequence[ImageInput]) -> list[str]:
-    """Names of images: the path of a file, else the image's number."""
-    names = []
-    for number, image in enumerate(images):
-        if isinstance(image, (str, Path)):
-            names.append(str(image))
-        else:
-            names.append(str(number))
-    return names

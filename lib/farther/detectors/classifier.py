@@ -342,7 +342,7 @@ def read_description(path: Path) -> dict[str, Any]:
     Raises:
         DataError: a field is damaged.
     """
-    if path.suffix != ".safetensors":
+    if path.suffix.lower() != ".safetensors":
         return {}
     metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:

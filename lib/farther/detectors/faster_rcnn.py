@@ -105,7 +105,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
                     f"detector {self.name!r}: parameter {name!r}: the checkpoint {self.weights} "
                     "says so itself; remove the parameter"
                 )
-        if self.weights.suffix != ".safetensors" and self.classes is None:
+        if self.weights.suffix.lower() != ".safetensors" and self.classes is None:
             raise ParameterError(
                 f"detector {self.name!r}: parameter 'classes': a PyTorch file does not name its "
                 "classes: list them in its order, without the background"

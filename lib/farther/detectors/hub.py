@@ -182,7 +182,7 @@ def fetch_model(
         DataError: it is the name of a model, and the model cannot be fetched.
     """
     name = weights.as_posix()
-    if is_present(weights) or not HUB_NAME.fullmatch(name) or weights.suffix in FILES:
+    if is_present(weights) or not HUB_NAME.fullmatch(name) or weights.suffix.lower() in FILES:
         return weights
     patterns = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
     try:

@@ -234,7 +234,8 @@ def time_network(
 
     for further_pass in passes.values():
         further_pass.learn(folders.regions)
-    pixels = [load(file, inference.max_pixels) for file in files]
+    advice = inference.advice_on_size()
+    pixels = [load(file, inference.max_pixels, advice) for file in files]
     batches = _batches(pixels, inference.batch_size)
 
     _load_network(detector)

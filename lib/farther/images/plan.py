@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,12 +37,16 @@ class StreamParams:
         batches: Which images of a shard share a batch: those of "similar shape", so that there is
             little padding, or those that follow each other in the "table". The order of the rows is
             that of the table either way.
-        max_pixels: Images with more are not decoded and count as failures.
+        max_pixels: Images with more are not decoded and count as failures. A batch is in memory,
+            with at least 3 bytes per pixel.
         max_failures: Share of the images that may be unusable before the run ends in an error; they
             are left out and listed.
         engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a
             Ray cluster ("ray"). The output is the same.
     """
+
+    #: The section of params.yaml, or the part of one, that has them.
+    SECTION: ClassVar[str] = "inference"
 
     batch_size: Annotated[int, Field(ge=1)] = 16
     workers: Annotated[int, Field(ge=0)] | None = None
@@ -51,6 +55,11 @@ class StreamParams:
     max_pixels: Annotated[int, Field(ge=1)] = read.MAX_PIXELS
     max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
     engine: Literal["local", "ray"] = "local"
+
+    @classmethod
+    def advice_on_size(cls) -> str:
+        """How to have images with more than `max_pixels` read."""
+        return f"raise {cls.SECTION}.max_pixels in params.yaml"
 
     def params_of_output(self) -> dict[str, Any]:
         """The parameters that the rows depend on: all but workers, max_failures and engine."""

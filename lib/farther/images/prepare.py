@@ -46,11 +46,12 @@ class Preparation:
 
     Args:
         model: Prepares the pixels.
-        max_pixels: See `farther.images.read.load`.
+        max_pixels, advice: See `farther.images.read.load`.
     """
 
     model: Model
     max_pixels: int
+    advice: str = read.RAISE
 
     def __call__(self, batch: Batch) -> list[Any]:
         """One prepared image, or `Unusable`, for each image of the batch."""
@@ -62,7 +63,7 @@ class Preparation:
     def _prepare(self, image_id: str, file: Path, size: tuple[int, int]) -> Any:
         """One image; `size` is its width and height in the images table."""
         try:
-            pixels = read.load(file, self.max_pixels)
+            pixels = read.load(file, self.max_pixels, self.advice)
         except DataError as error:
             return Unusable(error.problem)
 

@@ -6,6 +6,9 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import IO
 
@@ -14,13 +17,25 @@ from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
 from farther.images.orientation import orientation_of, turned_size, upright
+from farther.tables.endings import is_unread_image, why_unread
 
 #: Formats of image files, as Pillow names them. Others are refused: some of its readers start other
 #: programs (EPS).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 
-#: Pillow's own limit (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
+#: The default limit of pixels, from which on Pillow refuses images: 13,377 × 13,377 pixels, half a
+#: gigabyte as RGB.
 MAX_PIXELS = 178_956_970
+
+#: How to have larger images read, where nothing else is known.
+RAISE = "raise max_pixels"
+
+#: What HEIF files begin with, after the size of their first box.
+HEIF_BRANDS = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftyphevx", b"ftypmif1", b"ftypmsf1")
+#: The package that reads HEIF, the module that it installs, and its name for the format.
+HEIF_PACKAGE = "pillow-heif"
+HEIF_MODULE = "pillow_heif"
+HEIF_FORMAT = "HEIF"
 
 #: Bytes at the end of complete files, by format.
 ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
@@ -28,11 +43,47 @@ ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 #: Number of last bytes of a file in which `ENDS` are looked for.
 TAIL = 16
 
-#: Serialises changes of Pillow's limit, which is one number for the whole process.
-_pillow_limit = threading.Lock()
+
+class _PillowLimit:
+    """Pillow's own limit of pixels, which is one number for the whole process.
+
+    Attributes:
+        lock: Guards the others.
+        users: Number of blocks that it is lifted for.
+        limit: Its value outside of these.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.limit: int | None = None
 
 
-def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+_pillow_limit = _PillowLimit()
+
+
+@contextmanager
+def without_pillow_limit() -> Iterator[None]:
+    """Lifts Pillow's limit of pixels, and its warnings from half of it, for a block.
+
+    The limits of farther are parameters. Blocks of several threads may overlap.
+    """
+    state = _pillow_limit
+    with state.lock:
+        if not state.users:
+            state.limit = Image.MAX_IMAGE_PIXELS
+            Image.MAX_IMAGE_PIXELS = None
+        state.users += 1
+    try:
+        yield
+    finally:
+        with state.lock:
+            state.users -= 1
+            if not state.users:
+                Image.MAX_IMAGE_PIXELS = state.limit
+
+
+def load(path: str | Path, max_pixels: int = MAX_PIXELS, advice: str = RAISE) -> np.ndarray:
     """Reads an image file, turned upright; see `farther.images.orientation`.
 
     Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is
@@ -41,8 +92,9 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
     Args:
         path: The file: JPEG, PNG, WebP, BMP, GIF, TIFF, PPM, JPEG 2000 or AVIF, whatever its name
-            ends in.
+            ends in; HEIF where pillow-heif is installed.
         max_pixels: Images with more are refused before they are decoded.
+        advice: How to have larger images read, for the message.
 
     Returns:
         ndarray of shape (height, width, 3), uint8: red, green, blue. It is writable.
@@ -53,31 +105,53 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """
     path = Path(path)
     try:
-        with _open(path, max_pixels) as image:
-            if image.width * image.height > max_pixels:
-                raise Image.DecompressionBombError
-            return _rgb(upright(image))
-    except MemoryError:
+        with open_image(path) as image:
+            problem = excess(image.size, max_pixels, advice)
+            if problem:
+                raise DataError(problem, file=path)
+            return rgb(upright(image))
+    except (MemoryError, DataError):
         raise
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except UnidentifiedImageError:
-        raise DataError(
-            f"not an image, or in another format than {', '.join(FORMATS)}", file=path
-        ) from None
-    except Image.DecompressionBombError:
-        raise DataError(
-            f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path
-        ) from None
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, …
-        raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
+        raise DataError(problem_with(error, path), file=path) from None
 
 
-def problem_of(path: str | Path) -> tuple[str, bool]:
+def problem_with(error: Exception, path: Path) -> str:
+    """What is wrong with an image file, by the error of opening or decoding it."""
+    if isinstance(error, FileNotFoundError):
+        return "the file does not exist"
+    if isinstance(error, DataError):
+        return error.problem
+    if isinstance(error, UnidentifiedImageError):
+        if is_unread_image(path):
+            return why_unread(path)
+        return f"not an image, or in another format than {', '.join(FORMATS)}"
+    return f"cannot be read: {error or type(error).__name__}".replace(str(path), path.name)
+
+
+def excess(size: tuple[int, int], max_pixels: int, advice: str) -> str:
+    """The problem of an image with too many pixels, by its width and height; "" for others."""
+    width, height = size
+    pixels = width * height
+    if pixels <= max_pixels:
+        return ""
+    return (
+        f"{width:,} × {height:,} = {pixels:,} pixels, more than the limit of {max_pixels:,}: "
+        f"{advice}, or cut it into tiles"
+    )
+
+
+def problem_of(
+    path: str | Path, max_pixels: int = MAX_PIXELS, advice: str = RAISE
+) -> tuple[str, bool]:
     """The problem of an image file, and whether it is an image at all.
 
     A JPEG or PNG file whose last bytes are the end of its format is taken as complete, and is not
     decoded. Every other image is.
+
+    Args:
+        path: The file.
+        max_pixels, advice: See `load`.
 
     Returns:
         "" and True for an image that can be used; a reason and True for an image that cannot be
@@ -85,17 +159,19 @@ def problem_of(path: str | Path) -> tuple[str, bool]:
     """
     path = Path(path)
     try:
-        with _open(path, MAX_PIXELS) as image:
+        with open_image(path) as image:
             end = ENDS.get(str(image.format))
+            size_problem = excess(image.size, max_pixels, advice)
+        if size_problem:
+            return size_problem, True
         with path.open("rb") as file:
             file.seek(-min(path.stat().st_size, TAIL), 2)
             if end is not None and end in file.read():
                 return "", True
     except Exception as error:  # as in `load`
-        reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
-        return reason.replace(str(path), path.name) or type(error).__name__, False
+        return problem_with(error, path), False
     try:
-        load(path)
+        load(path, max_pixels, advice)
     except DataError as error:
         return error.problem, True
     return "", True
@@ -119,44 +195,60 @@ def read_header(path: Path) -> tuple[int, int, int]:
         return width, height, orientation
 
 
-def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
-    """The pixels of an image as an array of shape (height, width, 3), uint8.
-
-    Args:
-        image: A file or a PIL image, which are turned upright; or the array.
-        name: Name of the image, for messages.
-
-    Raises:
-        DataError: the file cannot be read, or the array has another shape or type.
-    """
-    if isinstance(image, (str, Path)):
-        return load(image)
-    if isinstance(image, Image.Image):
-        return _rgb(upright(image))
-    if not isinstance(image, np.ndarray):
-        kind = type(image).__name__
-        raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {kind}")
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
-        kind = f"{image.dtype} of shape {image.shape}"
-        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {kind}")
-    return image
-
-
 def open_image(file: IO[bytes] | Path) -> Image.Image:
-    """Opens an image with Pillow's `Image.open`, of `FORMATS` only.
+    """Opens an image with Pillow's `Image.open`, of `FORMATS` only; of any number of pixels.
 
     Ultralytics replaces Pillow's function by one that installs a package if a file is not an image.
 
     Raises:
         OSError, ValueError, SyntaxError: the file is absent, no image, or damaged; a pipe or a
             device is not opened.
+        DataError: it is HEIF, and pillow-heif is not installed.
     """
     if isinstance(file, Path) and file.exists() and not file.is_file():
         raise OSError("not a file")
+    try:
+        return _pillow_open(file, FORMATS)
+    except UnidentifiedImageError:
+        if not _is_heif(file):
+            raise
+    _register_heif()
+    return _pillow_open(file, (HEIF_FORMAT,))
+
+
+def _pillow_open(file: IO[bytes] | Path, formats: tuple[str, ...]) -> Image.Image:
+    """Pillow's `Image.open`."""
     ultralytics = sys.modules.get("ultralytics.utils.patches")
     pillow_open = getattr(ultralytics, "_image_open", Image.open)
-    image: Image.Image = pillow_open(file, formats=FORMATS)
+    with without_pillow_limit():
+        image: Image.Image = pillow_open(file, formats=formats)
     return image
+
+
+def _is_heif(file: IO[bytes] | Path) -> bool:
+    """Whether a file begins as HEIF does."""
+    if isinstance(file, Path):
+        with file.open("rb") as opened:
+            head = opened.read(12)
+    else:
+        file.seek(0)
+        head = file.read(12)
+    return head[4:] in HEIF_BRANDS
+
+
+def _register_heif() -> None:
+    """Makes HEIF one of Pillow's formats.
+
+    Raises:
+        DataError: pillow-heif is not installed.
+    """
+    try:
+        import_module(HEIF_MODULE).register_heif_opener()
+    except ImportError as error:
+        raise DataError(
+            f"HEIF (HEIC) is read with the package {HEIF_PACKAGE}, which cannot be imported "
+            f"({error}): pip install {HEIF_PACKAGE}, or convert the image to PNG or JPEG"
+        ) from None
 
 
 def _has_exif(png: Path) -> bool:
@@ -173,18 +265,7 @@ def _has_exif(png: Path) -> bool:
     return False
 
 
-def _open(file: Path, max_pixels: int) -> Image.Image:
-    """Opens an image under a limit of pixels; Pillow's is put back at once."""
-    with _pillow_limit:
-        limit = Image.MAX_IMAGE_PIXELS
-        Image.MAX_IMAGE_PIXELS = max_pixels
-        try:
-            return open_image(file)
-        finally:
-            Image.MAX_IMAGE_PIXELS = limit
-
-
-def _rgb(image: Image.Image) -> np.ndarray:
+def rgb(image: Image.Image) -> np.ndarray:
     """The pixels of an image as RGB, ndarray of shape (height, width, 3), uint8."""
     if image.mode in ("I", "F"):
         raise ValueError(

@@ -360,7 +360,8 @@ class Job:
             )
 
     def _preparation(self) -> Preparation:
-        return Preparation(self.model, self.plan.params.max_pixels)
+        params = self.plan.params
+        return Preparation(self.model, params.max_pixels, params.advice_on_size())
 
     def _batches(self, shards: Iterable[int]) -> Iterator[Batch]:
         """The batches of shards, one shard after the other."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from PIL.Image import Image
 
 from farther.detectors.base import ImageInput
 from farther.detectors.known_classes import with_class_names
 from farther.errors import DataError, ParameterError
 from farther.images.device import float32_products, inference_mode
-from farther.images.read import as_pixels, load
+from farther.images.inputs import as_pixels, images_of, is_one, name_of
+from farther.images.read import load
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
@@ -130,6 +130,7 @@ class Monitor:
     Args:
         bundle: What to run.
         device: Where the network runs; "auto" is the first GPU, or else the CPU.
+        max_pixels: Image files with more pixels are refused; by default those that the run refused.
 
     Raises:
         DataError, ParameterError: see `Bundle.detector`; or the checkpoint is not that of the
@@ -141,8 +142,9 @@ class Monitor:
         print(found.box[found.unknown])
     """
 
-    def __init__(self, bundle: Bundle, device: str = "auto"):
+    def __init__(self, bundle: Bundle, device: str = "auto", max_pixels: int | None = None):
         self.bundle = bundle
+        self._max_pixels = max_pixels or bundle.info.reading.max_pixels
         self._detector = bundle.detector(device)
         self._pass = bundle.scored_pass()
         self._selection = bundle.selection()
@@ -163,9 +165,9 @@ class Monitor:
         )
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+    def load(cls, folder: str | Path, device: str = "auto", max_pixels: int | None = None) -> Self:
         """The monitor of a bundle's folder; see the class, and `Bundle.load` for errors."""
-        return cls(Bundle.load(folder), device)
+        return cls(Bundle.load(folder), device, max_pixels)
 
     def __call__(
         self,
@@ -176,8 +178,8 @@ class Monitor:
         """Detects and scores objects in images.
 
         Args:
-            images: One image, or several: arrays of shape (H, W, 3), uint8, red green blue; image
-                files; PIL images; or an array of shape (B, H, W, 3).
+            images: One image, or several: arrays of shape (H, W, 3), uint8, red green blue, or
+                grey of shape (H, W); image files; PIL images; or an array of shape (B, H, W, 3).
             image_ids: Their names; left out, a file is called by its path and any other image by
                 its number.
             batch_size: Images that go through the network together.
@@ -190,12 +192,10 @@ class Monitor:
                 `Detector.forward`.
             ParameterError: there are not as many names as images.
         """
-        if isinstance(images, (str, Path, Image)) or (
-            isinstance(images, np.ndarray) and images.ndim == 3
-        ):
+        if is_one(images):
             names = [image_ids] if isinstance(image_ids, str) else image_ids
-            return next(self.stream(_paired([images], names)))
-        return list(self.stream(_paired(images, image_ids), batch_size))
+            return next(self.stream(_paired(images_of(images), names)))
+        return list(self.stream(_paired(images_of(images), image_ids), batch_size))
 
     def stream(
         self,
@@ -248,7 +248,7 @@ class Monitor:
     def _pixels(self, image: ImageInput, name: str) -> np.ndarray:
         """The image as an array of shape (H, W, 3), uint8."""
         if isinstance(image, (str, Path)):
-            return load(image, self.bundle.info.reading.max_pixels)
+            return load(image, self._max_pixels, "raise max_pixels of the Monitor")
         return as_pixels(image, name)
 
     def _detect(
@@ -395,13 +395,11 @@ def _named(
     images: Iterable[ImageInput | tuple[str, ImageInput]],
 ) -> Iterator[tuple[str, ImageInput]]:
     """Each image with its name: the one that it is given with, its path, or its number."""
-    for number, image in enumerate(images):
-        if isinstance(image, tuple):
+    for number, image in enumerate(images_of(images)):
+        if isinstance(image, tuple) and len(image) == 2 and isinstance(image[0], str):
             yield image
-        elif isinstance(image, (str, Path)):
-            yield str(image), image
         else:
-            yield str(number), image
+            yield name_of(image, number), image
 
 
 def _starts(regions: Regions, ids: Sequence[str]) -> np.ndarray:

@@ -26,23 +26,9 @@ import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import MAX_PIXELS, load
+from farther.tables.endings import IMAGES, is_image, is_unread_image
 from farther.tables.files import is_file
 from farther.tables.folders import files_below, matching, resolved
-
-#: Endings of image files.
-IMAGES = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".jp2",
-    ".avif",
-)
 
 #: Frames in a row that cannot be read, after which a video has ended, and a live stream is opened
 #: again.
@@ -100,7 +86,8 @@ class SourceSettings:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        for name, value in (("every", self.every), ("limit", self.limit)):
+        numbers = {"every": self.every, "limit": self.limit, "max_pixels": self.max_pixels}
+        for name, value in numbers.items():
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is at least 1, found {value}")
 
@@ -149,7 +136,7 @@ class ImageFiles(ImageSource):
             try:
                 if name != path:
                     raise DataError("its name is not UTF-8: rename it")
-                pixels = load(file, self.settings.max_pixels)
+                pixels = load(file, self.settings.max_pixels, "give --max-pixels a higher number")
             except DataError as error:
                 failed(name, error.problem)
                 continue
@@ -403,7 +390,8 @@ def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
 
 
 def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in IMAGES
+    """Whether a file is an image by its ending; those that are not read are refused one by one."""
+    return is_image(file) or is_unread_image(file)
 
 
 def _printable(name: str) -> str:

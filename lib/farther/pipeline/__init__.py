@@ -23,8 +23,11 @@ CLIP = tuple(stage.name for stage in STAGES if stage.needs_clip)
 EARLIER = "dvc.yaml.earlier"
 #: Folders that stages depend on, which may be empty.
 FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similarity", "extensions")
-#: What DVC leaves out: times are of one machine.
-IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")
+#: What DVC leaves out: times are of one machine, and `farther.tables.folders.is_junk` is not read.
+IGNORED_BY_DVC = (
+    *("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js"),
+    *("._*", ".DS_Store", "__MACOSX", "Thumbs.db", "desktop.ini", ".ipynb_checkpoints", "@eaDir"),
+)
 
 
 def profiles() -> dict[str, Path]:

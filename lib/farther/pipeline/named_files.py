@@ -20,6 +20,7 @@ from farther.errors import FartherError
 from farther.registry import parameters
 from farther.tables.content import digest
 from farther.tables.documents import read_yaml
+from farther.tables.endings import YAML
 from farther.tables.folders import files_below
 
 #: Keys whose files are large dependencies of DVC already, with the stages that depend on them. "*"
@@ -59,8 +60,6 @@ NAMES = ("adapter", "benchmark", "classes", "kind", "run", "skip", "title")
 
 #: Longest text that may be a path, in characters.
 LONGEST = 4096
-#: Extensions of YAML files, which may name further files.
-YAML_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
             continue
         visited.add(named)
         yield named
-        if named.path.suffix in YAML_SUFFIXES and named.path.is_file():
+        if named.path.suffix.lower() in YAML and named.path.is_file():
             for _, text in texts_of(_read(named.path)):
                 queue += _existing(text, named.path.parent, folders=False)
                 queue += _existing(text, Path(), folders=False)
@@ -219,12 +218,12 @@ def _described_beside(weights: str) -> list[NamedFile]:
     for file in sorted(checkpoint.parent.iterdir()):
         if file.is_file() and file != checkpoint:
             siblings.append(file)
-    stems = {file.stem for file in siblings if file.suffix != ".json"}
+    stems = {file.stem for file in siblings if file.suffix.lower() != ".json"}
     stems.discard(checkpoint.stem)
 
     descriptions = []
     for file in siblings:
-        is_description = file.suffix == ".json" and file.stem not in stems
+        is_description = file.suffix.lower() == ".json" and file.stem not in stems
         if is_description or file.name.startswith(checkpoint.name):
             descriptions.append(NamedFile(file.name, file))
     return descriptions
@@ -240,7 +239,7 @@ def _contents(named: NamedFile) -> Iterator[tuple[str, str]]:
             return
         for file in files:
             yield f"{named.text}\0{file.relative_to(named.path).as_posix()}", _bytes_digest(file)
-    elif named.path.suffix in YAML_SUFFIXES:
+    elif named.path.suffix.lower() in YAML:
         yield named.text, _yaml_digest(named.path)
     else:
         yield named.text, _bytes_digest(named.path)

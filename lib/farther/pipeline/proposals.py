@@ -108,7 +108,7 @@ def _summary(recovered: RecoveredRun) -> str:
                 f"{name}: {before:.1%} of {objects:.0f} unknown objects missed, "
                 f"{after:.1%} with proposals"
             )
-    return "; ".join(sentences) or "no unknown objects"
+    return "; ".join(sentences) or "no unknown objects, or all are crowds or difficult"
 
 
 if __name__ == "__main__":

@@ -18,18 +18,27 @@ from farther.datasets.annotation_files import (
 )
 from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
 from farther.datasets.file_names import Spellings, canonical_name
-from farther.datasets.huggingface_files import METADATA
-from farther.datasets.image_folder import IMAGE_SUFFIXES
+from farther.datasets.huggingface_files import is_metadata
 from farther.datasets.orientation import TurnedImages
 from farther.datasets.presence import turned_images
 from farther.datasets.tidying import absence_warnings, corrected
-from farther.datasets.unlabelled import VIDEO_SUFFIXES
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
 from farther.projects.recognise_exports import first_keys, recognise_export
 from farther.tables.documents import read_yaml
+from farther.tables.endings import (
+    JSON,
+    TEXT,
+    XML,
+    has_ending,
+    is_image,
+    is_unread_image,
+    is_video,
+    refuse_twins,
+    why_unread,
+)
 from farther.tables.files import is_file, is_folder
-from farther.tables.folders import entries, files_below, listed
+from farther.tables.folders import entries, files_below, find_file, listed
 from farther.tables.json_stream import list_elements
 
 #: Name of a subset → words for it in the names of files and folders.
@@ -109,6 +118,9 @@ def _entry(root: Path) -> dict[str, Any]:
         "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), "
         "one folder per class, images"
     )
+    for file in files_below(root):
+        if is_unread_image(file):
+            raise DataError(why_unread(file), file=file)
     problem = f"unknown format; looked for {formats}. `farther list datasets` lists more formats"
     raise DataError(problem, file=root)
 
@@ -121,7 +133,7 @@ def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
     unread: list[str] = []
     for file in sorted(files_below(root)):
         name = file.relative_to(root).as_posix()
-        if file.suffix.lower() != ".json" or name in read_files:
+        if not has_ending(file, JSON) or name in read_files:
             continue
         if is_annotation_by_name(root, file) and not _is_results(file):
             unread.append(name)
@@ -251,31 +263,30 @@ def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> _
     return _Orientation("displayed", note)
 
 
-def _is_image(path: Path) -> bool:
-    return path.name.lower().endswith(IMAGE_SUFFIXES)
-
-
 def _unlisted(root: Path, annotated: frozenset[str]) -> int:
     """Number of image files in the folders of annotated images that are not annotated."""
     count = 0
     for folder in {Path(file).parent for file in annotated}:
         for file in listed(root / folder, "*"):
-            if _is_image(file) and file.relative_to(root).as_posix() not in annotated:
+            if is_image(file) and file.relative_to(root).as_posix() not in annotated:
                 count += 1
     return count
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
     """The entry of a folder with names of classes for YOLO's labels, in YAML or a text file."""
-    for file in sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")]):
+    yaml_files = sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")])
+    refuse_twins(yaml_files)
+    for file in yaml_files:
         content = read_yaml(file)
         if isinstance(content, dict) and "names" in content:
             if file.name == "data.yaml":
                 return {"format": "yolo"}
             return {"format": "yolo", "file": file.name}
     for name in CLASS_LISTS:
-        if is_file(root / name):
-            return {"format": "yolo", "file": name}
+        file = find_file(root / name)
+        if is_file(file):
+            return {"format": "yolo", "file": file.relative_to(root).as_posix()}
     return None
 
 
@@ -287,7 +298,7 @@ def _coco(root: Path) -> dict[str, Any] | None:
     Raises:
         DataError: a file of annotations by its name is damaged; or see `_is_coco`.
     """
-    json_files = sorted(file for file in files_below(root) if file.suffix.lower() == ".json")
+    json_files = sorted(file for file in files_below(root) if has_ending(file, JSON))
     keys_by_file = {file: json_keys(file) for file in json_files}
     coco_files = [file for file, keys in keys_by_file.items() if _is_coco(file, keys)]
     if not coco_files:
@@ -400,7 +411,7 @@ def _voc(root: Path) -> dict[str, Any] | None:
         return {"format": "voc", "image_sets": _image_sets(root, lists)}
     files_by_folder: dict[Path, list[Path]] = {}
     for file in sorted(files_below(root)):
-        if file.suffix == ".xml":
+        if has_ending(file, XML):
             files_by_folder.setdefault(file.parent, []).append(file)
     layout: dict[str, list[str]] = {}
     for folder, files in files_by_folder.items():
@@ -446,7 +457,7 @@ def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
         names: set[str] = set()
         for entry in entries(candidate):
             image = Path(entry.name)
-            if _is_image(image):
+            if is_image(image):
                 names |= {canonical_name(image.stem), canonical_name(image.name)}
         count = len(names & stems)
         if names and count > best_count:
@@ -461,9 +472,8 @@ def _images(root: Path) -> dict[str, Any] | None:
     Raises:
         DataError: see `_refuse_unread`.
     """
-    known = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
     files = sorted(files_below(root))
-    if not any(file.name.lower().endswith(known) for file in files):
+    if not any(is_image(file) or is_video(file) for file in files):
         return None
     for file in files:
         _refuse_unread(root, file)
@@ -476,17 +486,17 @@ def _refuse_unread(root: Path, file: Path) -> None:
     Raises:
         DataError: it is one.
     """
-    if file.suffix.lower() == ".txt" and is_label_file(file):
+    if has_ending(file, TEXT) and is_label_file(file):
         problem = (
             "rows of a class and a box, as in YOLO's label files, but no data.yaml or classes.txt "
             "names classes: write one, or move these files away if their boxes are not wanted"
         )
         raise DataError(problem, file=file)
-    if file.name == METADATA and "file_name" not in first_keys(file):
+    if is_metadata(file) and "file_name" not in first_keys(file):
         refuse_damaged(file, JsonKeys(frozenset(), "no key 'file_name' at its start"))
     if not is_annotation_by_name(root, file):
         return
-    if file.suffix.lower() == ".json":
+    if has_ending(file, JSON):
         content = json_keys(file)
         refuse_damaged(file, content)
         if "images" in content.keys:  # a list of images or captions: read, and without boxes
@@ -526,4 +536,4 @@ def _image_folder(root: Path) -> dict[str, Any] | None:
 def _image_paths(root: Path) -> list[tuple[str, ...]]:
     """The path of each image in a folder: the names of the folders, and of the file."""
     files = files_below(root)
-    return [file.relative_to(root).parts for file in files if _is_image(file)]
+    return [file.relative_to(root).parts for file in files if is_image(file)]

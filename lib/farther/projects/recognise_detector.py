@@ -115,7 +115,7 @@ def recognise_detector(
         return _open({**results.entry, "weights": str(path)}, results.content, results.assumed)
     if path.is_dir() and listed(path, "**/regions.json"):
         return _open({"adapter": "parquet", "weights": str(path)})
-    if path.suffix == ".onnx":
+    if path.suffix.lower() == ".onnx":
         entry, assumed = _of_onnx(path, dataset)
         return _open(entry, assumed=assumed)
     rfdetr_entry = _of_rfdetr(path, dataset)
@@ -248,7 +248,7 @@ def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
     Raises:
         DataError: it names no classes, and has another number of them than the ID dataset.
     """
-    if not path.is_file() or path.suffix == ".safetensors":
+    if not path.is_file() or path.suffix.lower() == ".safetensors":
         return None
     try:
         from farther.detectors.networks.rfdetr_import import COCO_ROWS, read_rfdetr

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import ijson
 
-from farther.datasets.huggingface_files import METADATA
+from farther.datasets.huggingface_files import is_metadata
 from farther.errors import DataError
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below
@@ -134,7 +134,7 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
     for suffix in (".json", ".ndjson", ".jsonl"):
         for file in files_by_suffix.get(suffix, ()):
             keys = first_keys(file)
-            if file.name == METADATA and {"file_name", "objects"} <= keys:
+            if is_metadata(file) and {"file_name", "objects"} <= keys:
                 return {"format": "huggingface"}
             for export in OF_JSON:
                 if export.keys <= keys:

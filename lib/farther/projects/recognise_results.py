@@ -29,8 +29,9 @@ from farther.detectors.imported.records import as_integer
 from farther.errors import DataError
 from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.recognise import Dataset
+from farther.tables.endings import JSON, TABLES, TEXT, has_ending
 from farther.tables.files import is_file, is_folder, read_text
-from farther.tables.folders import listed
+from farther.tables.folders import find_file, listed
 
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
 FRACTION = 1.5
@@ -79,7 +80,7 @@ def recognise_results(
     if not files:
         return None
     columns: Sequence[str] | None = None
-    if files[0].suffix == ".txt":
+    if has_ending(files[0], TEXT):
         columns = _columns_of_texts(files)
     results_by_file = {file: open_results(file, columns) for file in files}
     summary = _Summary()
@@ -117,7 +118,7 @@ def _rounded_down(score: float) -> float:
 def _files(path: Path) -> list[Path]:
     """The files of detections; none where there are other files."""
     if path.is_file():
-        if path.suffix in (".csv", ".tsv", ".json") or _is_text(path):
+        if has_ending(path, (*TABLES, *JSON)) or _is_text(path):
             return [path]
         return []
     if is_file(path / "regions.json") or listed(path, "*.parquet"):
@@ -128,14 +129,14 @@ def _files(path: Path) -> list[Path]:
             if is_folder(folder):
                 files += files_of(folder)
     for file in files:
-        if file.suffix == ".txt" and not _is_text(file):
+        if has_ending(file, TEXT) and not _is_text(file):
             return []
     return files
 
 
 def _is_text(path: Path) -> bool:
     """Whether a file is text that begins with a line of numbers, or is empty."""
-    if path.suffix != ".txt":
+    if not has_ending(path, TEXT):
         return False
     lines = read_text(path).splitlines()
     if not lines:
@@ -355,8 +356,9 @@ def _class_names(
 def _names_beside(file: Path) -> dict[int, str]:
     """Names of classes by number in the list beside a file or its folder; {} without one."""
     for folder in (file.parent, file.parent.parent):
-        if is_file(folder / CLASSES):
-            lines = [line.strip() for line in read_text(folder / CLASSES).splitlines()]
+        list_file = find_file(folder / CLASSES)
+        if is_file(list_file):
+            lines = [line.strip() for line in read_text(list_file).splitlines()]
             return dict(enumerate(filter(None, lines)))
     return {}
 

@@ -332,7 +332,7 @@ class Distances:
         return (
             f"{worst.run.full_title} detects a known class in {100 * worst.share:.0f}%{bracket} of "
             f"the {images.values['images']:,} images of {worst.split}, "
-            f"which have no boxes of unknown objects{rank} "
+            f"in which no box of an unknown object counts{rank} "
             f"(method: {worst.run.label(worst.method)})."
         )
 

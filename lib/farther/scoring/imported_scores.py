@@ -100,7 +100,7 @@ def learn_imported(
 def _read_files(method: ImportedScores, splits: Sequence[str]) -> list[ScoreRows]:
     """All files of a method."""
     if isinstance(method.file, str):
-        if Path(method.file).suffix == ".npz":
+        if Path(method.file).suffix.lower() == ".npz":
             problem = f"{method.file}: the file has no names of images"
             advice = "write `file: {SPLIT: FILE}` and `lists`"
             raise ParameterError(f"methods: imported: {problem}: {advice}")
@@ -109,7 +109,7 @@ def _read_files(method: ImportedScores, splits: Sequence[str]) -> list[ScoreRows
     for split, file in method.file.items():
         choose("split in `file`", split, splits)
         path = Path(file)
-        if path.suffix != ".npz":
+        if path.suffix.lower() != ".npz":
             every.append(_read_table(path, split))
         elif method.lists is None or split not in method.lists:
             problem = (
@@ -123,7 +123,7 @@ def _read_files(method: ImportedScores, splits: Sequence[str]) -> list[ScoreRows
 
 def _read_table(path: Path, split: str) -> ScoreRows:
     """A CSV or Parquet file."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         frame = read_parquet(path)
     else:
         with open_binary(path) as file:

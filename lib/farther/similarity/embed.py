@@ -46,6 +46,8 @@ class EmbedParams(StreamParams):
         stored: Precision of the stored embeddings; float16 changes a cosine by less than 0.001.
     """
 
+    SECTION: ClassVar[str] = "embed.images"
+
     batch_size: Annotated[int, Field(ge=1)] = 64
     shard_images: Annotated[int, Field(ge=1)] = 4096
     batches: Literal["similar shape", "table"] = "table"

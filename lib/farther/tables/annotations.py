@@ -32,6 +32,28 @@ def label_of(category: str, *, is_crowd: bool) -> str:
     return f"{category} (group)"
 
 
+def why_ignored(is_crowd: np.ndarray, is_difficult: np.ndarray) -> str:
+    """What all of some objects are, where none of them counts; "" where one does.
+
+    Metrics ignore crowds and difficult objects: they are neither found nor missed.
+
+    Args:
+        is_crowd, is_difficult: bool arrays, one per object.
+
+    >>> why_ignored(np.array([True, False]), np.array([False, True]))
+    'crowds (iscrowd) or difficult'
+    >>> why_ignored(np.array([True, False]), np.array([False, False]))
+    ''
+    """
+    if not len(is_crowd) or not (is_crowd | is_difficult).all():
+        return ""
+    if is_crowd.all():
+        return "crowds (iscrowd)"
+    if is_difficult.all():
+        return "difficult"
+    return "crowds (iscrowd) or difficult"
+
+
 class Images(Table):
     """One row per image.
 

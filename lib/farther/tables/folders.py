@@ -1,6 +1,7 @@
 """Listing of folders.
 
 Loops of links end, and a folder that the system refuses to list is a `DataError` that names it.
+Files and folders that systems and programs leave beside users' files are not listed: `is_junk`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,49 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from farther.errors import DataError, shorten
-from farther.tables.files import is_present, is_unicode, refuse_broken_link
+from farther.tables.endings import refuse_twins, with_lower_ending
+from farther.tables.files import is_folder, is_present, is_unicode, refuse_broken_link
+
+#: Names, in lower case, of files and folders that are no user's: of macOS, Windows, Linux, Jupyter,
+#: and storage of Synology and QNAP.
+JUNK = frozenset(
+    {
+        "__macosx",
+        ".ds_store",
+        ".appledouble",
+        ".apdisk",
+        ".fseventsd",
+        ".localized",
+        ".spotlight-v100",
+        ".temporaryitems",
+        ".trashes",
+        "icon\r",
+        "thumbs.db",
+        "ehthumbs.db",
+        "desktop.ini",
+        "$recycle.bin",
+        "system volume information",
+        ".directory",
+        "lost+found",
+        ".ipynb_checkpoints",
+        "@eadir",
+        "#recycle",
+        "#snapshot",
+        ".@__thumb",
+        "@recycle",
+    }
+)
+#: Beginning of the names of files with which macOS keeps attributes of other files (AppleDouble).
+APPLE_DOUBLE = "._"
+
+
+def is_junk(name: str) -> bool:
+    """Whether systems or programs leave files or folders of this name beside users' files.
+
+    >>> is_junk("._a.jpg"), is_junk("Thumbs.db"), is_junk("a.jpg")
+    (True, True, False)
+    """
+    return name.startswith(APPLE_DOUBLE) or name.lower() in JUNK
 
 
 def resolved(path: str | Path) -> Path:
@@ -77,7 +120,7 @@ def listed(folder: str | Path, pattern: str) -> list[Path]:
 
 
 def matching(folder: str | Path, pattern: str) -> list[Path]:
-    """The files and folders that match a pattern, sorted.
+    """The files and folders that match a pattern, sorted; endings match in any case.
 
     Without hidden ones, whose names begin with a dot, and those below hidden folders. `Path.glob`
     differs between versions of Python: folders that cannot be listed, `**` at the end.
@@ -126,18 +169,45 @@ def _matching_entries(folder: str, name: str) -> list[str]:
             return [path]
         return []
     visible = [entry for entry in entries(folder) if not _is_hidden(entry)]
-    return [entry.path for entry in visible if fnmatchcase(entry.name, name)]
+    return [entry.path for entry in visible if _fits(entry.name, name)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern, and its ending that of the pattern in any case."""
+    _, dot, ending = pattern.rpartition(".")
+    if dot and not glob.has_magic(ending) and "]" not in ending:
+        return fnmatchcase(with_lower_ending(name), with_lower_ending(pattern))
+    return fnmatchcase(name, pattern)
+
+
+def find_file(path: Path) -> Path:
+    """The file at a path, whose ending may be in another case; the path where there is none.
+
+    Raises:
+        DataError: there are two, or the folder cannot be listed.
+    """
+    if not path.suffix or is_folder(path):
+        return path
+    name = with_lower_ending(path.name)
+    files = []
+    for entry in entries(path.parent):
+        if with_lower_ending(entry.name) == name and not _is_folder(entry):
+            files.append(path.with_name(entry.name))
+    refuse_twins(files)
+    if not files:
+        return path
+    return files[0]
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder, sorted; none where it does not exist.
+    """The entries of a folder without junk, sorted; none where it does not exist.
 
     Raises:
         DataError: the folder cannot be listed, or is a broken link.
     """
     try:
         with os.scandir(folder) as iterator:
-            return sorted(iterator, key=_name)
+            return sorted((entry for entry in iterator if not is_junk(entry.name)), key=_name)
     except (FileNotFoundError, NotADirectoryError):
         refuse_broken_link(folder)
         return []

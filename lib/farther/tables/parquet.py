@@ -178,7 +178,7 @@ def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: the file is absent, is another kind of file, or is damaged.
     """
-    is_parquet = Path(path).suffix == ".parquet"
+    is_parquet = Path(path).suffix.lower() == ".parquet"
     kind = "Parquet" if is_parquet else "Arrow"
     with _source(path, kind) as source:
         if is_parquet:

@@ -14,7 +14,7 @@ from farther.curation import Rules
 from farther.detectors import Detector
 from farther.detectors.known_classes import with_class_names
 from farther.errors import Finding
-from farther.images.read import as_pixels
+from farther.images.inputs import as_pixels
 from farther.metrics.matching.boxes import overlaps
 
 if TYPE_CHECKING:

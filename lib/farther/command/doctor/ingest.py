@@ -14,6 +14,7 @@ from farther.curation.enrichment import subsets_searched
 from farther.datasets.check import check_dataset
 from farther.datasets.presence import Checked
 from farther.errors import Finding, refused
+from farther.images.read import MAX_PIXELS
 from farther.tables.stored import WARNINGS, ingest_warnings
 
 
@@ -26,6 +27,9 @@ def check(project: Inspection) -> Iterator[Finding]:
     for dataset, subsets in subsets_searched(project.section("enrich")).items():
         used.setdefault(dataset, set()).update(subsets)
     sources = project.section("sources").get("datasets") or {}
+    max_pixels = project.section("inference").get("max_pixels")
+    if not isinstance(max_pixels, int):
+        max_pixels = MAX_PIXELS
     for name, params in project.section("datasets").items():
         subsets = used.get(name, set())
         invalid = refused(f"datasets.{name}", partial(datasets.create, **(params or {})))
@@ -35,7 +39,8 @@ def check(project: Inspection) -> Iterator[Finding]:
             yield _written_by_pipeline(name, params, subsets)
         else:
             contents = None if project.quick else project.subsets
-            yield from check_dataset(name, params, subsets, sources.get(name), contents)
+            source = sources.get(name)
+            yield from check_dataset(name, params, subsets, source, max_pixels, contents)
         tables = ARTIFACTS / "tables" / name
         counts = ingest_warnings(tables)["counts"]
         for kind, count in counts.items():

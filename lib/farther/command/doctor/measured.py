@@ -78,7 +78,7 @@ def measure_pass(
     """
     import torch
 
-    from farther.images.read import as_pixels
+    from farther.images.inputs import as_pixels
 
     extra_inference.check(detector)
     prepared = []

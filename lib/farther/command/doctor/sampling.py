@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from farther.tables import Regions
 
-IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png"}
-
 #: Maximum number of image files of a dataset that are listed for each one in the sample.
 LISTED = 50
 
@@ -46,11 +44,12 @@ def _image_files(root: Path) -> Iterator[Path]:
     extracted images for a dataset whose files hold its images.
     """
     from farther.datasets.presence import EXTRACTED
+    from farther.tables.endings import is_image
     from farther.tables.folders import files_below
 
     for file in files_below(root):
         is_extracted = EXTRACTED in file.relative_to(root).parts
-        if file.suffix.lower() in IMAGE_SUFFIXES and not is_extracted:
+        if is_image(file) and not is_extracted:
             yield file
 
 

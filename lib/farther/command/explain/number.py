@@ -383,7 +383,7 @@ def _value_text(explanation: dict[str, Any]) -> str:
     text = "undefined"
     for name, split in explanation["splits"].items():
         if not split["objects"]:
-            text += f"; {name} has no objects with boxes"
+            text += f"; {name} has no objects with boxes that count"
     return text
 
 

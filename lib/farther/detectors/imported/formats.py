@@ -19,8 +19,9 @@ from farther.detectors.imported import coco_annotations, fiftyone, mmdetection, 
 from farther.detectors.imported.columns import Columns, csv_batches, csv_columns, records_of
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
+from farther.tables.endings import JSON, TABLES, TEXT, has_ending, refuse_twins
 from farther.tables.files import is_file, open_binary
-from farther.tables.folders import listed
+from farther.tables.folders import find_file, listed
 from farther.tables.json_stream import list_elements
 
 #: Number of records in a batch.
@@ -97,11 +98,11 @@ def open_results(path: Path, columns: Sequence[str] | None = None) -> Results:
         DataError: it is in none of the formats, or a required value of detections is missing; says
             what to write.
     """
-    if path.suffix in (".csv", ".tsv"):
+    if has_ending(path, TABLES):
         return _open_csv(path, columns)
-    if path.suffix == ".txt":
+    if has_ending(path, TEXT):
         return _open_text(path, columns or TEXTS[0])
-    if path.suffix != ".json":
+    if not has_ending(path, JSON):
         raise DataError("unknown format of detections", file=path)
     with open_binary(path) as file:
         first_character = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -114,15 +115,21 @@ def files_of(folder: Path) -> list[Path]:
     """The files of detections in a folder; text files only where there are no others.
 
     Of a FiftyOneDataset, it is samples.json.
+
+    Raises:
+        DataError: the names of two files differ in the case of their ending alone.
     """
-    if is_file(folder / "samples.json"):
-        return [folder / "samples.json"]
+    samples = find_file(folder / "samples.json")
+    if is_file(samples):
+        return [samples]
     files = []
-    for ending in ("csv", "tsv", "json"):
-        files += [file for file in listed(folder, f"*.{ending}") if file.name != "regions.json"]
-    if files:
-        return files
-    return [file for file in listed(folder, "*.txt") if file.name != CLASSES]
+    for ending in (*TABLES, *JSON):
+        files += [file for file in listed(folder, f"*{ending}") if file.name != "regions.json"]
+    if not files:
+        names = find_file(folder / CLASSES).name
+        files = [file for file in listed(folder, "*.txt") if file.name != names]
+    refuse_twins(files)
+    return files
 
 
 def _open_csv(path: Path, header: Sequence[str] | None) -> Results:

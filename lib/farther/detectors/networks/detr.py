@@ -443,11 +443,11 @@ def find_checkpoint(
     if weights.is_dir():
         return _in_folder(weights, weight_files(weights), classes)
     regular_file(weights, "the checkpoint does not exist")
-    metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
+    metadata = read_metadata(weights) if weights.suffix.lower() == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
         blueprint = _stored_blueprint(weights, metadata, classes)
         return DetrCheckpoint(blueprint, (weights,))
-    if described_in is None and weights.suffix != ".safetensors":
+    if described_in is None and weights.suffix.lower() != ".safetensors":
         file = read_rfdetr(weights)
         if file is not None:
             return _of_rfdetr(file, classes)

@@ -127,7 +127,7 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 def describes_itself(path: Path) -> bool:
     """True if a file is a checkpoint of farther, which names its classes; not a state dict."""
-    if path.suffix != ".safetensors":
+    if path.suffix.lower() != ".safetensors":
         return False
     try:
         return "format" in read_metadata(path)
@@ -247,7 +247,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     Raises:
         DataError: the file is absent or cannot be read, or holds no weights.
     """
-    if Path(path).suffix == ".safetensors":
+    if Path(path).suffix.lower() == ".safetensors":
         return read_tensors(path)
     state = _state_dict(read_torch_file(path))
     if state is None:

@@ -277,7 +277,7 @@ def read_checkpoint(path: str | Path) -> YoloCheckpoint:
             or holds no network.
     """
     path = regular_file(path, "the checkpoint does not exist")
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         checkpoint = _read_safetensors(path)
     else:
         checkpoint = _read_pickle(path)

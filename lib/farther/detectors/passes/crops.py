@@ -20,6 +20,7 @@ from farther.detectors.passes.base import KEYS, SHARED, Pass, register_pass
 from farther.detectors.prompts import Prompts, Templates, Unknown
 from farther.errors import LISTED, DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
+from farther.images.read import without_pillow_limit
 from farther.images.stream import Model
 from farther.registry import STRICT
 from farther.tables import Header, Images, Regions, RegionsFolder, Table
@@ -194,7 +195,8 @@ class Crops(Pass):
         if not is_strong.all():
             bounds.append([0, 0, width, height])
         picture = Image.fromarray(image)
-        pixels = [self.clip.preprocessing.pixels(picture.crop(bound)) for bound in bounds]
+        with without_pillow_limit():
+            pixels = [self.clip.preprocessing.pixels(picture.crop(bound)) for bound in bounds]
         # Weak detections have the last crop, the image.
         crop = np.where(is_strong, np.cumsum(is_strong) - 1, len(bounds) - 1)
         return Cut(np.stack(pixels), crop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,9 +10,11 @@ import numpy as np
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet, mismatch
 from farther.metrics.closed_set.matched_detections import MatchedDetections
+from farther.metrics.matching.boxes import is_among
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import defined
 from farther.tables import Images, Objects, Regions
+from farther.tables.annotations import why_ignored
 
 Rule = Literal["best_f1", "best_map"] | float
 
@@ -28,45 +31,46 @@ def choose(
 ) -> dict[str, Any]:
     """Chooses t* on ID data.
 
-    Args:
-        objects: Ground truth of ID images.
-        regions: Detections in them, stored at a low threshold.
-        rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
-            over the classes (as the code behind VOS's checkpoints does). "best_map": the one
-            confidence that maximises mAP over IoU 0.50 … 0.95 (FMIYC, Section 5); see below. A
-            number from 0 to 1: that number. For a classifier of whole images the threshold is 0
-            whatever the rule, and the rule reported is "whole images".
-        tolerance: For "best_map": fraction of mAP that may be lost.
-        images: The images, whose sizes tell more about boxes that fit no object.
+        Args:
+            objects: Ground truth of ID images.
+            regions: Detections in them, stored at a low threshold.
+            rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
+                over the classes (as the code behind VOS's checkpoints does). "best_map": the one
+                confidence that maximises mAP over IoU 0.50 … 0.95 (FMIYC, Section 5); see below. A
+                number from 0 to 1: that number. For a classifier of whole images the threshold is 0
+                whatever the rule, and the rule reported is "whole images".
+            tolerance: For "best_map": fraction of mAP that may be lost.
+            images: The images, whose sizes tell more about boxes that fit no object.
 
-    Returns:
-        threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the
-        one with the best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5;
-        None where a class has no object.
+        Returns:
+            threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the
+            one with the best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5;
+            None where a class has no object.
 
-    A detection with a low confidence is at the end of the ranking, where it can add to average
-    precision but never lower it; so mAP is largest with no threshold at all. "best_map" therefore
-    is the *largest* threshold whose mAP is at most `tolerance` below that: what it cuts off adds
-    nothing to mAP.
+        A detection with a low confidence is at the end of the ranking, where it can add to average
+        precision but never lower it; so mAP is largest with no threshold at all. "best_map" therefore
+        is the *largest* threshold whose mAP is at most `tolerance` below that: what it cuts off adds
+        nothing to mAP.
 
-    Raises:
-        DataError: there is no object or no detection of any known class, or none of these matches:
-            then names whether images, boxes or classes do not fit.
-        ParameterError: the rule is unknown, or a number is not between 0 and 1.
+        Raises:
+            DataError: there is no object or no detection of any known class, or none of these matches:
+                then names whether images, boxes or classes do not fit.
+            ParameterError: the rule is unknown, or a number is not between 0 and 1.
 
-    >>> from farther.tables import Images, Objects, Regions
-    >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
-    >>> regions = Regions(
-    ...     image_id=["a", "a"],
-    ...     region_id=[0, 1],
-    ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
-    ...     score=[0.75, 0.25],
-    ...     label=[0, 0],
-    ...     logits=[[1.0], [1.0]],
-    ...     classes=("cat",),
-    ... )
-    >>> choose(objects, regions, "best_f1")["threshold"]
-    0.75
+        >>> from farther.tables import Images, Objects, Regions
+    from farther.tables.annotations import why_ignored
+        >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
+        >>> regions = Regions(
+        ...     image_id=["a", "a"],
+        ...     region_id=[0, 1],
+        ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
+        ...     score=[0.75, 0.25],
+        ...     label=[0, 0],
+        ...     logits=[[1.0], [1.0]],
+        ...     classes=("cat",),
+        ... )
+        >>> choose(objects, regions, "best_f1")["threshold"]
+        0.75
     """
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
@@ -114,14 +118,13 @@ def _refuse_without_matches(
     Raises:
         DataError: no detection is true; says why.
     """
-    if not len(objects):
+    labelled = objects[~objects.is_unlabelled]
+    if not len(labelled):
         raise DataError(
             "no operating threshold can be chosen without objects; give a number instead"
         )
     if not matched.positives.any():
-        known = ", ".join(map(shorten, regions.header.known_classes[:3]))
-        labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
-        problem = f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
+        problem = _why_none_counts(labelled, regions.header.known_classes)
         raise DataError(f"no operating threshold can be chosen: {problem}")
     if not len(matched.score):
         problem = f"{int(matched.positives.sum())} objects, but no detection of a known class"
@@ -131,6 +134,21 @@ def _refuse_without_matches(
         raise DataError(
             f"no operating threshold can be chosen: {mismatch.explain(objects, regions, images)}"
         )
+
+
+def _why_none_counts(objects: Objects, known_classes: Sequence[str]) -> str:
+    """Why no object counts: none is of a known class, or all that are do not count."""
+    known = objects[is_among(objects.category, known_classes)]
+    reason = why_ignored(known.is_crowd, known.is_difficult)
+    if reason:
+        return (
+            f"all {len(known)} objects of classes of the detector are {reason}, which metrics "
+            "ignore; correct these flags in the annotations if they are single objects, or give "
+            "the threshold as a number"
+        )
+    names = ", ".join(map(shorten, known_classes[:3]))
+    labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
+    return f"no object is of a class of the detector ({names}, …); objects are of {labelled}"
 
 
 def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:

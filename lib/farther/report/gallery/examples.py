@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from farther.errors import DataError
 from farther.images.orientation import upright
@@ -196,7 +196,7 @@ def thumbnail(row: Mapping[str, Any], images: ReadImages, side: int) -> str | No
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):
         return None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
     jpeg = io.BytesIO()
     small.save(jpeg, "JPEG", quality=80, optimize=True)
