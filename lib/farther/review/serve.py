@@ -84,11 +84,7 @@ def make_server(
     """The server that `serve` runs, bound to its port but not yet answering."""
     settings = settings or ReviewSettings()
     benchmarks = params.get("benchmarks") or {}
-    if name not in benchmarks:
-        raise ParameterError(
-            f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}"
-        )
-    reviewed = benchmark(name, benchmarks[name])
+    reviewed = benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
     reviewer = settings.reviewer or getpass.getuser()
     if settings.suspects:
         catalogue = _read_suspects(name, reviewed, params, settings, root)
