@@ -191,7 +191,7 @@ def test_after_a_suggestion_the_other_names_are_not_listed():
 def test_few_names_are_listed_where_none_is_similar_and_of_many_the_first_ones():
     with pytest.raises(ParameterError, match=r"unknown run 'zz'\. Known: a, b$"):
         choose("run", "zz", ["b", "a"])
-    with pytest.raises(ParameterError, match="Known: run0, run1, .*, run9 and 2 more$"):
+    with pytest.raises(ParameterError, match=r"Known: run0, run1, .*, run9 and 2 more$"):
         choose("run", "zz", [f"run{number}" for number in range(10)] + ["run90", "run91"])
 
 

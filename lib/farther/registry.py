@@ -195,6 +195,15 @@ class Registry(Generic[T]):
         extensions.load()
         return sorted({*self.modules, *self._classes})
 
+    def check(self, name: str) -> None:
+        """Refuses an unknown name, as `canonical` does; imports no module of the package for it.
+
+        Raises:
+            ParameterError, AmbiguousNameError: see `canonical`.
+        """
+        if not isinstance(name, str) or name not in self.modules:
+            self.canonical(name)
+
     def canonical(self, name: str) -> str:
         """The name under which a class is registered, by any of its names.
 

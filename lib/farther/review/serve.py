@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.curation import Benchmark, DecisionsFile, benchmark
-from farther.errors import ParameterError, choose
+from farther.errors import choose
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.review.catalogue import Catalogue
