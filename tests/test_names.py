@@ -168,17 +168,31 @@ def test_what_to_write_for_a_published_method_is_a_valid_entry():
         ("mahalanobi", "Did you mean 'mahalanobis'?"),
         ("lard_k", "Did you mean 'lard_kde' or 'lard_knn'?"),
         ("max", "Did you mean 'mcm', 'mls' or 'msp'?"),  # by aliases
-        ("zzzzzz", "unknown method 'zzzzzz'. Known: "),
-        ("", "unknown method ''. Known: "),
-        ("--", "unknown method '--'. Known: "),
-        (["knn"], "unknown method ['knn']. Known: "),
-        (None, "unknown method None. Known: "),
+        ("zzzzzz", "unknown method 'zzzzzz'. `farther list methods` lists"),
+        ("", "unknown method ''. `farther list methods` lists"),
+        ("--", "unknown method '--'. `farther list methods` lists"),
+        (["knn"], "unknown method ['knn']. `farther list methods` lists"),
+        (None, "unknown method None. `farther list methods` lists"),
     ],
 )
 def test_an_unknown_method_brings_the_nearest_ones(name, suggested):
     with pytest.raises(ParameterError) as error:
         methods.get(name)
     assert suggested in str(error.value)
+
+
+def test_after_a_suggestion_the_other_names_are_not_listed():
+    with pytest.raises(ParameterError) as error:
+        methods.get("knnn")
+    assert "Did you mean 'knn'? All: `farther list methods`" in str(error.value)
+    assert "msp" not in str(error.value)
+
+
+def test_few_names_are_listed_where_none_is_similar_and_of_many_the_first_ones():
+    with pytest.raises(ParameterError, match=r"unknown run 'zz'\. Known: a, b$"):
+        choose("run", "zz", ["b", "a"])
+    with pytest.raises(ParameterError, match=r"Known: run0, run1, .*, run9 and 2 more$"):
+        choose("run", "zz", [f"run{number}" for number in range(10)] + ["run90", "run91"])
 
 
 def test_without_aliases_a_name_must_be_written_as_it_is_and_the_nearest_is_suggested():

@@ -40,6 +40,11 @@ FAILED = "failed"
 PAUSE = 5.0
 #: Seconds that stages have to end after an interruption, before the next one.
 PATIENCE = 5.0
+#: Interruptions after which stages that still run are killed.
+INTERRUPTIONS = 2
+#: Seconds between two looks for Ctrl-C: with Polars, which tables import, it does not interrupt
+#: waits.
+LOOK = 0.1
 #: Name of the copy that DVC makes beside a file before it replaces a link by it.
 COPY_OF_DVC = re.compile(r"\.[\w-]{22}\.tmp")
 
@@ -52,6 +57,9 @@ class Watcher(Protocol):
 
     def stop(self) -> None:
         """Interrupts the commands that run, and starts no other."""
+
+    def kill(self) -> None:
+        """Kills the commands that run, with the processes that they have started."""
 
     def end(self, stage: str, outcome: str) -> None:
         """A stage ended: its outputs were made, also by taking them from DVC's cache.
@@ -202,8 +210,9 @@ class Pipeline:
                 parts = 1
             self._running[stage] = number
             del self._waiting[stage]
+            # A daemon: a command that goes on after it was killed does not keep this process.
             thread = threading.Thread(
-                target=self._work, args=(stage, watcher, number % parts, parts)
+                target=self._work, args=(stage, watcher, number % parts, parts), daemon=True
             )
             self._threads.append(thread)
             thread.start()
@@ -228,9 +237,8 @@ class Pipeline:
 
         ended = None
         while ended is None:
-            # With Polars, which tables import, Ctrl-C does not interrupt waits without a timeout.
             with suppress(Empty):
-                ended = self._ended.get(timeout=1.0)
+                ended = self._ended.get(timeout=LOOK)
         stage, error = ended
         del self._running[stage]
         for upstream in self._waiting.values():
@@ -244,15 +252,27 @@ class Pipeline:
     def _stop(self, watcher: Watcher) -> None:
         """Stops the running stages.
 
-        Those that go on are interrupted again: Python loses a signal while it starts.
+        Those that go on are interrupted again, as Python loses a signal while it starts; then, or
+        at another Ctrl-C, they are killed.
         """
-        running = self._threads
-        while running:
-            watcher.stop()
-            end = time.monotonic() + PATIENCE
-            for thread in running:
-                thread.join(max(0.0, end - time.monotonic()))
-            running = [thread for thread in running if thread.is_alive()]
+        try:
+            for _ in range(INTERRUPTIONS):
+                watcher.stop()
+                if self._have_ended():
+                    return
+        except KeyboardInterrupt:
+            pass
+        watcher.kill()
+        self._have_ended()
+
+    def _have_ended(self) -> bool:
+        """Whether all stages have ended; waits for them, but no longer than `PATIENCE`."""
+        for _ in range(round(PATIENCE / LOOK)):
+            running = [thread for thread in self._threads if thread.is_alive()]
+            if not running:
+                return True
+            running[0].join(LOOK)
+        return False
 
     def _work(self, stage: Any, watcher: Watcher, number: int, parts: int) -> None:
         """Reproduces a stage on its share of the cores."""

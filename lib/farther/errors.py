@@ -19,6 +19,9 @@ from farther.printable import printable, printable_line
 #: Most names that a message lists.
 LISTED = 40
 
+#: Most known names that a message lists where a name is like none of them.
+FEW = 10
+
 #: Most similar names that a message suggests.
 SUGGESTED = 3
 
@@ -102,7 +105,11 @@ class DataError(FartherError):
 
 
 def choose(
-    kind: str, name: str, known: Iterable[str], aliases: Mapping[str, Iterable[str]] | None = None
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    aliases: Mapping[str, Iterable[str]] | None = None,
+    listed_by: str = "",
 ) -> str:
     """The known name that a user means.
 
@@ -114,10 +121,11 @@ def choose(
         name: What the user wrote.
         known: The known names.
         aliases: {known name: its other names}; None where a name must be written as it is.
+        listed_by: The command that lists the known names; "" where there is none.
 
     Raises:
-        ParameterError: it is not known; the message suggests the nearest names and lists the known
-            ones.
+        ParameterError: it is not known; the message suggests the nearest names, or else says which
+            there are.
         AmbiguousNameError: it may mean several names; the message lists these.
 
     >>> choose("metric", "R-U", ["r_u", "p_u"], aliases={})
@@ -127,9 +135,7 @@ def choose(
     """
     names = sorted(set(known))
     if not isinstance(name, str) or len(name) > SHOWN:
-        raise ParameterError(
-            f"unknown {kind} {shorten(name)}. Known: {', '.join(names[:LISTED]) or 'none'}"
-        )
+        raise ParameterError(f"unknown {kind} {shorten(name)}. {_known(names, listed_by)}")
     if name in names:
         return name
     other_names: dict[str, list[str]] = {known_name: [] for known_name in names}
@@ -146,11 +152,25 @@ def choose(
             )
 
     similar = _similar(name, other_names)
-    hint = f" Did you mean {_listed(similar, 'or')}?" if similar else ""
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    raise ParameterError(
-        f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}"
-    )
+    if not similar:
+        raise ParameterError(f"unknown {kind} {name!r}. {_known(names, listed_by)}")
+    hint = f"Did you mean {_listed(similar, 'or')}?"
+    if listed_by:
+        hint += f" All: `{listed_by}`"
+    raise ParameterError(f"unknown {kind} {name!r}. {hint}")
+
+
+def _known(names: Sequence[str], listed_by: str) -> str:
+    """Which names there are, for a message: all if they are few, else the command that lists them.
+
+    >>> _known(["knn", "msp"], "farther list methods")
+    'Known: knn, msp'
+    """
+    if len(names) <= FEW:
+        return f"Known: {', '.join(names) or 'none'}"
+    if listed_by:
+        return f"`{listed_by}` lists the {len(names):,} known ones"
+    return f"Known: {', '.join(names[:FEW])} and {len(names) - FEW:,} more"
 
 
 def plain_name(name: str) -> str:

@@ -122,6 +122,8 @@ class Registry(Generic[T]):
         decorator: The class decorator that registers a name, as it is written in the modules.
         spelling: "exact": a name is found as it was registered; "any": also by its title and its
             aliases, in any case, with hyphens, underscores and spaces alike.
+        listed_by: The command that lists the names; "" where there is none.
+        key: The key of params.yaml that gives the name; by default the kind.
     """
 
     def __init__(
@@ -130,8 +132,12 @@ class Registry(Generic[T]):
         package: str,
         decorator: str = "register",
         spelling: Literal["exact", "any"] = "exact",
+        listed_by: str = "",
+        key: str = "",
     ):
         self.kind = kind
+        self._listed_by = listed_by
+        self._key = key or kind
         self.written = WrittenNames(package, decorator)
         self._spelling = spelling
         self._classes: dict[str, type[T]] = {}
@@ -189,12 +195,21 @@ class Registry(Generic[T]):
         extensions.load()
         return sorted({*self.modules, *self._classes})
 
+    def check(self, name: str) -> None:
+        """Refuses an unknown name, as `canonical` does; imports no module of the package for it.
+
+        Raises:
+            ParameterError, AmbiguousNameError: see `canonical`.
+        """
+        if not isinstance(name, str) or name not in self.modules:
+            self.canonical(name)
+
     def canonical(self, name: str) -> str:
         """The name under which a class is registered, by any of its names.
 
         Raises:
-            ParameterError: the name is unknown; the message lists the known ones. Or it means an
-                entry of params.yaml; the message has that entry.
+            ParameterError: the name is unknown; the message suggests the nearest ones. Or it means
+                an entry of params.yaml; the message has that entry.
             AmbiguousNameError: the name may mean several; the message lists them.
         """
         if isinstance(name, str):
@@ -205,18 +220,16 @@ class Registry(Generic[T]):
                 return name
         aliases = self.aliases if self._spelling == "any" else None
         try:
-            return choose(self.kind, name, self.names(), aliases)
+            return choose(self._key, name, self.names(), aliases, self._listed_by)
         except AmbiguousNameError:
             raise
-        except ParameterError as error:
+        except ParameterError:
             entries = self.written.entries_to_write(name)
-            if entries:
-                raise ParameterError(
-                    f"{self.kind} {name!r} stands for an entry of params.yaml: write "
-                    f"{', or '.join(entries)}"
-                ) from None
+            if not entries:
+                raise
             raise ParameterError(
-                f"{error}. Files in {extensions.FOLDER}/ may register more"
+                f"{self.kind} {name!r} stands for an entry of params.yaml: write "
+                f"{', or '.join(entries)}"
             ) from None
 
     def get(self, name: str) -> type[T]:

@@ -13,6 +13,9 @@ from farther.extras import missing
 from farther.printable import printable
 from farther.tables.writing import DISK, disk_errors, locked
 
+#: Exit status after Ctrl-C.
+INTERRUPTED = 130
+
 #: Environment variable: any value but 0 shows the traceback of an expected error.
 TRACEBACK = "FARTHER_TRACEBACK"
 
@@ -24,7 +27,7 @@ def run_stage(main: Callable[..., None], output: str) -> None:
 
     Bad input, an error of the disk or of an extension, and an absent package end the process with
     status 1 and one message on stderr, without a traceback unless the environment variable
-    `FARTHER_TRACEBACK` is set.
+    `FARTHER_TRACEBACK` is set. Ctrl-C ends it with status 130.
 
     Args:
         main: Takes one text per argument.
@@ -36,6 +39,8 @@ def run_stage(main: Callable[..., None], output: str) -> None:
         path = output.format(*sys.argv[1:], "", "")
         with locked(path), disk_errors(path):
             main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except Exception as error:
         problem = explained(error)
         if problem is None or os.environ.get(TRACEBACK, "0") != "0":

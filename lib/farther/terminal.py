@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
-from farther.printable import printable
+from farther.printable import printable, printable_line
 
 #: Colours that `say` lets through: those of `farther.command.output`.
 _COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")
@@ -28,6 +33,8 @@ def say(
     On terminals, farther's own colours are kept.
     """
     text = sep.join(map(str, texts))
+    if _line is not None:
+        _line.erase()
     if has_colours():
         pieces = _COLOURS.split(text)  # text, colour, text, colour, …
         pieces[::2] = map(printable, pieces[::2])
@@ -45,3 +52,78 @@ def counted(number: int, noun: str) -> str:
     """
     ending = "" if number == 1 else "s"
     return f"{number:,} {noun}{ending}"
+
+
+#: Erases the line of the cursor.
+ERASE = "\r\033[K"
+
+
+class _ProgressLine:
+    """A line on stderr, drawn anew each second, with the time since the start.
+
+    Args:
+        text: What is being done.
+    """
+
+    def __init__(self, text: str):
+        self._text = printable_line(text)
+        self._start = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._draw_each_second, daemon=True)
+
+    def begin(self) -> None:
+        """Draws it until `end`."""
+        self._draw()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Erases it for good."""
+        self._ended.set()
+        self.erase()
+
+    def erase(self) -> None:
+        """Erases it until it is drawn again."""
+        with self._lock:
+            sys.stderr.write(ERASE)
+            sys.stderr.flush()
+
+    def _draw_each_second(self) -> None:
+        while not self._ended.wait(1.0):
+            self._draw()
+
+    def _draw(self) -> None:
+        seconds = time.monotonic() - self._start
+        time_text = f"{seconds:.0f} s" if seconds >= 1 else ""
+        columns = shutil.get_terminal_size().columns
+        line = f"{self._text} … {time_text}"[: columns - 1]
+        with self._lock:
+            if not self._ended.is_set():
+                sys.stderr.write(f"{ERASE}{line}")
+                sys.stderr.flush()
+
+
+#: The line that is shown now.
+_line: _ProgressLine | None = None
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Shows on a terminal what a command is doing, until it is done; elsewhere prints nothing.
+
+    Within another `working`, the outer text stays.
+
+    Args:
+        text: What is being done: "reading pets".
+    """
+    global _line
+    if _line is not None or not sys.stderr.isatty():
+        yield
+        return
+    _line = _ProgressLine(text)
+    _line.begin()
+    try:
+        yield
+    finally:
+        _line.end()
+        _line = None

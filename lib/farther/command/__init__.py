@@ -6,6 +6,27 @@ annotations are its arguments, its docstring is its help, and what it returns is
 --help` must not wait for PyTorch, nor for NumPy.
 """
 
-from farther.command.program import main
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from farther.command.exit_status import INTERRUPTED
+from farther.terminal import say
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command `farther`; see `farther.command.program.main`.
+
+    Ctrl-C ends it quietly from the start, also while it imports modules.
+    """
+    try:
+        from farther.command import program
+
+        return program.main(arguments)
+    except KeyboardInterrupt:
+        say("Stopped.", file=sys.stderr)
+        return INTERRUPTED
+
 
 __all__ = ["main"]

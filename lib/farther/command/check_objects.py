@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from farther.command.exit_status import FINDINGS, FINE
 from farther.command.output import next_step
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError
@@ -107,7 +108,7 @@ def check_objects(
             next_step("dvc push, on a machine with an intact cache")
     elif faults:
         next_step("run it again with --remove, which deletes the damaged objects")
-    return 1 if faults else 0
+    return FINDINGS if faults else FINE
 
 
 def _outputs(repo: Repo) -> list[StoredObject]:

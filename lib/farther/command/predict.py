@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from farther.command.interruption import say_stopping
 from farther.command.output import next_step
 from farther.command.project import argument, option
 from farther.printable import printable
@@ -91,12 +92,16 @@ def predict(
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once."""
+    """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once.
+
+    The first one also prints that the results so far are written.
+    """
     stop = threading.Event()
     default_handlers: dict[int, Any] = {}
 
     def request_stop(number: int, frame: Any) -> None:
         stop.set()
+        say_stopping(" the results so far are written; Ctrl-C again discards them")
         signal.signal(number, default_handlers[number])
 
     for stop_number in (signal.SIGINT, signal.SIGTERM):

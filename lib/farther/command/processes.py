@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import psutil
 
 from farther.pipeline.stages import stage_of
 
@@ -56,6 +60,21 @@ class Started:
             self.is_idle = True
             return answer[0]
         return self.process.wait() or 1  # it was killed
+
+    def interrupt(self) -> None:
+        """Interrupts the process, as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kills the process, and those that it has started."""
+        try:
+            process = psutil.Process(self.process.pid)
+            others = process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return
+        for other in (process, *others):
+            with suppress(psutil.NoSuchProcess):
+                other.kill()
 
     def dismiss(self) -> None:
         """Has the process end once it has nothing to do."""

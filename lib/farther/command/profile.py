@@ -66,7 +66,7 @@ def profile(
         return
     if json:
         raise ParameterError("--json lists the profiles: leave out NAME, or --json")
-    name = choose("profile", name, known, aliases={})
+    name = choose("profile", name, known, aliases={}, listed_by="farther benchmark profile")
     source = known[name]
     text = placed(read_text(source), data)
     is_changed = PARAMS.exists() and read_text(PARAMS) != text

@@ -31,6 +31,8 @@ from farther.command import (
     review,
     summary,
 )
+from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
+from farther.command.interruption import answering_interrupts
 from farther.command.usage import Subcommand
 from farther.cores import end_without_collection
 from farther.terminal import say
@@ -83,12 +85,6 @@ FORMER = {
     "check-objects": "remote check",
 }
 
-#: Exit statuses.
-FINE = 0
-FINDINGS = 1
-WRONG_INPUT = 2
-INTERRUPTED = 130
-
 #: Subcommands that are stages now: each took the name of an entry, for which the stage is repeated.
 FORMER_STAGES = (("benchmark", "enrich"), ("enrich",))
 
@@ -100,8 +96,8 @@ Run it in the folder that holds params.yaml.
 EPILOG = """\b
 Exit status: 0, success; 1, a check found something (doctor: something is
 missing; compare --check: a metric got worse; remote check: a damaged
-object); 2, wrong usage or unusable input. Colours are off if NO_COLOR is set
-or the output is not a terminal.
+object); 2, wrong usage, unusable input, or a stage that failed; 130, stopped
+by Ctrl-C. Colours are off if NO_COLOR is set or the output is not a terminal.
 """
 
 
@@ -137,8 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with.
 
     Returns:
-        The exit status: 0 success, 1 a check found something, 2 wrong usage or input that cannot be
-            used.
+        The exit status; see `farther.command.exit_status`.
 
     Raises:
         FartherError: input cannot be used, and `--traceback` was given.
@@ -151,7 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with_traceback = "--traceback" in arguments
     words = _with_new_name([word for word in arguments if word != "--traceback"])
     try:
-        _command()(words, prog_name="farther")
+        with answering_interrupts():
+            _command()(words, prog_name="farther")
     except SystemExit as stopped:
         return int(stopped.code or 0)
     except Exception as error:
@@ -188,7 +184,7 @@ class _Grouped(TyperGroup):
         except BrokenPipeError:  # `farther list methods | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = FINE
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # Ctrl-C, also where a prompt waits
             say("Stopped.", file=sys.stderr)
             status = INTERRUPTED
         raise typer.Exit(status or FINE)

@@ -50,16 +50,6 @@ class Project:
         """`embed.encoder`: the CLIP of passes that name no other; None where there is none."""
         return self.section("embed").get("encoder")
 
-    def entry(self, section: str, name: str) -> Any:
-        """An entry of a section."""
-        entries = self.section(section)
-        if name not in entries:
-            known = ", ".join(map(str, entries)) or "nothing"
-            raise ParameterError(
-                f"{self.file}: section {section!r} has no entry {name!r}. It has {known}"
-            )
-        return entries[name]
-
     def run(self, name: str | None) -> str:
         """The run that a user names; without a name, the project's only run.
 

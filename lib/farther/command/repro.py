@@ -7,18 +7,21 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from farther.command.before_run import refuse
+from farther.command.exit_status import FINE, WRONG_INPUT
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.command.repro_progress import Progress, with_python
 from farther.cores import count_cores, free_memory
 from farther.dvc_internals import unsupported
 from farther.errors import ParameterError, choose
-from farther.terminal import say
+from farther.terminal import say, working
 
 EVALUATE = "evaluate@"
 #: The stage that runs before all others.
@@ -78,8 +81,8 @@ def repro(
     Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of
     free memory; on a GPU, inference runs one stage at a time. Prints a line for each stage that
     ran: its number, the time since the start, and its duration. Errors are printed in full;
-    everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is that of
-    `dvc repro`. With --force, the stages that are named, or all where none is, compute everything
+    everything that a stage prints is in artifacts/.work/logs/STAGE.log. Before it starts, it checks
+    the parameters as `farther doctor` does. With --force, the stages that are named, or all where none is, compute everything
     again, also what they kept from earlier runs.
 
     \b
@@ -96,6 +99,8 @@ def repro(
     if first is not None:
         choose("run", first, project.section("detectors"))
     targets = targets or []
+    with working("checking params.yaml"):
+        refuse(project, targets)
     problem = unsupported()
     if problem is not None:
         return _repro_by_dvc(problem, targets, force=force)
@@ -107,10 +112,10 @@ def repro(
     count = 0  # not known for some of the stages
     if not targets:
         count = len(names)
-    progress = Progress(count, after)
-    if FIRST_STAGE in names:
-        progress.prepare()
-    status = progress.follow(targets, list(after), jobs or usual_jobs(), force=force)
+    with closing(Progress(count, after)) as progress:
+        if FIRST_STAGE in names:
+            progress.prepare()
+        status = progress.follow(targets, list(after), jobs or usual_jobs(), force=force)
     if status:
         return status
 
@@ -123,7 +128,7 @@ def repro(
 
 
 def _repro_by_dvc(problem: str, targets: Sequence[str], *, force: bool) -> int:
-    """Runs `dvc repro`; returns its exit status.
+    """Runs `dvc repro`; returns the exit status.
 
     Args:
         problem: Why this DVC cannot run stages side by side.
@@ -149,8 +154,8 @@ def _repro_by_dvc(problem: str, targets: Sequence[str], *, force: bool) -> int:
         command = [sys.executable, "-m", "dvc", *arguments]
         status = subprocess.run(command, env=environment, check=False).returncode
         if status:
-            return status
-    return 0
+            return WRONG_INPUT
+    return FINE
 
 
 def usual_jobs() -> int:

@@ -8,23 +8,31 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event as Flag
 from threading import Lock
 from typing import Any
 
 from farther.command.doctor.machine import dvc_locks
+from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
+from farther.command.interruption import answering_interrupts
 from farther.command.output import coloured, next_step, width
 from farther.command.process_output import Event, open_terminal, read_output
 from farther.command.processes import Processes, Started
 from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
 from farther.printable import printable
-from farther.terminal import say
+from farther.terminal import say, working
 
 LOGS = Path("artifacts/.work/logs")
-#: Columns of a stage's line.
+#: Columns of a stage's line on a terminal.
 COLUMNS = 100
+#: Exit statuses of a stage that Ctrl-C has ended.
+INTERRUPTED_STATUSES = (-signal.SIGINT, 128 + signal.SIGINT)
+#: Seconds in which this process notices Ctrl-C, too.
+GRACE = 1.0
+LOOK = 0.2
 
 
 @dataclass
@@ -65,7 +73,7 @@ class Progress:
     warnings: list[str] = field(default_factory=list)
     _running: dict[str, _RunningStage] = field(default_factory=dict)
     _processes: Processes = field(default_factory=Processes)
-    _stopped: bool = False
+    _stopped: Flag = field(default_factory=Flag)
     _lock: Lock = field(default_factory=Lock)
 
     def prepare(self) -> None:
@@ -75,27 +83,32 @@ class Progress:
     def follow(
         self, targets: Sequence[str], first: Sequence[str], jobs: int, *, force: bool = False
     ) -> int:
-        """Runs stages; returns the exit status of `dvc repro`, 130 after Ctrl-C.
+        """Runs stages; returns the exit status: 2 where a stage failed, 130 after Ctrl-C.
 
         Args:
             targets, first, force: See `farther.dvc_repro.Pipeline`.
             jobs: Maximum number of stages at the same time.
         """
         try:
-            Pipeline(targets, first, force=force).run(self, jobs)
-            return 0
+            with answering_interrupts(self._stopped.set):
+                with working("looking for changes"):
+                    pipeline = Pipeline(targets, first, force=force)
+                pipeline.run(self, jobs)
+            return FINE
         except KeyboardInterrupt:
             self._clear_bar()
             say("Stopped. Finished stages are kept: run it again to continue.", file=sys.stderr)
-            return 130
+            return INTERRUPTED
         except Exception:
             self._clear_bar()
             # In DVC's form: without a traceback, unless DVC_SHOW_TRACEBACK is set.
             logging.getLogger("dvc").exception("")
-        finally:
-            self._processes.close()
         _advise()
-        return 255
+        return WRONG_INPUT
+
+    def close(self) -> None:
+        """Ends the processes that wait for stages."""
+        self._processes.close()
 
     def finish(self) -> None:
         """Prints how many stages ran."""
@@ -119,7 +132,7 @@ class Progress:
 
         try:
             with self._lock:
-                if self._stopped:
+                if self._stopped.is_set():
                     raise KeyboardInterrupt
                 started = self._processes.start(stage, command, options, out_write, err_write)
                 self._running[stage] = _RunningStage(started)
@@ -136,18 +149,31 @@ class Progress:
             os.close(out_read)
             os.close(err_read)
 
+        if status in INTERRUPTED_STATUSES:
+            self._stopped.wait(GRACE)
         with self._lock:
             self._processes.give_back(started)
         return status
 
     def stop(self) -> None:
         """See `farther.dvc_repro.Watcher`."""
+        self._stopped.set()
         with self._lock:
-            self._stopped = True
-            for running in self._running.values():
+            for started in self._started():
                 # A process that has just been started did not get the terminal's signal.
-                if running.started is not None:
-                    running.started.process.send_signal(signal.SIGINT)
+                started.interrupt()
+
+    def kill(self) -> None:
+        """See `farther.dvc_repro.Watcher`."""
+        with self._lock:
+            for started in self._started():
+                started.kill()
+
+    def _started(self) -> Iterator[Started]:
+        """The processes of the stages that run."""
+        for running in self._running.values():
+            if running.started is not None:
+                yield running.started
 
     def end(self, stage: str, outcome: str) -> None:
         """See `farther.dvc_repro.Watcher`."""
@@ -161,7 +187,8 @@ class Progress:
             if running is None:
                 running = _RunningStage(printed=["taken from the cache"])
             if outcome == FAILED:
-                self._print_failure(stage, running)
+                if not self._stopped.is_set():  # else it was interrupted
+                    self._print_failure(stage, running)
                 return
             self._print_stage(stage, running)
             if stage in self.after:
@@ -199,6 +226,10 @@ class Progress:
         self._clear_bar()
         with _log_file(stage).open("a", encoding="utf-8") as file:
             file.write(f"{printable(event.text)}\n")
+        if event.text.startswith("Traceback"):  # it may be that of Ctrl-C
+            self._stopped.wait(LOOK)
+        if self._stopped.is_set():
+            return
         if event.source == "err":
             say(event.text, file=sys.stderr, flush=True)
         else:
@@ -244,8 +275,8 @@ def _log_file(stage: str) -> Path:
 
 
 def _shorten(line: str) -> str:
-    """A line of at most `COLUMNS` columns."""
-    if len(line) <= COLUMNS:
+    """A line of at most `COLUMNS` columns on a terminal; elsewhere, as in files, the whole line."""
+    if len(line) <= COLUMNS or not sys.stdout.isatty():
         return line
     return f"{line[: COLUMNS - 1]}…"
 

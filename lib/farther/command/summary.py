@@ -250,7 +250,7 @@ def open_report(
         page = report / "index.html"
     page = page.resolve()
     if not page.is_file():
-        raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
+        raise DataError("there is no report yet; `farther repro` writes it", file=page)
     if not _has_display() or not webbrowser.open(page.as_uri()):
         say(page)
     return 0

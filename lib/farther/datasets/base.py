@@ -420,7 +420,9 @@ def _columns(rows: Sequence[tuple[Any, ...]], types: dict[str, Any]) -> dict[str
     return columns
 
 
-FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
+FORMATS: Registry[Reader] = Registry(
+    "dataset format", "farther.datasets", listed_by="farther list datasets"
+)
 register = FORMATS.register
 
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=torch.nn.Module)
 
-registry: Registry[Adapter] = Registry("detector", "farther.detectors")
+registry: Registry[Adapter] = Registry(
+    "detector", "farther.detectors", listed_by="farther list detectors", key="adapter"
+)
 register = registry.register
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from farther import detectors
-from farther.detectors.base import Detector
+from farther.detectors.base import Detector, registry
 from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, with_class_names
 from farther.detectors.passes import check_detector, read_passes
@@ -38,12 +38,22 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
         ParameterError: a name is unknown; lists those that are known.
         ModuleNotFoundError: the framework of the adapter or of a pass is not installed.
     """
-    if not isinstance(entry, Mapping):
-        raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
-    check_keys(entry)
+    check_names(entry)
     detector = detectors.of_entry(entry)
     read_passes(run, entry.get("passes"), encoder)
     selections(run, read_sources(run, entry.get("proposals")), detector)
+
+
+def check_names(entry: Any) -> None:
+    """Refuses unknown keys and adapters; no framework is imported.
+
+    Raises:
+        ParameterError: a name is unknown; suggests the nearest one.
+    """
+    if not isinstance(entry, Mapping):
+        raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
+    check_keys(entry)
+    registry.check(str(entry.get("adapter", "")))
 
 
 def check_weights(run: str, entry: Mapping[str, Any], source: str = ELSEWHERE) -> Finding | None:

@@ -80,7 +80,9 @@ class RegionsLike(Protocol):
         """The rows in batches of some thousand; only these optional columns are needed."""
 
 
-METHODS: Registry[Method] = Registry("method", "farther.methods", spelling="any")
+METHODS: Registry[Method] = Registry(
+    "method", "farther.methods", spelling="any", listed_by="farther list methods"
+)
 C = TypeVar("C", bound=type)
 
 

@@ -47,7 +47,9 @@ class Case:
     outcome: Outcome
 
 
-METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics", spelling="any")
+METRICS: Registry[UserDefinedMetric] = Registry(
+    "metric", "farther.metrics", spelling="any", listed_by="farther list metrics"
+)
 register = METRICS.register
 
 

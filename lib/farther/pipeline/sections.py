@@ -589,7 +589,9 @@ def find_tables(name: str) -> list[KeyTable]:
     Raises:
         ParameterError: there is no such section or part; the message suggests the nearest one.
     """
-    section = SECTION_BY_NAME[choose("section", name.partition(".")[0], SECTION_BY_NAME)]
+    section = SECTION_BY_NAME[
+        choose("section", name.partition(".")[0], SECTION_BY_NAME, listed_by="farther list params")
+    ]
     tables = section.load()
     wanted = short(name)
     if wanted == section.name:

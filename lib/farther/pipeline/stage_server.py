@@ -129,4 +129,7 @@ if __name__ == "__main__":
     end_without_collection()
     _import_early(sys.argv[2:])
     gc.freeze()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    except KeyboardInterrupt:  # while no stage ran
+        sys.exit(128 + signal.SIGINT)

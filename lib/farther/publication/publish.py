@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import farther
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 from farther.publication.coco import write_split
 from farther.publication.contents import Publication
 from farther.publication.croissant import croissant
@@ -33,8 +33,7 @@ def publish(
             and field.
     """
     out = Path(out)
-    if format not in FORMATS:
-        raise ParameterError(f"unknown format {format!r}. Known: {', '.join(FORMATS)}")
+    choose("format", format, FORMATS)
     _refuse_other_files(out)
     with write_aside(out) as aside:
         aside.mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.curation import Benchmark, DecisionsFile, benchmark
-from farther.errors import ParameterError, choose
+from farther.errors import choose
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.review.catalogue import Catalogue
@@ -84,11 +84,7 @@ def make_server(
     """The server that `serve` runs, bound to its port but not yet answering."""
     settings = settings or ReviewSettings()
     benchmarks = params.get("benchmarks") or {}
-    if name not in benchmarks:
-        raise ParameterError(
-            f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}"
-        )
-    reviewed = benchmark(name, benchmarks[name])
+    reviewed = benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
     reviewer = settings.reviewer or getpass.getuser()
     if settings.suspects:
         catalogue = _read_suspects(name, reviewed, params, settings, root)

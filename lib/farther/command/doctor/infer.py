@@ -12,7 +12,13 @@ from farther.command.doctor.class_order import check_order
 from farther.command.doctor.inspection import ARTIFACTS, Inspection
 from farther.datasets import image_roots
 from farther.datasets.check import as_table, damage
-from farther.detectors.check import ELSEWHERE, check_entry, check_run, check_weights
+from farther.detectors.check import (
+    ELSEWHERE,
+    check_entry,
+    check_names,
+    check_run,
+    check_weights,
+)
 from farther.detectors.imported import Imported, Scopes
 from farther.detectors.inference import InferenceParams
 from farther.errors import Finding, refused
@@ -32,11 +38,16 @@ def check(project: Inspection) -> Iterator[Finding]:
     opens_images = False
     for run, entry in project.section("detectors").items():
         check_params = partial(check_entry, run, entry, project.section("embed").get("encoder"))
+        if project.opens_nothing:
+            check_params = partial(check_names, entry)
         check_benchmark = partial(project.benchmark, str((entry or {}).get("benchmark")))
         try:
             invalid = refused(f"detectors.{run}", check_params, check_benchmark)
             if invalid:
                 yield from invalid
+                continue
+            if project.opens_nothing:
+                yield from _check_weights(project, run, entry)
                 continue
             if not isinstance(detectors.of_entry(entry), Imported):
                 opens_images = True
@@ -47,13 +58,21 @@ def check(project: Inspection) -> Iterator[Finding]:
     yield from _check_images(project, opens_images=opens_images)
 
 
-def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator[Finding]:
-    """The checkpoint of a run, or its detections; and its passes."""
+def _check_weights(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator[Finding]:
+    """Whether the checkpoint of a run, or its detections, are there."""
     source = str(project.section("sources").get(run, ELSEWHERE))
     absent = check_weights(run, entry, source)
     if absent:
         yield absent
+
+
+def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator[Finding]:
+    """The checkpoint of a run, or its detections; and its passes."""
+    absent = list(_check_weights(project, run, entry))
+    if absent:
+        yield from absent
         return
+    source = str(project.section("sources").get(run, ELSEWHERE))
     if project.quick and not isinstance(detectors.of_entry(entry), Imported):
         yield Finding("checkpoints", run, "ok", f"{entry['weights']} (not opened)")
         return

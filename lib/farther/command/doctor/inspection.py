@@ -26,6 +26,7 @@ class Inspection:
     Args:
         params: All sections of params.yaml.
         quick: Open neither annotations nor images nor checkpoints.
+        opens_nothing: Also open no detections, and import no framework of a detector.
 
     Attributes:
         subsets: What the check of `ingest` found in each (dataset, subset); that of `infer` needs
@@ -34,6 +35,7 @@ class Inspection:
 
     params: dict[str, Any]
     quick: bool = False
+    opens_nothing: bool = False
     subsets: dict[tuple[str, str], Checked] = field(default_factory=dict)
 
     def section(self, name: str) -> dict[str, Any]:

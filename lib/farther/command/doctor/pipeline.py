@@ -109,6 +109,8 @@ def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Fin
         name: Name of the stage.
         stage: Its entry in dvc.yaml.
     """
+    from farther.pipeline.sections import SECTION_BY_NAME
+
     body = stage.get("do", stage)
     deps = body.get("deps") or []
     params = body.get("params") or []
@@ -129,6 +131,8 @@ def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Fin
         is_own = not REFERENCE.search(dep) and not dep.startswith("artifacts")
         if is_own and not (project.folder / dep).exists():
             yield _finding(dep, f"not there; stage {name!r} depends on it")
+    if "params.yaml" in deps and name in SECTION_BY_NAME:
+        params = [*params, name]
     for key in params:
         # A dict has keys of another file.
         if not isinstance(key, str) or REFERENCE.search(key):

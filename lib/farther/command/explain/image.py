@@ -62,7 +62,7 @@ def image(
         run = project.run(run)
         if project.section("methods"):
             method = project.method(method)
-        benchmark = project.entry("detectors", run)["benchmark"]
+        benchmark = project.section("detectors")[run]["benchmark"]
     explanation = explain_image(project, name, benchmark)
     if run is not None and method is not None:
         _add_outcomes(explanation, project, run, method)

@@ -179,4 +179,4 @@ def metric_name(name: str, known: Iterable[str] = METRICS) -> str:
         AmbiguousNameError: several may be meant; the message lists them.
     """
     aliases = {metric.name: (metric.title, *metric.aliases) for metric in METRICS.values()}
-    return choose("metric", name, known, aliases)
+    return choose("metric", name, known, aliases, "farther list metrics")

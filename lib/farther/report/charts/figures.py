@@ -59,7 +59,7 @@ def export_charts(report: Path, out: Path) -> int:
     """
     pages = sorted(report.rglob("*.html")) if report.is_dir() else [report]
     if not pages or not pages[0].is_file():
-        raise DataError("there is no report yet; `farther repro report` writes it", file=report)
+        raise DataError("there is no report yet; `farther repro` writes it", file=report)
     count = 0
     for page in tqdm(pages, "charts", unit="page", leave=False, disable=None):
         if report.is_dir():
