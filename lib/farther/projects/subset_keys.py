@@ -9,7 +9,9 @@ from itertools import count
 from farther.datasets.subset_names import is_neutral, read_names, subset_of, subsets_of
 
 #: Names of folders that are left out of the names of subsets, in lower case.
-USUAL = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", ""})
+USUAL = frozenset(
+    {"annotation", "annotations", "annots", "images", "labels", "xml", "instances", ""}
+)
 
 
 @dataclass(frozen=True)
