@@ -624,7 +624,17 @@ def _image_sets(root: Path, lists: Sequence[Path]) -> _Layout:
     image_sets: dict[str, list[str]] = {}
     for key, name in zip(keys.keys, names, strict=True):
         image_sets[key] = image_sets_by_name[name]
-    return _Layout({"format": "voc", "image_sets": image_sets}, keys)
+    # `dog_train` lists the images of `train` again, with a flag for a class.
+    unread = [name for name in image_sets_by_name if name not in names and not _is_of_class(name)]
+    notes: tuple[str, ...] = ()
+    if unread:
+        notes = (f"{len(unread)} lists of ImageSets/Main are not read, such as {unread[0]}",)
+    return _Layout({"format": "voc", "image_sets": image_sets}, keys, notes)
+
+
+def _is_of_class(name: str) -> bool:
+    """Whether a list of VOC is that of a class: its name ends in that of a subset."""
+    return is_subset_word(name.rpartition("_")[2])
 
 
 def _images(root: Path) -> _Layout | None:
