@@ -171,7 +171,9 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     parts = {"train": 0.6, "val": 0.2, "test": 0.2}
     subsets = {name: {"of": "v1", "part": part} for name, part in parts.items()}
     assert params["benchmarks"]["pets"]["subsets"] == subsets
-    assert any("v1 is divided into train, val and test" in line for line in made.assumed())
+    assert any(
+        "v1 is divided at random, the same each time: train 60%" in line for line in made.assumed()
+    )
 
 
 def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):

@@ -61,8 +61,11 @@ def json_keys(file: Path) -> JsonKeys:
 
 def is_annotation_by_name(root: Path, file: Path) -> bool:
     """True where a file, or a folder of it below the root, has a name that annotations have."""
-    if not has_ending(file, ANNOTATIONS):
-        return False
+    return has_ending(file, ANNOTATIONS) and has_annotation_words(root, file)
+
+
+def has_annotation_words(root: Path, file: Path) -> bool:
+    """True where the name of a file, or of a folder of it below the root, says annotations."""
     for part in file.relative_to(root).parts:
         if WORDS.intersection(_WORD.findall(part.lower())):
             return True

@@ -438,6 +438,9 @@ class Reader(ABC):
         orientation: The pixels that boxes refer to where images have an EXIF orientation: those of
             the image as it is "displayed", or as it is "stored"; "auto" finds out.
         subset_names: Subsets to read. When empty, all that are present.
+        combined: Subsets that consist of several others, which are then read in them only:
+            `{trainval: [train, val]}`. Image ids are those of the others, after the other's name
+            and a slash where two have the same.
     """
 
     REGISTRY: ClassVar[Registry[Any]] = FORMATS
@@ -451,6 +454,7 @@ class Reader(ABC):
     max_warnings: float = Field(default=0.05, ge=0, le=1)
     orientation: AnnotatedOn = "auto"
     subset_names: tuple[str, ...] = ()
+    combined: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @abstractmethod
     def expects(self, subset: str) -> list[Expected]:
@@ -556,7 +560,12 @@ def create(format: str = "", **params: Any) -> Reader:
     Raises:
         ParameterError: the name or a parameter is unknown, or a value does not fit.
     """
-    return FORMATS.create(format, **params)
+    from farther.datasets.combined import CombinedSubsets
+
+    reader = FORMATS.create(format, **params)
+    if reader.combined:
+        return CombinedSubsets(reader)
+    return reader
 
 
 def warn_of_unread_images(collector: Collector, folder: Path, files: Iterable[Path]) -> None:

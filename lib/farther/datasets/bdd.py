@@ -99,7 +99,6 @@ class BDD(Reader):
         labels: The labels of a subset, within the root: the first of these files or folders that
             exists.
         images: The folder of a subset's images, within the root.
-        combined: Subsets that consist of several others: `{trainval: [train, val]}`.
         categories: Names of the classes.
         renamed: Class by the name that it has in older labels.
         ignored: Class by the name of a similar category that is not evaluated.
@@ -123,7 +122,6 @@ class BDD(Reader):
         "labels/100k/{subset}",
     )
     images: str = "images/100k/{subset}"
-    combined: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     categories: tuple[str, ...] = CLASSES
     renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
     ignored: dict[str, str] = Field(default_factory=IGNORED.copy)
@@ -131,11 +129,11 @@ class BDD(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        parts = self.combined.get(subset, (subset,))
         source = "'Detection 2020 Labels', or 'Labels' of 2018"
-        labels = [Expected("labels", fill_all(self.labels, part), source) for part in parts]
-        images = [Expected("images", (fill(self.images, part),), "'100K Images'") for part in parts]
-        return labels + images
+        return [
+            Expected("labels", fill_all(self.labels, subset), source),
+            Expected("images", (fill(self.images, subset),), "'100K Images'"),
+        ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -143,8 +141,7 @@ class BDD(Reader):
         if self.join_riders:
             categories = [name for name in categories if name != RIDER]
         collector = Collector(self.root)
-        for part in self.combined.get(subset, (subset,)):
-            self._add(collector, part, categories)
+        self._add(collector, subset, categories)
         return collector.annotations(
             categories=categories, row="{image_id} labels[{row}]", box_field="box2d"
         )

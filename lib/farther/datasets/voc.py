@@ -39,6 +39,9 @@ CLASSES = (
     "tvmonitor",
 )  # fmt: skip
 
+#: The outermost tag of an XML file.
+ROOT_TAG = "annotation"
+
 #: Tags that hold a number.
 NUMBERS = frozenset({"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"})
 
@@ -413,14 +416,26 @@ def _image_names_in(folder: Path) -> list[str]:
 
 
 def _read_xml(path: Path) -> Record:
-    """The tags of an XML file; see `_values`."""
+    """The tags of an XML file; see `_values`.
+
+    Raises:
+        DataError: it is absent, damaged, or in another format.
+    """
     absent = "the file does not exist, but an image set lists its image"
     try:
         with open_binary(path, absent) as file:
-            return Record(_values(ElementTree.parse(file).getroot()), path)
+            root = ElementTree.parse(file).getroot()
+            values = _values(root)
     except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:
         # LookupError is an unknown encoding, RecursionError a deep nesting.
         raise DataError(f"not XML: {error}; is the file complete?", file=path) from None
+    if root.tag != ROOT_TAG:
+        problem = (
+            f"not in VOC's format: expected the outermost tag <{ROOT_TAG}>, found "
+            f"<{shorten(root.tag)}>; convert the file, or move it away"
+        )
+        raise DataError(problem, file=path)
+    return Record(values, path)
 
 
 def _values(element: ElementTree.Element) -> dict[str, Any]:

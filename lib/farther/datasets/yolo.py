@@ -26,17 +26,18 @@ from farther.datasets.base import (
 )
 from farther.datasets.file_names import RESPELLED, Spellings
 from farther.datasets.records import Location, are_texts, mapping_of, read_lines
+from farther.datasets.subset_names import is_neutral, read_names
 from farther.datasets.yolo_labels import find_labels, label_file_of, labels_of
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.documents import parse_yaml
 from farther.tables.endings import CLASS_NAMES, TEXT, has_ending, is_image
 from farther.tables.files import inside, is_folder, is_present, read_text
-from farther.tables.folders import files_below, in_unicode, resolved
+from farther.tables.folders import entries, files_below, in_unicode, listed, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
-#: Names of a subset's folder, by subset.
-FOLDER_NAMES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
+#: Kind of the warning about folders whose names do not say which subset they are.
+UNCLEAR_FOLDERS = "folders that may be subsets"
 
 
 @plain(frozen=True)
@@ -72,8 +73,9 @@ class YOLO(Reader):
 
     `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`,
     `val` and `test`, a folder of images, a text file that lists images, or several of these.
-    Without these three, the folders say which subsets there are: `images/train` or `train/images`
-    (`valid` is `val`), `obj_train_data` of Darknet, and otherwise all images are the subset `all`.
+    Without these three, the names of folders say which subsets there are, as in
+    `farther.datasets.subset_names`: `images/train`, `Validation/images`, `obj_train_data` of
+    Darknet. Otherwise all images are the subset `all`.
     The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called `images` is
     exchanged. A row is a class, and centre and size of a box, or the corners of an outline, in
     fractions of the image; an outline's box is the smallest around it. The image id is the path of
@@ -174,6 +176,8 @@ class YOLO(Reader):
             files = files_below(below(self.root, folder))
             warn_of_unread_images(collector, below(self.root, folder), files)
         _warn_respelled(collector, images)
+        if subset == self._named_subsets()[0]:
+            self._warn_unclear_folders(collector)
         return collector.annotations(
             unit="image", categories=categories, row="{row}", box_field="box"
         )
@@ -203,6 +207,17 @@ class YOLO(Reader):
 
     def _content(self) -> dict[str, Any]:
         """The content of `data.yaml`, with the folders of images where it names none."""
+        content = self._description()
+        if self._names_folders(content):
+            return content
+        return {**content, **self._folders(), "path": None}
+
+    def _names_folders(self, content: dict[str, Any]) -> bool:
+        """Whether the content of `data.yaml` says where the images of a subset are."""
+        return any(content.get(subset) for subset in self.ORIGINALS)
+
+    def _description(self) -> dict[str, Any]:
+        """The content of `data.yaml`, or of the list of classes."""
         path = inside(self.root, self.file)
         absent = "the file does not exist; parameter 'file' says where it is"
         content: dict[str, Any]
@@ -216,26 +231,49 @@ class YOLO(Reader):
                 file=path,
                 field="kpt_shape",
             )
-        if any(content.get(subset) for subset in self.ORIGINALS):
-            return content
-        return {**content, **self._folders(), "path": None}
+        return content
 
     def _folders(self) -> dict[str, str]:
         """The folder of images of each subset that has a folder of its name.
 
-        Where there is no such folder, all images are the subset `all`.
+        Where no folder has one, all images are the subset `all`.
         """
-        folders: dict[str, str] = {}
-        for subset, names in FOLDER_NAMES.items():
-            for name in names:
-                for folder in (f"images/{name}", f"{name}/images", f"obj_{name}_data"):
-                    if is_folder(self.root / folder):
-                        folders.setdefault(subset, folder)
-        if folders:
-            return folders
+        folder_by_name = self._folder_by_name()
+        reading = read_names(folder_by_name)
+        if reading.are_subsets:
+            return {subset: folder_by_name[name] for subset, name in reading.chosen.items()}
         if is_folder(self.root / "images"):
             return {"all": "images"}
         return {"all": "."}
+
+    def _folder_by_name(self) -> dict[str, str]:
+        """Name of a folder that may be that of a subset → the folder with its images.
+
+        `images/train`, `train/images`, or `train` with images in it, as `obj_train_data`.
+        """
+        folders: dict[str, str] = {}
+        for name in _folder_names(self.root / "images"):
+            folders.setdefault(name, f"images/{name}")
+        for name in _folder_names(self.root):
+            if is_folder(self.root / name / "images"):
+                folders.setdefault(name, f"{name}/images")
+            elif not is_neutral(name) and _has_images(self.root / name):
+                folders.setdefault(name, name)
+        return folders
+
+    def _warn_unclear_folders(self, collector: Collector) -> None:
+        """Adds a warning where the names of folders do not say which subset each is."""
+        if self._names_folders(self._description()):
+            return
+        reading = read_names(self._folder_by_name())
+        location = Location(inside(self.root, self.file))
+        if reading.are_subsets and reading.unused:
+            action = f"only {', '.join(reading.chosen.values())} are read"
+            collector.warn(location, UNCLEAR_FOLDERS, ", ".join(reading.unused), action)
+        if not reading.are_subsets and reading.chosen:
+            action = "all images are read as one subset"
+            found = ", ".join([*reading.chosen.values(), *reading.others])
+            collector.warn(location, UNCLEAR_FOLDERS, found, action)
 
     def _entries(self, subset: str) -> list[str]:
         """Folders and lists of a subset, within the root."""
@@ -247,7 +285,7 @@ class YOLO(Reader):
             raise location.error(
                 f"expected a folder, a list of images, or several of them, found {shorten(value)}"
             )
-        if value in self._folders().values():
+        if not self._names_folders(self._description()):
             return [str(value)]
         folder = Path(self.file).parent.as_posix()
         paths: list[str] = []
@@ -360,6 +398,16 @@ def _warn_respelled(collector: Collector, images: Sequence[_Image]) -> None:
     if len(respelled) > 1:
         example += f" and {len(respelled) - 1} more"
     collector.warn(first.location, RESPELLED, example, "read by the names of the files")
+
+
+def _folder_names(folder: Path) -> list[str]:
+    """Names of the folders in a folder, without hidden ones."""
+    return [path.name for path in listed(folder, "*") if is_folder(path)]
+
+
+def _has_images(folder: Path) -> bool:
+    """Whether a folder itself has image files."""
+    return any(is_image(entry.name) for entry in entries(folder))
 
 
 def _holds_files(path: Path) -> bool:

@@ -104,6 +104,11 @@ def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
     text = f"{source.name}: format {dataset.entry['format']}, {subsets}, {categories}"
     yield Assumption(text, place, sure=True)
 
+    if dataset.renamed:
+        names = [f"{name} → {subset}" for name, subset in dataset.renamed.items()]
+        yield Assumption(f"{source.name}: subsets by their names: {_first_names(names)}", place)
+    for question in dataset.questions:
+        yield Assumption(f"{source.name}: {question}", place)
     for note in dataset.notes:
         yield Assumption(f"{source.name}: {note}", place)
     if dataset.unlisted:

@@ -5,8 +5,9 @@ They are new, or existing ones with entries added.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from farther.curation import benchmark as read_benchmark
 from farther.curation import read_rules
 from farther.curation.decisions import HEADER
+from farther.datasets.subset_names import SUBSETS, SubsetNames, read_names
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.printable import printable, printable_line
@@ -29,14 +31,13 @@ from farther.projects.assumptions import (
 )
 from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
-from farther.projects.recognise import Dataset, class_folders, describe, recognise
+from farther.projects.recognise import Dataset, class_folders, combined, describe, recognise
 from farther.projects.yaml_text import inserted
 from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
 
-SUBSETS = ("train", "val", "test")
 #: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
 #: Most characters of a key of YAML.
@@ -111,6 +112,8 @@ def init(
         raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
 
     id_source, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
+    id_splits = _id_splits(id_source.dataset)
+    id_source = replace(id_source, dataset=id_splits.dataset)
     id_classes = _all_classes(runs)
     id_matches = match_classes(id_source.dataset.categories, id_classes)
     sources = [replace(id_source, matches=id_matches)]
@@ -124,21 +127,25 @@ def init(
 
     benchmark = id_source.name
     rules = f"data/benchmarks/{benchmark}.yaml"
-    id_splits = _id_splits(id_source.dataset.subsets)
     has_clip = (folder / "dvc.yaml").exists()
     named_classes = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
         PARAMS: _template("params.yaml").render(
-            sources=sources, runs=runs, name=benchmark, subsets=id_splits.subsets, clip=has_clip
+            sources=sources,
+            runs=runs,
+            name=benchmark,
+            subsets=id_splits.subsets,
+            clip=has_clip,
+            questions=_questions(sources, id_splits.questions),
         ),
         rules: _template("rules.yaml").render(sources=sources, id_classes=named_classes),
         f"data/decisions/{benchmark}.csv": HEADER,
     }
 
     assumptions: list[Assumption] = []
-    if id_splits.note:
-        text = f"{benchmark}: {id_splits.note}"
-        assumptions.append(Assumption(text, ("benchmarks", benchmark, "subsets")))
+    for text in (*id_splits.questions, *id_splits.notes):
+        place = ("benchmarks", benchmark, "subsets")
+        assumptions.append(Assumption(f"{benchmark}: {text}", place))
     for run in runs:
         assumptions += of_detector(run, id_source)
     for source in sources:
@@ -146,6 +153,19 @@ def init(
     for source in sources[1:]:
         assumptions += of_categories(source, rules)
     return ProjectFiles(folder, texts, assumptions)
+
+
+def _questions(sources: Sequence[ProjectDataset], id_questions: Sequence[str]) -> list[str]:
+    """What the files of the datasets do not decide, for the top of params.yaml.
+
+    Args:
+        sources: The datasets, the ID dataset first.
+        id_questions: Questions about the ID splits.
+    """
+    questions = [f"{sources[0].name}: {question}" for question in id_questions]
+    for source in sources:
+        questions += [f"{source.name}: {question}" for question in source.dataset.questions]
+    return questions
 
 
 def _all_classes(runs: Sequence[ProjectDetector]) -> list[str]:
@@ -359,33 +379,96 @@ class _IdSplits:
     """The ID splits of a project.
 
     Args:
+        dataset: The ID dataset, whose subsets may be combined for them.
         subsets: ID split (train, val, test) → its subset, or `{"of": subset, "part": fraction}`.
-        note: A remark where there are not three subsets; else "".
+        notes: Sentences about what was assumed.
+        questions: Sentences about what the names of the subsets do not decide.
     """
 
+    dataset: Dataset
     subsets: dict[str, Any]
-    note: str = ""
+    notes: list[str] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
 
 
-def _id_splits(subsets: Sequence[str]) -> _IdSplits:
-    """The ID splits from the subsets of the ID dataset."""
-    if set(SUBSETS) <= set(subsets):
-        return _IdSplits({name: name for name in SUBSETS})
-    if len(subsets) == 1:
-        (subset,) = subsets
-        parts = {name: {"of": subset, "part": part} for name, part in PARTS.items()}
-        note = f"{subset} is divided into train, val and test, by the digests of the image files"
-        return _IdSplits(parts, note)
+def _id_splits(dataset: Dataset) -> _IdSplits:
+    """The ID splits from the subsets of the ID dataset, by their names."""
+    reading = read_names(dataset.subsets)
+    if len(dataset.subsets) == 1:
+        return _divided(dataset, dataset.subsets[0])
+    if not reading.are_subsets:
+        return _all_divided(dataset, reading)
 
-    train = "train" if "train" in subsets else subsets[0]
-    remaining = [name for name in subsets if name != train]
-    if len(remaining) == 1:
-        half = {"of": remaining[0], "part": 0.5}
-        note = f"val and test are halves of {remaining[0]}"
-        return _IdSplits({"train": train, "val": half, "test": dict(half)}, note)
-    val = "val" if "val" in remaining else remaining[0]
-    test = "test" if "test" in remaining else remaining[-1]
-    return _IdSplits({"train": train, "val": val, "test": test})
+    notes: list[str] = []
+    questions: list[str] = []
+    for split, subset in reading.chosen.items():
+        if subset != split:
+            notes.append(f"{subset} → {split}, by its name")
+        for rival in reading.rivals.get(split, ()):
+            questions.append(f"{rival} may be {split}, too: {subset} is used and {rival} is not")
+    if reading.others:
+        names = ", ".join(reading.others)
+        questions.append(f"not used, as no name says for what: {names}")
+    chosen = list(reading.chosen.items())
+    for (_, first), (_, second) in combinations(chosen, 2):
+        count = dataset.overlaps(first, [second])
+        if count:
+            questions.append(f"{first} and {second} have {count} images in common")
+
+    by_names = _by_names(dataset, reading.chosen)
+    return replace(by_names, notes=[*notes, *by_names.notes], questions=questions)
+
+
+def _by_names(dataset: Dataset, chosen: Mapping[str, str]) -> _IdSplits:
+    """The ID splits of a dataset that has one, two or three subsets with names of such.
+
+    Args:
+        dataset: The ID dataset.
+        chosen: ID split → the subset of its name.
+    """
+    if len(chosen) == len(SUBSETS):
+        return _IdSplits(dataset, dict(chosen))
+    if len(chosen) == 1:
+        (subset,) = chosen.values()
+        return _divided(dataset, subset)
+    if "train" not in chosen:
+        half = {"of": chosen["val"], "part": 0.5}
+        subsets = {"train": half, "val": dict(half), "test": chosen["test"]}
+        return _IdSplits(dataset, subsets, [f"train and val are halves of {chosen['val']}"])
+    subset = chosen.get("val") or chosen["test"]
+    half = {"of": subset, "part": 0.5}
+    subsets = {"train": chosen["train"], "val": half, "test": dict(half)}
+    return _IdSplits(dataset, subsets, [f"val and test are halves of {subset}"])
+
+
+def _divided(dataset: Dataset, subset: str) -> _IdSplits:
+    """Parts of one subset as ID splits."""
+    parts: dict[str, Any] = {}
+    shares: list[str] = []
+    for split, part in PARTS.items():
+        parts[split] = {"of": subset, "part": part}
+        shares.append(f"{split} {part:.0%}")
+    note = f"{subset} is divided at random, the same each time: {', '.join(shares)}"
+    return _IdSplits(dataset, parts, [note])
+
+
+def _all_divided(dataset: Dataset, reading: SubsetNames) -> _IdSplits:
+    """Parts of all images as ID splits, where the names of the subsets do not divide them."""
+    name = "all"
+    while name in dataset.subsets:
+        name = f"{name}_images"
+    whole = combined(dataset, name, dataset.subsets)
+    divided = _divided(whole, name)
+    names = ", ".join(reading.others)
+    if not reading.chosen:
+        note = f"no subset is called train, val or test: {name} has all images of {names}"
+        return replace(divided, notes=[note, *divided.notes])
+    named = next(iter(reading.chosen.values()))
+    question = (
+        f"is {named} a subset, or one set of images among others, as {names}? The latter is "
+        f"assumed: {name} has all images"
+    )
+    return replace(divided, questions=[question])
 
 
 def _names_of(

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
+from itertools import combinations
+from pathlib import Path, PurePath
 from typing import Any
 
 from farther import datasets
 from farther.datasets.annotation_files import (
     COCO_KEYS,
     JsonKeys,
+    has_annotation_words,
     is_annotation_by_name,
     json_keys,
     refuse_damaged,
 )
 from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
-from farther.datasets.file_names import Spellings, canonical_name
+from farther.datasets.box_files import describes_boxes
+from farther.datasets.file_names import canonical_name
 from farther.datasets.huggingface_files import is_metadata
 from farther.datasets.orientation import TurnedImages
 from farther.datasets.presence import turned_images
+from farther.datasets.subset_names import (
+    is_neutral,
+    is_subset_word,
+    read_names,
+)
 from farther.datasets.tidying import absence_warnings, corrected
+from farther.datasets.voc import ROOT_TAG as VOC_TAG
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
-from farther.projects.recognise_exports import first_keys, recognise_export
+from farther.projects.image_folders import (
+    FileTree,
+    ImageFolder,
+    NamedImages,
+    choose_folders,
+)
+from farther.projects.recognise_exports import first_keys, recognise_export, root_tag
+from farther.projects.subset_keys import SubsetKeys, subset_keys
 from farther.tables.documents import read_yaml
 from farther.tables.endings import (
     JSON,
+    TABLES,
     TEXT,
     XML,
     has_ending,
@@ -37,19 +54,16 @@ from farther.tables.endings import (
     refuse_twins,
     why_unread,
 )
-from farther.tables.files import is_file, is_folder
-from farther.tables.folders import entries, files_below, find_file, listed
+from farther.tables.files import is_file, is_present
+from farther.tables.folders import files_below, find_file, listed
 from farther.tables.json_stream import list_elements
 
-#: Name of a subset → words for it in the names of files and folders.
-SUBSET_WORDS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
+#: Endings of files that annotate the image of their name, besides those that are read or may
+#: describe it otherwise.
+LABEL_ENDINGS = (*XML, *TABLES, ".mat")
 #: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT
 #: write them.
 CLASS_LISTS = ("classes.txt", "obj.names", "labels/classes.txt")
-#: Names of folders that say nothing about the subset.
-PLAIN = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", "."})
-#: Names of folders that are no classes.
-NOT_CLASSES = PLAIN.union(*SUBSET_WORDS.values())
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,9 @@ class Dataset:
         whole_images: Its objects are labels of whole images.
         notes: Sentences about its annotations that a user should know, such as files without a
             partner.
+        questions: Sentences about what its files do not decide, with what was assumed.
+        shared: Number of images that two of its subsets have in common, without `repeats`.
+        renamed: Name of a file or folder → the subset that it is taken for, where the two differ.
     """
 
     entry: dict[str, Any]
@@ -80,6 +97,34 @@ class Dataset:
     unlisted: int = 0
     whole_images: bool = False
     notes: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    shared: dict[tuple[str, str], int] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def overlaps(self, subset: str, others: Sequence[str]) -> int:
+        """Number of images that a subset has in common with others, at most."""
+        counts = [
+            count
+            for (first, second), count in self.shared.items()
+            if (first == subset and second in others) or (second == subset and first in others)
+        ]
+        return max(counts, default=0)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The format of a folder, recognised by the names of its files.
+
+    Args:
+        entry: The dataset's entry without its root.
+        keys: The names of the subsets.
+        notes, questions: See `Dataset`.
+    """
+
+    entry: dict[str, Any]
+    keys: SubsetKeys = field(default_factory=lambda: SubsetKeys([]))
+    notes: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 def recognise(root: Path) -> Dataset:
@@ -93,7 +138,8 @@ def recognise(root: Path) -> Dataset:
     """
     if not root.is_dir():
         raise DataError("the folder does not exist", file=root)
-    entry = _entry(root)
+    layout = _layout(root)
+    entry = layout.entry
     dataset = describe({**entry, "root": str(root)})
     if not dataset.images:
         problem = f"no image: format {entry['format']} was recognised, but its images are not here"
@@ -105,15 +151,81 @@ def recognise(root: Path) -> Dataset:
             f"such as {unread[0]}"
         )
         dataset = replace(dataset, notes=(*dataset.notes, note))
+    dataset = replace(
+        dataset,
+        notes=(*dataset.notes, *layout.notes),
+        questions=(*dataset.questions, *layout.questions),
+        renamed=layout.keys.renamed,
+    )
+    return _grouped(dataset, layout.keys.groups)
+
+
+def _grouped(dataset: Dataset, groups: Mapping[str, Sequence[str]]) -> Dataset:
+    """A dataset whose files of one subset are one subset, unless they have images in common.
+
+    Args:
+        dataset: The dataset with a subset for each file.
+        groups: See `SubsetKeys`.
+    """
+    for subset, keys in groups.items():
+        parts = [key for key in keys if key in dataset.subsets]
+        if len(parts) == 1:
+            dataset = _with_renamed_subset(dataset, parts[0], subset)
+        elif parts:
+            dataset = combined(dataset, subset, parts)
     return dataset
 
 
-def _entry(root: Path) -> dict[str, Any]:
+def _with_renamed_subset(dataset: Dataset, subset: str, new_name: str) -> Dataset:
+    """A dataset with another name for a subset."""
+    entry = dict(dataset.entry)
+    for parameter in ("layout", "folders", "image_sets"):
+        if parameter in entry:
+            values = entry[parameter]
+            entry[parameter] = {
+                new_name if name == subset else name: value for name, value in values.items()
+            }
+    shared = {}
+    for (first, second), count in dataset.shared.items():
+        pair = (new_name if first == subset else first, new_name if second == subset else second)
+        shared[pair] = count
+    repeats = {}
+    for repeated, first in dataset.repeats.items():
+        repeats[repeated] = new_name if first == subset else first
+    subsets = [new_name if name == subset else name for name in dataset.subsets]
+    return replace(dataset, entry=entry, subsets=subsets, shared=shared, repeats=repeats)
+
+
+def combined(dataset: Dataset, name: str, parts: Sequence[str]) -> Dataset:
+    """A dataset in which several subsets are one, those that have no image in common.
+
+    Args:
+        dataset: The dataset.
+        name: Name of the new subset.
+        parts: The subsets.
+    """
+    joined: list[str] = []
+    questions = list(dataset.questions)
+    for part in parts:
+        count = dataset.overlaps(part, joined)
+        if count:
+            questions.append(
+                f"{part} has {count} images that {' and '.join(joined)} have, too: it is not used"
+            )
+        else:
+            joined.append(part)
+    entry = dict(dataset.entry)
+    entry["combined"] = {**entry.get("combined", {}), name: joined}
+    subsets = [subset for subset in dataset.subsets if subset not in joined]
+    return replace(dataset, entry=entry, subsets=[name, *subsets], questions=tuple(questions))
+
+
+def _layout(root: Path) -> _Layout:
     """Format and layout of a folder: the first format that it fits."""
-    for candidate in (_yolo, _coco, recognise_export, _voc, _image_folder, _images):
-        entry = candidate(root)
-        if entry is not None:
-            return entry
+    for candidate in (_yolo, _coco, _export, _voc, _image_folder, _images):
+        layout = candidate(root)
+        if layout is not None:
+            return layout
     formats = (
         "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), "
         "one folder per class, images"
@@ -152,6 +264,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
     unlabelled = 0
     categories: dict[str, None] = {}
     subset_by_files: dict[frozenset[str], str] = {}
+    files_by_subset: dict[str, frozenset[str]] = {}
     repeats: dict[str, str] = {}
     are_whole_images: list[bool] = []
     turned_by_subset: list[TurnedImages] = []
@@ -169,10 +282,11 @@ def describe(entry: dict[str, Any]) -> Dataset:
             turned_by_subset.append(turned)
             questions += [turned.question(files, index) for index in turned.undecided()[:1]]
         first_subset = subset_by_files.setdefault(frozenset(files), subset)
-        if first_subset == subset:
-            categories |= dict.fromkeys(annotations.categories)
-        else:
+        if first_subset != subset and _has_files(annotations):
             repeats[subset] = first_subset
+        else:
+            files_by_subset[subset] = frozenset(files)
+            categories |= dict.fromkeys(annotations.categories)
 
     notes = _notes(warnings)
     orientation = _orientation(turned_by_subset, questions)
@@ -186,7 +300,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
         entry = {**entry, "orientation": orientation.value}
     return Dataset(
         entry,
-        list(subset_by_files.values()),
+        list(files_by_subset),
         list(categories),
         numbers,
         repeats,
@@ -195,7 +309,27 @@ def describe(entry: dict[str, Any]) -> Dataset:
         unlisted,
         whole_images=bool(images) and all(are_whole_images),
         notes=tuple(notes),
+        shared=_shared(files_by_subset),
     )
+
+
+def _has_files(annotations: Annotations) -> bool:
+    """Whether an image of a subset is a file that exists."""
+    if annotations.embedded is not None:
+        return False
+    return any(is_present(annotations.root / file) for file in annotations.images.file)
+
+
+def _shared(files_by_subset: Mapping[str, frozenset[str]]) -> dict[tuple[str, str], int]:
+    """Number of images that two subsets have in common, where they have any."""
+    subsets_by_file: dict[str, list[str]] = {}
+    for subset, files in files_by_subset.items():
+        for file in files:
+            subsets_by_file.setdefault(file, []).append(subset)
+    counts = Counter[tuple[str, str]]()
+    for subsets in subsets_by_file.values():
+        counts.update(combinations(subsets, 2))
+    return dict(counts)
 
 
 def _labels_whole_images(annotations: Annotations) -> bool:
@@ -273,25 +407,33 @@ def _unlisted(root: Path, annotated: frozenset[str]) -> int:
     return count
 
 
-def _yolo(root: Path) -> dict[str, Any] | None:
-    """The entry of a folder with names of classes for YOLO's labels, in YAML or a text file."""
+def _yolo(root: Path) -> _Layout | None:
+    """The layout of a folder with names of classes for YOLO's labels, in YAML or a text file."""
     yaml_files = sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")])
     refuse_twins(yaml_files)
     for file in yaml_files:
         content = read_yaml(file)
         if isinstance(content, dict) and "names" in content:
             if file.name == "data.yaml":
-                return {"format": "yolo"}
-            return {"format": "yolo", "file": file.name}
+                return _Layout({"format": "yolo"})
+            return _Layout({"format": "yolo", "file": file.name})
     for name in CLASS_LISTS:
         file = find_file(root / name)
         if is_file(file):
-            return {"format": "yolo", "file": file.relative_to(root).as_posix()}
+            return _Layout({"format": "yolo", "file": file.relative_to(root).as_posix()})
     return None
 
 
-def _coco(root: Path) -> dict[str, Any] | None:
-    """The entry of a folder with COCO files: one subset per file.
+def _export(root: Path) -> _Layout | None:
+    """The layout of a folder with an export that is read; see `recognise_export`."""
+    entry = recognise_export(root)
+    if entry is None:
+        return None
+    return _Layout(entry)
+
+
+def _coco(root: Path) -> _Layout | None:
+    """The layout of a folder with COCO files: one subset per file.
 
     Files with scores are detections, and are left out unless there are no others.
 
@@ -299,19 +441,83 @@ def _coco(root: Path) -> dict[str, Any] | None:
         DataError: a file of annotations by its name is damaged; or see `_is_coco`.
     """
     json_files = sorted(file for file in files_below(root) if has_ending(file, JSON))
-    keys_by_file = {file: json_keys(file) for file in json_files}
-    coco_files = [file for file, keys in keys_by_file.items() if _is_coco(file, keys)]
+    content_by_file = {file: json_keys(file) for file in json_files}
+    coco_files = [file for file, content in content_by_file.items() if _is_coco(file, content)]
     if not coco_files:
         return None
-    for file, keys in keys_by_file.items():
+    for file, content in content_by_file.items():
         if is_annotation_by_name(root, file):
-            refuse_damaged(file, keys)
-    annotation_files = [file for file in coco_files if not _is_detections(file)]
+            refuse_damaged(file, content)
+    annotation_files = [file for file in coco_files if not _is_detections(file)] or coco_files
+    names = [file.relative_to(root).as_posix() for file in annotation_files]
+    keys = subset_keys([PurePath(name).with_suffix("").parts for name in names])
+
+    annotated: list[NamedImages] = []
+    for file, key in zip(annotation_files, keys.keys, strict=True):
+        annotated.append(_images_of_coco(root, file, key))
+    tree = FileTree(root)
+    counts = [tree.count(named.names) for named in annotated]
+    folders = choose_folders(annotated, counts)
     layout: dict[str, list[str]] = {}
-    for file in annotation_files or coco_files:
-        subset = _subset(file.with_suffix("").relative_to(root).parts, layout)
-        layout[subset] = [file.relative_to(root).as_posix(), _images_of(root, file, subset)]
-    return {"format": "coco", "layout": layout}
+    for key, name, folder in zip(keys.keys, names, folders, strict=True):
+        layout[key] = [name, folder.path]
+    return _with_folder_notes({"format": "coco", "layout": layout}, keys, names, annotated, folders)
+
+
+def _images_of_coco(root: Path, file: Path, subset: str) -> NamedImages:
+    """The images that a COCO file names."""
+    names: set[str] = set()
+    for image in list_elements(file, "images"):
+        if isinstance(image, dict) and image.get("file_name"):
+            name = canonical_name(str(image["file_name"]))
+            parts = [part for part in name.split("/") if part not in ("", ".")]
+            names.add("/".join(parts))
+    place = file.relative_to(root).with_suffix("")
+    folder = place.parent
+    usual_folders = (
+        (folder / "images").as_posix(),
+        folder.as_posix(),
+        subset,
+        f"images/{subset}",
+        "images",
+        ".",
+    )
+    return NamedImages(place, frozenset(names), usual_folders)
+
+
+def _with_folder_notes(
+    entry: dict[str, Any],
+    keys: SubsetKeys,
+    names: Sequence[str],
+    annotated: Sequence[NamedImages],
+    folders: Sequence[ImageFolder],
+) -> _Layout:
+    """The layout of annotations and their folders of images, with what is missing or undecided.
+
+    Args:
+        entry: The dataset's entry.
+        keys: Names of its subsets.
+        names: Path of each file or folder of annotations.
+        annotated: Their images.
+        folders: The folders of these.
+    """
+    notes: list[str] = []
+    questions: list[str] = []
+    for name, named, folder in zip(names, annotated, folders, strict=True):
+        total = len(named.names)
+        if not total:
+            continue
+        if not folder.found:
+            notes.append(f"no folder has an image that {name} names ({total})")
+        elif folder.found < total:
+            missing = total - folder.found
+            notes.append(f"{missing} of {total} images that {name} names are not in {folder.path}")
+        if folder.rivals:
+            questions.append(
+                f"the images that {name} names are in {folder.path} and in "
+                f"{' and '.join(folder.rivals)}: {folder.path} is taken"
+            )
+    return _Layout(entry, keys, tuple(notes), tuple(questions))
 
 
 def _is_coco(file: Path, content: JsonKeys) -> bool:
@@ -353,121 +559,98 @@ def _is_results(file: Path) -> bool:
     return isinstance(first, dict) and "score" in first
 
 
-def _images_of(root: Path, file: Path, subset: str) -> str:
-    """The folder that the file names of a COCO file are relative to.
+def _voc(root: Path) -> _Layout | None:
+    """The layout of a folder with VOC's image sets, or else one subset per folder of XML files.
 
-    "." where no folder has the first image.
+    None where no XML file is in VOC's format.
     """
-    first_image = next(iter(list_elements(file, "images")), None)
-    if not isinstance(first_image, dict) or not first_image.get("file_name"):
-        return "."
-    name = str(first_image["file_name"])
-    usual_folders = [
-        file.parent / "images",
-        file.parent,
-        root / subset,
-        root / "images" / subset,
-        root / "images",
-        root,
-    ]
-    folders_below = (path for path in listed(root, "**/*") if is_folder(path))
-    for folder in (*usual_folders, *islice(folders_below, 1000)):
-        if is_folder(folder) and Spellings(folder).find(name) is not None:
-            return folder.relative_to(root).as_posix()
-    return "."
-
-
-def _subset(parts: tuple[str, ...], existing: Container[str]) -> str:
-    """A name for a subset: train, val or test if its path names one, else the path itself.
-
-    Args:
-        parts: Names of the path.
-        existing: Names of other subsets.
-    """
-    # Roboflow's file is `_annotations.coco.json`.
-    parts = tuple(part.removesuffix(".coco").lstrip("_") for part in parts)
-    for part in reversed(parts):
-        subset = _named_subset(part)
-        if subset is not None and subset in existing:
-            return "_".join(parts)
-        if subset is not None:
-            return subset
-    return "_".join(part for part in parts if part.casefold() not in PLAIN) or "all"
-
-
-def _named_subset(name: str) -> str | None:
-    """The subset that the name of a file or folder names."""
-    words_of_name = name.casefold().replace("-", "_").split("_")
-    for subset, words in SUBSET_WORDS.items():
-        if any(word in words_of_name or name.startswith(word) for word in words):
-            return subset
-    return None
-
-
-def _voc(root: Path) -> dict[str, Any] | None:
-    """The entry of a folder with VOC's image sets, or else one subset per folder of XML files."""
     lists = listed(root, "**/ImageSets/Main/*.txt")
     if lists:
-        return {"format": "voc", "image_sets": _image_sets(root, lists)}
+        return _image_sets(root, lists)
     files_by_folder: dict[Path, list[Path]] = {}
     for file in sorted(files_below(root)):
         if has_ending(file, XML):
             files_by_folder.setdefault(file.parent, []).append(file)
-    layout: dict[str, list[str]] = {}
-    for folder, files in files_by_folder.items():
-        path = folder.relative_to(root)
-        stems = {canonical_name(file.stem) for file in files}
-        images = _folder_of_images(root, folder, stems).relative_to(root)
-        layout[_subset(path.parts, layout)] = [path.as_posix(), images.as_posix()]
-    if not layout:
+    other_files: list[Path] = []
+    for folder in list(files_by_folder):
+        if not _are_of_voc(files_by_folder[folder]):
+            other_files += files_by_folder.pop(folder)
+    if not files_by_folder:
         return None
-    return {"format": "voc", "layout": layout}
+
+    places = [folder.relative_to(root) for folder in files_by_folder]
+    keys = subset_keys([place.parts for place in places])
+    annotated: list[NamedImages] = []
+    for place, files in zip(places, files_by_folder.values(), strict=True):
+        stems = frozenset(canonical_name(file.stem) for file in files)
+        annotated.append(NamedImages(place, stems, _usual_folders_of_voc(place)))
+    tree = FileTree(root)
+    counts = [tree.count_stems(named.names) for named in annotated]
+    folders = choose_folders(annotated, counts)
+    layout: dict[str, list[str]] = {}
+    for key, place, named, count_by_folder, folder in zip(
+        keys.keys, places, annotated, counts, folders, strict=True
+    ):
+        image_folder = folder.path
+        if not folder.found:  # images may be called otherwise, and named in the XML files
+            with_images = [path for path in named.usual_folders if path in count_by_folder]
+            image_folder = (with_images or [place.as_posix()])[0]
+        layout[key] = [place.as_posix(), image_folder]
+    names = [place.as_posix() for place in places]
+    entry = {"format": "voc", "layout": layout}
+    recognised = _with_folder_notes(entry, keys, names, annotated, folders)
+    unread = [file for file in other_files if describes_boxes(file)]
+    if unread:
+        example = unread[0].relative_to(root)
+        note = f"{len(unread)} XML files are not in VOC's format and not read, such as {example}"
+        recognised = replace(recognised, notes=(*recognised.notes, note))
+    return recognised
 
 
-def _image_sets(root: Path, lists: Sequence[Path]) -> dict[str, list[str]]:
-    """Name of each image set of VOC → its list; of train, val, test and trainval, if there are any.
-
-    Names begin with the first folder that has image sets, as they do in the other folders.
-    """
-    folder = lists[0].parents[2].relative_to(root).as_posix()
-    prefix = "" if folder == "." else f"{folder}/"
-    names = [file.stem for file in lists]
-    usual_names = [name for name in names if name in ("train", "val", "test", "trainval")]
-    return {name: [f"{prefix}{name}"] for name in usual_names or names}
+def _are_of_voc(files: Sequence[Path]) -> bool:
+    """Whether a folder's XML files are in VOC's format: one of them is, or cannot be read."""
+    return any(root_tag(file) in (VOC_TAG, "") for file in files)
 
 
-def _folder_of_images(root: Path, folder: Path, stems: Set[str]) -> Path:
-    """The folder around one of XML files that has most of their images.
-
-    The first with images where none has any of theirs.
-
-    Args:
-        root: The dataset's folder.
-        folder: The folder of the XML files.
-        stems: Their names without ending, as `canonical_name` gives them.
-    """
-    best_folder = folder
-    best_count = -1
-    candidates = [folder, folder / "images", folder / "JPEGImages"]
+def _usual_folders_of_voc(folder: Path) -> tuple[str, ...]:
+    """Folders within the root in which the images of a folder of XML files often are."""
     parent = folder.parent
-    candidates += [parent / "images", parent / "JPEGImages", parent, root]
-    for candidate in candidates:
-        if not is_folder(candidate):
-            continue
-        names: set[str] = set()
-        for entry in entries(candidate):
-            image = Path(entry.name)
-            if is_image(image):
-                names |= {canonical_name(image.stem), canonical_name(image.name)}
-        count = len(names & stems)
-        if names and count > best_count:
-            best_folder = candidate
-            best_count = count
-    return best_folder
+    folders = [folder, folder / "images", folder / "JPEGImages"]
+    folders += [parent / "images", parent / "JPEGImages", parent, Path()]
+    return tuple(path.as_posix() for path in folders)
 
 
-def _images(root: Path) -> dict[str, Any] | None:
-    """The entry of a folder of images or videos without annotations.
+def _image_sets(root: Path, lists: Sequence[Path]) -> _Layout:
+    """The layout of VOC's image sets: those of one word for a subset, or else all.
+
+    Lists of one name in several development kits are one subset.
+    """
+    image_sets_by_name: dict[str, list[str]] = {}
+    for file in lists:
+        kit = file.parents[2].relative_to(root).as_posix()
+        prefix = "" if kit == "." else f"{kit}/"
+        image_sets_by_name.setdefault(file.stem, []).append(f"{prefix}{file.stem}")
+    names = [name for name in image_sets_by_name if is_subset_word(name)]
+    names = names or list(image_sets_by_name)
+    keys = subset_keys([(name,) for name in names])
+    image_sets: dict[str, list[str]] = {}
+    for key, name in zip(keys.keys, names, strict=True):
+        image_sets[key] = image_sets_by_name[name]
+    # `dog_train` lists the images of `train` again, with a flag for a class.
+    unread = [name for name in image_sets_by_name if name not in names and not _is_of_class(name)]
+    notes: tuple[str, ...] = ()
+    if unread:
+        notes = (f"{len(unread)} lists of ImageSets/Main are not read, such as {unread[0]}",)
+    return _Layout({"format": "voc", "image_sets": image_sets}, keys, notes)
+
+
+def _is_of_class(name: str) -> bool:
+    """Whether a list of VOC is that of a class: its name ends in that of a subset."""
+    return is_subset_word(name.rpartition("_")[2])
+
+
+def _images(root: Path) -> _Layout | None:
+    """The layout of a folder of images or videos without annotations.
 
     Raises:
         DataError: see `_refuse_unread`.
@@ -475,13 +658,20 @@ def _images(root: Path) -> dict[str, Any] | None:
     files = sorted(files_below(root))
     if not any(is_image(file) or is_video(file) for file in files):
         return None
+    stems = _image_stems(files)
     for file in files:
-        _refuse_unread(root, file)
-    return {"format": "images"}
+        if not is_image(file) and not is_video(file):
+            _refuse_unread(root, file, stems)
+    return _Layout({"format": "images"})
 
 
-def _refuse_unread(root: Path, file: Path) -> None:
+def _refuse_unread(root: Path, file: Path, image_stems: Set[str]) -> None:
     """Refuses a file of annotations beside images that was not read: its boxes would be lost.
+
+    Args:
+        root: The dataset's folder.
+        file: A file in it.
+        image_stems: Names of its images without ending, as `canonical_name` gives them.
 
     Raises:
         DataError: it is one.
@@ -494,7 +684,9 @@ def _refuse_unread(root: Path, file: Path) -> None:
         raise DataError(problem, file=file)
     if is_metadata(file) and "file_name" not in first_keys(file):
         refuse_damaged(file, JsonKeys(frozenset(), "no key 'file_name' at its start"))
-    if not is_annotation_by_name(root, file):
+    _refuse_boxes(root, file, image_stems)
+    is_label = has_ending(file, LABEL_ENDINGS) and canonical_name(file.stem) in image_stems
+    if not is_label and not is_annotation_by_name(root, file):
         return
     if has_ending(file, JSON):
         content = json_keys(file)
@@ -508,6 +700,22 @@ def _refuse_unread(root: Path, file: Path) -> None:
     raise DataError(problem, file=file)
 
 
+def _refuse_boxes(root: Path, file: Path, image_stems: Set[str]) -> None:
+    """Refuses a file of boxes that no reader takes; see `_refuse_unread`."""
+    is_label = canonical_name(file.stem) in image_stems or has_annotation_words(root, file)
+    if describes_boxes(file, is_label=is_label):
+        problem = (
+            "boxes in a form that is not read: convert the file to COCO, YOLO or VOC, or move it "
+            "away if its boxes are not wanted"
+        )
+        raise DataError(problem, file=file)
+
+
+def _image_stems(files: Iterable[Path]) -> set[str]:
+    """Names of the images among files without their ending, as `canonical_name` gives them."""
+    return {canonical_name(file.stem) for file in files if is_image(file)}
+
+
 def class_folders(root: Path) -> Dataset | None:
     """The dataset of a folder with one folder of images per class, as in torchvision's ImageFolder.
 
@@ -515,22 +723,49 @@ def class_folders(root: Path) -> Dataset | None:
     files do not tell classes from folders that photographs were sorted into, so the caller has to.
     """
     paths = _image_paths(root)
-    folders = {parts[0].casefold() for parts in paths}
-    if not paths or min(map(len, paths)) < 2 or folders & NOT_CLASSES:
+    if not paths or min(map(len, paths)) < 2 or _are_no_classes({parts[0] for parts in paths}):
         return None
+    _refuse_all_boxes(root)
     return describe({"format": "image_folder", "folders": {"all": "."}, "root": str(root)})
 
 
-def _image_folder(root: Path) -> dict[str, Any] | None:
-    """The entry of a folder whose images are all in `<subset>/<class>/`."""
+def _image_folder(root: Path) -> _Layout | None:
+    """The layout of a folder whose images are all in `<subset>/<class>/`.
+
+    Raises:
+        DataError: a file beside them has boxes, which would be lost.
+    """
     paths = _image_paths(root)
-    if not paths or min(map(len, paths)) < 3:
+    if not paths or min(map(len, paths)) < 3 or _are_no_classes({parts[1] for parts in paths}):
         return None
-    classes = {parts[1].casefold() for parts in paths}
-    if classes <= NOT_CLASSES:
-        return None
-    subsets = sorted({parts[0] for parts in paths})
-    return {"format": "image_folder", "folders": {name: name for name in subsets}}
+    _refuse_all_boxes(root)
+    names = sorted({parts[0] for parts in paths})
+    keys = subset_keys([(name,) for name in names])
+    folders = dict(zip(keys.keys, names, strict=True))
+    return _Layout({"format": "image_folder", "folders": folders}, keys)
+
+
+def _are_no_classes(folders: Set[str]) -> bool:
+    """Whether folders have the names of subsets, or names without a meaning, such as `images`.
+
+    One that is called as a subset is a class beside folders of other names, such as `bus` and
+    `train`.
+    """
+    with_meaning = sorted(name for name in folders if not is_neutral(name))
+    return not with_meaning or read_names(with_meaning).are_subsets
+
+
+def _refuse_all_boxes(root: Path) -> None:
+    """Refuses a folder of labelled images with a file of boxes, which would be lost.
+
+    Raises:
+        DataError: it has one.
+    """
+    files = sorted(files_below(root))
+    stems = _image_stems(files)
+    for file in files:
+        if not is_image(file):
+            _refuse_boxes(root, file, stems)
 
 
 def _image_paths(root: Path) -> list[tuple[str, ...]]:

@@ -171,6 +171,17 @@ def _refusal(name: str, file: Path, advice: str) -> DataError:
     return DataError(problem, file=file)
 
 
+def root_tag(file: Path) -> str:
+    """The outermost tag of an XML file; "" where it cannot be read."""
+    try:
+        with open_binary(file) as text:
+            for _, element in ElementTree.iterparse(text, events=("start",)):
+                return str(element.tag)
+    except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
+        pass
+    return ""
+
+
 def _kind(file: Path) -> str:
     """The tag by which the format of an XML file is recognised.
 
