@@ -47,7 +47,7 @@ def read(tmp_path):
 def test_a_box_with_a_centre_and_an_angle_becomes_the_one_around_it(read, name, value):
     boxes, notes = read("a.csv", CENTRED.format(name) + f"a.jpg,10,20,6,2,{value},cat,0.5\n")
     assert_allclose(boxes, [[9, 17, 11, 23]], atol=1e-5)
-    assert notes == ["1 boxes are the upright ones around oriented boxes or outlines"]
+    assert notes == ["upright boxes around oriented boxes or outlines: 1"]
 
 
 def test_the_envelope_has_the_extremes_of_the_turned_corners():
@@ -78,6 +78,11 @@ def test_an_angle_about_an_unknown_point_is_refused(read, head):
         read("a.csv", head + "a.jpg,10,20,60,40,30,cat,0.5\n")
 
 
+def test_an_angle_of_a_box_in_fractions_is_refused(read):
+    with pytest.raises(DataError, match="fractions of width and height"):
+        read("a.csv", CENTRED.format("angle_degrees") + "a.jpg,0.5,0.5,0.3,0.2,30,cat,0.5\n")
+
+
 def test_angles_of_0_leave_the_boxes_as_they_are(read):
     rows = "a.jpg,10,20,6,2,0,cat,0.5\na.jpg,10,20,6,2,,cat,0.5\n"
     boxes, notes = read("a.csv", CENTRED.format("angle") + rows)
@@ -90,7 +95,7 @@ def test_four_corners_are_not_taken_for_two(read, first):
     names = ",".join(f"x{number},y{number}" for number in range(first, first + 4))
     boxes, notes = read("a.csv", f"file,{names},class,score\na.jpg,5,0,10,5,5,10,0,5,cat,0.5\n")
     assert_allclose(boxes, [[0, 0, 10, 10]])
-    assert "upright ones" in notes[0]
+    assert "oriented boxes" in notes[0]
 
 
 def test_an_angle_that_only_a_later_object_has_is_seen(read):
@@ -108,7 +113,7 @@ class TestCOCOResults:
         records = [{**self.record, "bbox": [5, 0, 10, 5, 5, 10, 0, 5]}]
         boxes, notes = read("a.json", records, adapter)
         assert_allclose(boxes, [[0, 0, 10, 10]])
-        assert notes == ["1 boxes are the upright ones around oriented boxes or outlines"]
+        assert notes == ["upright boxes around oriented boxes or outlines: 1"]
 
     def test_five_numbers_are_refused(self, read, adapter):
         records = [
@@ -175,14 +180,14 @@ def test_angles_in_parquet_are_refused(tmp_path):
 def test_boxes_of_mmrotate_become_the_ones_around_them(read, box, expected):
     boxes, notes = read("a.json", {"labels": [0], "scores": [0.5], "bboxes": [box]})
     assert_allclose(boxes, [expected], atol=1e-5)
-    assert "upright ones" in notes[0]
+    assert "oriented boxes" in notes[0]
 
 
 def test_oriented_boxes_of_ultralytics_json_become_the_ones_around_them(read):
     box = {"x1": 5, "y1": 0, "x2": 10, "y2": 5, "x3": 5, "y3": 10, "x4": 0, "y4": 5}
     boxes, notes = read("a.json", [{"name": "cat", "class": 0, "confidence": 0.5, "box": box}])
     assert_allclose(boxes, [[0, 0, 10, 10]])
-    assert "upright ones" in notes[0]
+    assert "oriented boxes" in notes[0]
 
 
 OUTLINE = "0 0.5 0.1 0.9 0.5 0.5 0.9 0.2 0.5"
@@ -194,7 +199,7 @@ class TestLinesOfUltralytics:
         lines = f"{OUTLINE} 0.75\n1 0.5 0.5 0.2 0.4 0.25\n0 0.1 0.1 0.2 0.1 0.2 0.3 0.5\n"
         boxes, notes = read("a.txt", lines)
         assert_allclose(boxes, [AROUND, [0.4, 0.3, 0.6, 0.7], [0.1, 0.1, 0.2, 0.3]], rtol=1e-6)
-        assert notes == ["2 boxes are the upright ones around oriented boxes or outlines"]
+        assert notes == ["upright boxes around oriented boxes or outlines: 2"]
 
     def test_ids_of_tracks_after_the_confidence_are_left_out(self, read):
         lines = f"{OUTLINE} 0.75 1\n{OUTLINE} 0.5 12\n0 0.5 0.5 0.2 0.4 0.25 3\n"

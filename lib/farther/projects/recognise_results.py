@@ -13,7 +13,7 @@ import numpy as np
 
 from farther import datasets
 from farther.detectors.imported.base import DetectionsSource
-from farther.detectors.imported.columns import OPTIONAL
+from farther.detectors.imported.columns import FRACTION, OPTIONAL
 from farther.detectors.imported.formats import (
     CLASSES,
     PICKLES,
@@ -34,8 +34,6 @@ from farther.projects.recognise import Dataset
 from farther.tables.files import is_file, is_folder, read_text
 from farther.tables.folders import listed
 
-#: Boxes in pixels have a side above this; rounded fractions are up to this.
-FRACTION = 1.5
 #: Number of labelled images from which on a numbering of classes can be doubted.
 MIN_IMAGES = 10
 #: Fraction of these images whose best detection must be of a class that is labelled there, for a

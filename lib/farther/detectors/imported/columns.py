@@ -54,6 +54,8 @@ BOXES = {
     "centre": ("cx", "cy", "width", "height"),
     "size": ("xmin", "ymin", "width", "height"),
 }
+#: Boxes in pixels have a side above this; rounded fractions are up to this.
+FRACTION = 1.5
 #: Names of a column that says the format of the boxes, in lower case without punctuation.
 FORMAT_NAMES = ("boxformat", "bboxformat", "boxmode", "bboxmode")
 #: The format of each of its values.
@@ -404,8 +406,22 @@ def _check_format(row: dict[str, Any], columns: Columns, file: Path, number: int
         raise DataError(problem, file=file, row=number, field=columns.box_format)
 
 
-def _radians(row: dict[str, Any], columns: Columns, decimal: str, file: Path, number: int) -> float:
+def _radians(
+    row: dict[str, Any],
+    columns: Columns,
+    values: dict[str, float],
+    decimal: str,
+    file: Path,
+    number: int,
+) -> float:
     """The angle of the box of a row; 0 where it has none.
+
+    Args:
+        row: The row, whose number is `number`.
+        columns: The roles of the columns.
+        values: Numbers of the row by role.
+        decimal: Character before the decimals.
+        file: The file, for messages.
 
     Raises:
         DataError: how it rotates the box is not known.
