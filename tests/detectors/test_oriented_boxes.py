@@ -105,34 +105,35 @@ def test_an_angle_that_only_a_later_object_has_is_seen(read):
     assert_allclose(boxes, [[6, 8, 12, 10], [8, 6, 10, 12]], atol=1e-6)
 
 
+RECORD = {"image_id": "a", "category_id": 0, "score": 0.5}
+
+
 @pytest.mark.parametrize("adapter", ["coco_results", "detections"])
 class TestCOCOResults:
-    record = {"image_id": "a", "category_id": 0, "score": 0.5}
-
     def test_four_corners_become_the_box_around_them(self, read, adapter):
-        records = [{**self.record, "bbox": [5, 0, 10, 5, 5, 10, 0, 5]}]
+        records = [{**RECORD, "bbox": [5, 0, 10, 5, 5, 10, 0, 5]}]
         boxes, notes = read("a.json", records, adapter)
         assert_allclose(boxes, [[0, 0, 10, 10]])
         assert notes == ["upright boxes around oriented boxes or outlines: 1"]
 
     def test_five_numbers_are_refused(self, read, adapter):
         records = [
-            {**self.record, "bbox": [0, 0, 5, 5]},
-            {**self.record, "bbox": [5, 5, 6, 2, 30]},
+            {**RECORD, "bbox": [0, 0, 5, 5]},
+            {**RECORD, "bbox": [5, 5, 6, 2, 30]},
         ]
         with pytest.raises(DataError, match=r"row 1: field 'bbox': 5 numbers, as of an oriented"):
             read("a.json", records, adapter)
 
     @pytest.mark.parametrize("name", ["rotation", "angle", "theta", "angle_degrees"])
     def test_an_angle_beside_the_box_is_refused(self, read, adapter, name):
-        records = [{**self.record, "bbox": [0, 0, 5, 5]}]
-        records.append({**self.record, "bbox": [0, 0, 5, 5], name: 12.5})
+        records = [{**RECORD, "bbox": [0, 0, 5, 5]}]
+        records.append({**RECORD, "bbox": [0, 0, 5, 5], name: 12.5})
         with pytest.raises(DataError, match=rf"row 1: field '{name}': 12.5, an oriented box"):
             read("a.json", records, adapter)
 
     def test_other_fields_are_named_once(self, read, adapter):
         fields = {"bbox": [0, 0, 5, 5], "track": 3, "iscrowd": 0, "segmentation": []}
-        records = [{**self.record, **fields}] * 3 + [{**self.record, **fields, "colour": "red"}]
+        records = [{**RECORD, **fields}] * 3 + [{**RECORD, **fields, "colour": "red"}]
         _, notes = read("a.json", records, adapter)
         assert notes == ["not read: 'colour', 'track'"]
 
