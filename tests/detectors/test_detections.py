@@ -443,7 +443,8 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
     scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
     summary = check_import(made, {"test": images}, scopes, world.root / "rows")
     assert summary == (
-        "3 detections; 1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection "
+        "3 detections; not read: 'class_id', 'tracker_id'; "
+        "1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection "
         "ignored: not in any split (images: 1, as '/data/park/003.png')"
     )
 
@@ -511,7 +512,7 @@ WRONG = {
         "0 0.5 0.5 0.1 0.1\n",
         r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True",
     ),
-    "polygon": ("1.txt", "0 " + "0.5 " * 11, r"1\.txt: row 1: expected 6 numbers .*, found 12"),
+    "polygon": ("1.txt", "0 " + "0.5 " * 12, r"1\.txt: row 1: 13 numbers: .* without a confidence"),
     "fiftyone": (
         "s.json",
         json.dumps({"samples": [SAMPLE_WITHOUT_CONFIDENCE]}),
@@ -535,7 +536,7 @@ WRONG = {
     "oriented": (
         "1.json",
         '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]',
-        r"oriented boxes",
+        r"row 0: field 'y1': there is no value",
     ),
     "coco": (
         "c.json",

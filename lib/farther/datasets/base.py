@@ -337,6 +337,15 @@ class Collector:
             DataWarning(kind, about, file, location.row, location.field, found, action)
         )
 
+    def warn_oriented(self, location: Location, count: int) -> None:
+        """Adds a warning about oriented boxes, of which the upright boxes around them are read.
+
+        Args:
+            location: Of the first one.
+            count: Number of the boxes.
+        """
+        self.warn(location, "oriented boxes", f"{count:,}", "read as the upright boxes around them")
+
     def warn_not_renamed(
         self, location: Location, names: Iterable[str], renamed: Mapping[str, str]
     ) -> None:

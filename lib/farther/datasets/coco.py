@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from farther.datasets.base import (
     Annotations,
     Collector,
     Credit,
+    Edges,
     Expected,
     Reader,
     SecondFile,
@@ -24,6 +26,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, Record, stream
 from farther.registry import STRICT
 from farther.tables.files import inside, is_present
+from farther.tables.oriented import angle_unit, envelope_of_corners, envelope_of_rotated
 
 
 class _Categories(NamedTuple):
@@ -42,7 +45,9 @@ class COCO(Reader):
     objects. The image id is COCO's number, padded with zeros to 12 digits as in its file names (an
     id that is text stays as it is). The object id is the annotation's id. Two fields that COCO does
     not have are read where they are: `is_difficult` marks difficult objects, and `object_id` is the
-    object id instead. Outlines (`segmentation`, polygons or run lengths) are not read. Files of
+    object id instead. Oriented boxes are counted in a warning, and read as the upright boxes around
+    them: a `bbox` of four corners (8 numbers), and CVAT's `attributes.rotation`, in degrees about
+    the centre. Outlines (`segmentation`, polygons or run lengths) are not read. Files of
     gigabytes are supported: a file is parsed as a stream, once for each of its lists.
 
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`,
@@ -52,7 +57,7 @@ class COCO(Reader):
     that the file does not have, and a subset of `layout` whose file is absent while others are
     present. Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`;
     fields of a wrong type; an id that occurs twice; a negative width or height; a file name that
-    leaves its folder.
+    leaves its folder; a `bbox` of 5 numbers, or another angle than CVAT's.
 
     Args:
         subset_names: Subsets to read. When empty, those of `layout`, else of train2017, val2017,
@@ -212,6 +217,7 @@ def add_objects(
         DataError: two objects have the same id, or a field has a wrong type.
     """
     object_ids: set[int] = set()
+    oriented: list[Record] = []
     for row, record in enumerate(stream(path, "annotations")):
         id_field = "object_id" if record.has("object_id") else "id"
         if first_id is None:
@@ -222,7 +228,9 @@ def add_objects(
             raise record.error(f"id {object_id} occurs twice", id_field)
         object_ids.add(object_id)
 
-        x, y, width, height = record.numbers("bbox", 4)
+        edges = box_of(record)
+        if is_oriented(record):
+            oriented.append(record)
         is_crowd = record.flag("iscrowd")
         is_difficult = record.flag("is_difficult")
         image_id = id_text(record, "image_id")
@@ -234,13 +242,57 @@ def add_objects(
         else:
             collector.add_object(
                 collector.rows[image_id],
-                (x, y, x + width, y + height),
+                edges,
                 categories[category_id],
                 row,
                 object_id=object_id,
                 is_crowd=is_crowd,
                 is_difficult=is_difficult,
             )
+    if oriented:
+        collector.warn_oriented(oriented[0].location("bbox"), len(oriented))
+
+
+def box_of(record: Record) -> Edges:
+    """The upright box of an object, around an oriented one.
+
+    A `bbox` of 8 numbers has four corners; `attributes.rotation`, as CVAT writes it, are degrees
+    about the centre of the box.
+
+    Raises:
+        DataError: the box is oriented, and how is not known.
+    """
+    box = record.values.get("bbox")
+    if isinstance(box, list) and len(box) == 8:
+        return envelope_of_corners(record.numbers("bbox", 8))
+    for name, value in record.values.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and value != 0 and angle_unit(name) is not None:
+            problem = (
+                f"{value:g}, an oriented box, but COCO does not define how an angle rotates it: "
+                "write the upright box around it (x, y, width, height), or the four corners as 8 "
+                "numbers, into bbox; leave the field out where boxes are upright"
+            )
+            raise record.error(problem, name)
+    x, y, width, height = record.numbers("bbox", 4)
+    degrees = _rotation(record)
+    if degrees:
+        centre = (x + width / 2, y + height / 2)
+        return envelope_of_rotated(*centre, width, height, math.radians(degrees))
+    return x, y, x + width, y + height
+
+
+def is_oriented(record: Record) -> bool:
+    """Whether the box of an object is oriented."""
+    return len(record.values["bbox"]) == 8 or _rotation(record) != 0
+
+
+def _rotation(record: Record) -> float:
+    """The angle in CVAT's attributes of an object, in degrees; 0 without one."""
+    attributes = record.values.get("attributes")
+    if not isinstance(attributes, dict) or attributes.get("rotation") is None:
+        return 0.0
+    return record.record("attributes").number("rotation")
 
 
 def _warn_unknown(collector: Collector, record: Record, kind: str) -> None:

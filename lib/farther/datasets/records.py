@@ -81,7 +81,10 @@ class Record:
         """A field that must be a list of `count` finite numbers."""
         value = self.values.get(field)
         if not isinstance(value, list) or len(value) != count:
-            raise self._unexpected(field, f"{count} numbers")
+            expected = f"{count} numbers"
+            if count == 4 and isinstance(value, list) and len(value) in (5, 8):
+                expected += ", an upright box; not an oriented one of angle or corners"
+            raise self._unexpected(field, expected)
         return [self._finite(item, field) for item in value]
 
     def integer(self, field: str) -> int:

@@ -5,6 +5,7 @@ The layout is that of the development kits of VOC2007 and VOC2012.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain
@@ -32,6 +33,7 @@ from farther.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, refuse_twins, with_lower_ending
 from farther.tables.files import inside, open_binary
 from farther.tables.folders import entries, find_file, listed
+from farther.tables.oriented import envelope_of_rotated
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -43,7 +45,13 @@ CLASSES = (
 ROOT_TAG = "annotation"
 
 #: Tags that hold a number.
-NUMBERS = frozenset({"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"})
+NUMBERS = frozenset(
+    {"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"}
+    | {"cx", "cy", "w", "h", "angle", "value"}
+)
+
+#: Tags of roLabelImg's `robndbox`.
+ROTATED_BOX = ("cx", "cy", "w", "h", "angle")
 
 #: Value of `difficult` by the text that some tools write for it.
 FLAGS = {"unspecified": "0", "false": "0", "true": "1"}
@@ -130,10 +138,11 @@ class VOC(Reader):
     `difficult` as text (Unspecified, False, True). Tolerated and listed once: a `filename` other
     than the image's; with `layout`, an XML file that is called like its image in another spelling
     (`a%20b.xml`) or with its ending (`a.jpg.xml`), or whose `filename` alone names its image; and
-    images without an XML file (left out). Errors: an image that is listed twice, or without an XML
-    file; XML that does not parse; an object without `name` or `bndbox`, or of an unknown class;
-    coordinates that are not numbers or in the wrong order; a name that leaves its folder; with
-    `layout`, several images of one name (`a.jpg`, `a.png`) of which `filename` names none.
+    images without an XML file (left out); oriented boxes (`robndbox` of roLabelImg, `rotation` of
+    CVAT), read as the upright boxes around them. Errors: an image that is listed twice, or without
+    an XML file; XML that does not parse; an object without `name` or `bndbox`, or of an unknown
+    class; coordinates that are not numbers or in the wrong order; a name that leaves its folder;
+    with `layout`, several images of one name (`a.jpg`, `a.png`) of which `filename` names none.
 
     Args:
         image_sets: The image sets that each subset consists of: `{"train": ["VOC2007/trainval",
@@ -216,6 +225,10 @@ class VOC(Reader):
         names = [annotated.record.text("name") for annotated in objects]
         collector.warn_not_renamed(Location(self.root), names, self.renamed)
 
+        oriented = [annotated.record for annotated in objects if _degrees(annotated.record)]
+        oriented += [annotated.record for annotated in objects if annotated.record.has("robndbox")]
+        if oriented:
+            collector.warn_oriented(Location(oriented[0].file, oriented[0].row), len(oriented))
         categories = self._categories({annotated.category for annotated in objects})
         for annotated in objects:
             record = annotated.record
@@ -441,14 +454,15 @@ def _read_xml(path: Path) -> Record:
 def _values(element: ElementTree.Element) -> dict[str, Any]:
     """The tags of an element, nested, as a mapping from names to values.
 
-    Values are numbers for the tags in `NUMBERS`. `object` is a list; of other tags that occur
+    Values are numbers for the tags in `NUMBERS`. `object` and `attribute` are
+    lists; of other tags that occur
     several times the first counts. Empty tags, and a size of 0 as some files have it, are left out.
     """
     values: dict[str, Any] = {}
     for child in element:
         text = (child.text or "").strip()
-        if child.tag == "object":
-            values.setdefault("object", []).append(_values(child))
+        if child.tag in ("object", "attribute"):
+            values.setdefault(child.tag, []).append(_values(child))
         elif len(child):
             values.setdefault(child.tag, _values(child))
         elif text:
@@ -475,9 +489,37 @@ def _value(tag: str, text: str) -> float | str:
 
 
 def _edges(record: Record) -> Edges:
-    """Edges of an object's box, which in VOC counts pixels from 1 and includes its last pixel."""
+    """Edges of an object's box, which in VOC counts pixels from 1 and includes its last pixel.
+
+    Of oriented boxes, they are those of the upright box around them: roLabelImg's `robndbox` has
+    centre, size, and an angle in radians; CVAT's attribute `rotation` is in degrees.
+    """
+    if record.has("robndbox"):
+        oriented = record.record("robndbox")
+        cx, cy, width, height, angle = (oriented.number(name) for name in ROTATED_BOX)
+        return envelope_of_rotated(cx, cy, width, height, angle)
     box = record.record("bndbox")
-    return box.number("xmin") - 1, box.number("ymin") - 1, box.number("xmax"), box.number("ymax")
+    xmin = box.number("xmin") - 1
+    ymin = box.number("ymin") - 1
+    xmax = box.number("xmax")
+    ymax = box.number("ymax")
+    degrees = _degrees(record)
+    if degrees:
+        centre = ((xmin + xmax) / 2, (ymin + ymax) / 2)
+        size = (xmax - xmin, ymax - ymin)
+        return envelope_of_rotated(*centre, *size, math.radians(degrees))
+    return xmin, ymin, xmax, ymax
+
+
+def _degrees(record: Record) -> float:
+    """CVAT's attribute `rotation` of an object, in degrees; 0 without one."""
+    attributes = record.values.get("attributes")
+    if not isinstance(attributes, dict) or "attribute" not in attributes:
+        return 0.0
+    for attribute in record.record("attributes").records("attribute"):
+        if attribute.values.get("name") == "rotation":
+            return attribute.number("value")
+    return 0.0
 
 
 def _is_other_image(filename: str, file: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import fields
 from functools import cached_property
@@ -20,7 +20,12 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import InterpolationMode, functional
 
 from farther.detectors.base import register
-from farther.detectors.networks.classifier_heads import Similarity, from_openood, replace_head
+from farther.detectors.networks.classifier_heads import (
+    OPENOOD_HEADS,
+    Similarity,
+    from_openood,
+    replace_head,
+)
 from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.weights import (
     BlankWeights,
@@ -29,6 +34,7 @@ from farther.detectors.networks.weights import (
     load_weights,
     read_metadata,
     read_weights,
+    unwrapped,
     write_checkpoint,
 )
 from farther.detectors.scaling import Scaled
@@ -88,11 +94,6 @@ LATENTS = {
     r"vit_l.*": "encoder.layers.encoder_layer_17",
     r"vit_h.*": "encoder.layers.encoder_layer_23",
 }
-
-#: Prefixes of weights of wrapped networks: DataParallel's, torch.compile's, and common ones in
-#: PyTorch Lightning's modules.
-WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
-
 
 Channels = tuple[float, float, float]
 Deviations = tuple[
@@ -436,9 +437,8 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         DataError: the file is absent or damaged, or does not fit the network.
         ParameterError: the similarity of a network that G-ODIN trained is not known.
     """
-    weights = _with_torchvision_names(read_weights(path))
     with BlankWeights():
-        network, weights = _build_for(weights, path, blueprint)
+        network, weights = _build_for(read_weights(path), path, blueprint)
     count = len(blueprint.classes)
     load_weights(network, path, weights, f"{blueprint.architecture} with {count} classes")
     return network.eval()
@@ -452,15 +452,21 @@ def _build_for(
     name = TORCHVISION_NAMES.get(blueprint.architecture, blueprint.architecture)
     network: nn.Module
     if name == LENET:
-        weights = {_lenet_name(weight): tensor for weight, tensor in weights.items()}
         network = _lenet(path, blueprint)
+        weights = unwrapped(path, weights, own_names(network, weights))
+        weights = {_lenet_name(weight): tensor for weight, tensor in weights.items()}
     elif name in STEM_3X3:
+        shallow = OpenOODResNet((1, 1, 1, 1), (1, 1, 1, 1), count)
+        weights = unwrapped(path, weights, own_names(shallow, weights))
+        weights = _with_torchvision_names(weights)
         network = _openood_resnet(path, weights, count)
-    elif name.startswith("vit"):
-        side = blueprint.preprocessing["crop"]
-        network = models.get_model(name, num_classes=count, image_size=side)
     else:
-        network = models.get_model(name, num_classes=count)
+        options = {}
+        if name.startswith("vit"):
+            options["image_size"] = blueprint.preprocessing["crop"]
+        network = models.get_model(name, num_classes=count, **options)
+        weights = unwrapped(path, weights, own_names(network, weights))
+        weights = _with_torchvision_names(weights)
     replace_head(network, weights, count, blueprint.similarity, path)
     if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(count))
@@ -515,15 +521,7 @@ def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> 
 
 
 def _with_torchvision_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights with torchvision's names.
-
-    Prefixes of wrappers are removed, and old names of DenseNet and names of OpenOOD are replaced.
-    """
-    prefix = _wrapper_prefix(weights)
-    while prefix is not None:
-        weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
-        prefix = _wrapper_prefix(weights)
-
+    """The weights with torchvision's names instead of old ones of DenseNet and those of OpenOOD."""
     renamed = {}
     for name, tensor in from_openood(weights).items():
         name = re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.", r"\1\2.", name)
@@ -533,11 +531,16 @@ def _with_torchvision_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def _wrapper_prefix(weights: Mapping[str, Tensor]) -> str | None:
-    """The prefix of a wrapper that all names of weights have; None if there is none."""
-    if not weights:
-        return None
-    for prefix in WRAPPERS:
-        if all(name.startswith(prefix) for name in weights):
-            return prefix
-    return None
+def own_names(network: nn.Module, weights: Iterable[str]) -> set[str]:
+    """Names that a classifier itself gives to its weights, see `unwrapped`.
+
+    OpenOOD's networks with another head keep all but the head below `backbone`.
+
+    Args:
+        network: The classifier, without another head.
+        weights: Names of the weights of a file.
+    """
+    names = set(network.state_dict())
+    if any(name.endswith(OPENOOD_HEADS) for name in weights):
+        names |= {f"backbone.{name}" for name in names}
+    return names

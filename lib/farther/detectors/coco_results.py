@@ -16,13 +16,15 @@ from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Ro
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import (
+    DETECTIONS,
     OPTIONAL_FIELDS,
-    Detection,
     Key,
     Record,
     check_fields,
     checked_records,
     columns_of,
+    unread_fields,
+    with_upright_boxes,
 )
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
@@ -111,13 +113,20 @@ class CocoResults(ImportedClasses):
                 by = "file_name"
 
         optional: frozenset[str] | None = None
-        for first, detections in _records(source.path, list[Detection]):
+        for first, elements in _parts(source.path):
+            upright = with_upright_boxes(elements, source.path, first)
+            detections = checked_records(DETECTIONS, upright.detections, first, source.path)
             location = RowLocation(source.path, first)
             if optional is None:
                 optional = OPTIONAL_FIELDS & detections[0].keys()
             check_fields(detections, by, optional, location)
             columns = columns_of(detections, by, numbers, labels, location)
-            yield DetectionBatch(self.checked(header, columns, location), location)
+            yield DetectionBatch(
+                self.checked(header, columns, location),
+                location,
+                upright.oriented,
+                unread_fields(elements),
+            )
 
     @cached_property
     def _image_files(self) -> dict[Path, dict[int | str, str] | None]:
@@ -252,8 +261,14 @@ def _records(path: Path, kind: Any, key: str | None = None) -> Iterator[tuple[in
         DataError: see `list_elements`; or an element is not of this type.
     """
     schema = TypeAdapter(kind)
+    for first, elements in _parts(path, key):
+        yield first, checked_records(schema, elements, first, path, key)
+
+
+def _parts(path: Path, key: str | None = None) -> Iterator[tuple[int, list[Any]]]:
+    """Yields `BATCH` elements of a JSON list at a time, with the number of the first."""
     elements = list_elements(path, key)
     first = 0
-    while records := list(islice(elements, BATCH)):
-        yield first, checked_records(schema, records, first, path, key)
-        first += len(records)
+    while part := list(islice(elements, BATCH)):
+        yield first, part
+        first += len(part)

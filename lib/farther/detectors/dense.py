@@ -49,6 +49,7 @@ from farther.detectors.networks.torchvision_builders import (
     epsilon_of,
 )
 from farther.detectors.networks.weights import (
+    LAST_LAYERS,
     BlankWeights,
     describes_itself,
     load_weights,
@@ -134,7 +135,7 @@ class AnchorDetector(LatentDetector):
     @cached_property
     def fits(self) -> list[Fit]:
         """torchvision's networks that the weights fit best."""
-        return closest_builders(read_weights(self.weights))
+        return closest_builders(read_weights(self.weights, LAST_LAYERS))
 
     @property
     def fit(self) -> Fit:
@@ -337,7 +338,7 @@ class DenseDetector(AnchorDetector):
         Raises:
             DataError: the checkpoint is absent or damaged, or does not fit.
         """
-        weights = read_weights(self.weights)
+        weights = read_weights(self.weights, LAST_LAYERS)
         builder: Builder = BUILDERS[self.builder]
         rows = len(weights.get(builder.last_layer, ()))
         if rows == 0 or rows % builder.rows:

@@ -89,7 +89,7 @@ class Detections(ImportedClasses):
                     regions = self.checked(header, columns, location)
                 except DataError as error:
                     raise _with_own_field(error, file, batch.fields) from None
-                yield DetectionBatch(regions, location)
+                yield DetectionBatch(regions, location, batch.oriented, batch.unread)
 
     @cached_property
     def _sources(self) -> list[DetectionsSource]:

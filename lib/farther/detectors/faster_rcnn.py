@@ -23,7 +23,6 @@ from farther.detectors.networks.architectures import (
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD
 from farther.detectors.networks.torchvision_builders import (
-    BOX_PREDICTOR,
     BUILDERS,
     KEYPOINT_BRANCH,
     MASK_BRANCH,
@@ -33,7 +32,12 @@ from farther.detectors.networks.torchvision_builders import (
     epsilon_of,
     published_builder,
 )
-from farther.detectors.networks.weights import describes_itself, read_weights
+from farther.detectors.networks.weights import (
+    BOX_PREDICTOR,
+    LAST_LAYERS,
+    describes_itself,
+    read_weights,
+)
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
@@ -135,7 +139,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def fits(self) -> list[Fit]:
         """torchvision's networks that the weights fit best, compared without added heads."""
         added_heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
-        weights = read_weights(self.weights).items()
+        weights = read_weights(self.weights, LAST_LAYERS).items()
         return closest_builders(
             {name: tensor for name, tensor in weights if not name.startswith(added_heads)}
         )
@@ -207,7 +211,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def network(self) -> Network:
         """See `Detector.network`; it has this adapter's thresholds."""
         if self.classes is not None and self.found_layout == "torchvision":
-            last_layer = read_weights(self.weights).get(BOX_PREDICTOR)
+            last_layer = read_weights(self.weights, LAST_LAYERS).get(BOX_PREDICTOR)
             if last_layer is not None:
                 check_columns(self.weights, self.classes, len(last_layer))
         network = load_network(self.weights, self.blueprint, self.unused_weights)

@@ -20,7 +20,13 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.base import Detector
 from farther.detectors.networks.square_resize import SquareResizeImageProcessor
-from farther.detectors.networks.weights import refuse_misfit
+from farther.detectors.networks.weights import (
+    as_float32,
+    read_names,
+    read_tensors,
+    refuse_misfit,
+    unwrapped,
+)
 from farther.errors import DataError, ParameterError, first_line
 from farther.images.bounds import MOST, check_description, network_errors
 from farther.registry import STRICT
@@ -258,6 +264,35 @@ def class_names(path: Path, config: Any) -> list[str]:
         raise DataError(problem, file=path, field="id2label")
     names = [str(name_by_number[number]) for number in numbers]
     return list(unique_names(names))
+
+
+def load_folder(
+    built: transformers.PreTrainedModel, config: Any, folder: Path
+) -> transformers.PreTrainedModel:
+    """The network of a folder of transformers, in float32, in evaluation mode.
+
+    Names of wrappers around the network, as `torch.compile` leaves them in files, are removed.
+
+    Args:
+        built: The network without weights.
+        config: Its configuration.
+        folder: The folder.
+
+    Raises:
+        DataError: see `load_pretrained`, or a file of weights is absent or damaged.
+    """
+    own = set(built.state_dict())
+    files = weight_files(folder)
+    names: dict[str, None] = {}
+    for file in files:
+        names |= dict.fromkeys(read_names(file))
+    if unwrapped(files[0], names, own) == names:
+        return load_pretrained(type(built), folder, files[0], config=config)
+    weights: dict[str, torch.Tensor] = {}
+    for file in files:
+        weights |= read_tensors(file)
+    state = as_float32(unwrapped(files[0], weights, own))
+    return load_pretrained(type(built), None, files[0], config=config, state_dict=state)
 
 
 def load_pretrained(

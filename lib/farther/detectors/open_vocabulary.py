@@ -19,7 +19,7 @@ from farther.detectors.hub import (
     CONFIG,
     PROCESSOR,
     HubDetector,
-    load_pretrained,
+    load_folder,
     make_processor,
     model_folder,
     read_description,
@@ -302,8 +302,8 @@ def load_network(folder: OpenVocabularyFolder) -> PreTrainedModel:
     with network_errors(file, "built"), silenced_transformers():
         config = AutoConfig.for_model(folder.model_type, **_local_config(folder))
     with silenced_transformers():
-        refuse_larger(file, weights, lambda: network_class(config))
-    return load_pretrained(network_class, folder.path, weights[0], config=config)
+        built = refuse_larger(file, weights, lambda: network_class(config))
+    return load_folder(built, config, folder.path)
 
 
 def _local_config(folder: OpenVocabularyFolder) -> dict[str, Any]:

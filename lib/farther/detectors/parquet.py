@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -23,6 +24,7 @@ from farther.tables.documents import read_json
 from farther.tables.files import is_file, is_folder
 from farther.tables.folders import listed
 from farther.tables.header import Activation
+from farther.tables.oriented import angle_unit
 from farther.tables.parquet import read_batches
 
 
@@ -163,8 +165,10 @@ class ParquetRegions(Imported):
             first = 0
             for frame in read_batches(part):
                 location = RowLocation(part, first)
+                _refuse_angles(frame, location)
                 regions = self.checked(header, self._columns(frame, location), location)
-                yield DetectionBatch(regions, location)
+                unread = frozenset(frame.columns) - {column.name for column in Regions.COLUMNS}
+                yield DetectionBatch(regions, location, unread=unread)
                 first += frame.height
 
     def _columns(self, frame: pl.DataFrame, location: RowLocation) -> dict[str, Any]:
@@ -198,6 +202,20 @@ class ParquetRegions(Imported):
         if len(folders) == 1:
             return [DetectionsSource("", folders[0])]
         return [DetectionsSource(folder.name, folder) for folder in folders]
+
+
+def _refuse_angles(frame: pl.DataFrame, location: RowLocation) -> None:
+    """Refuses oriented boxes: `box` has four edges, which no angle turns."""
+    for name in frame.columns:
+        if angle_unit(name) is None or not frame[name].dtype.is_numeric():
+            continue
+        rows = np.flatnonzero((frame[name].fill_null(0) != 0).to_numpy())
+        if len(rows):
+            problem = (
+                f"{frame[name][int(rows[0])]:g}, an oriented box: write the edges of the upright "
+                "box around it into 'box', and leave the column out"
+            )
+            raise location.error(DataError(problem, row=int(rows[0]), field=name))
 
 
 def _as_texts(image_id: pl.Series) -> pl.Series:

@@ -20,7 +20,12 @@ from farther.detectors.base import Count, Fraction, register
 from farther.detectors.dense import AnchorDetector, AnchorOutput, decode
 from farther.detectors.networks.detection import ImageDetections
 from farther.detectors.networks.torchvision_builders import BUILDERS, check_columns
-from farther.detectors.networks.weights import BlankWeights, load_weights, read_weights
+from farther.detectors.networks.weights import (
+    LAST_LAYERS,
+    BlankWeights,
+    load_weights,
+    read_weights,
+)
 from farther.detectors.settings import BoxSelection
 from farther.registry import STRICT
 from farther.tables import Header
@@ -92,7 +97,8 @@ class SingleShotDetector(AnchorDetector):
         with BlankWeights():
             network = BUILDERS[fit.builder].build(fit.columns)
         description = f"{fit.builder} with {fit.columns} columns"
-        load_weights(network, self.weights, read_weights(self.weights), description)
+        weights = read_weights(self.weights, LAST_LAYERS)
+        load_weights(network, self.weights, weights, description)
         return self.to_device(network.eval())
 
     @cached_property

@@ -16,7 +16,7 @@ from farther.detectors.hub import (
     PROCESSOR,
     HubDetector,
     class_names,
-    load_pretrained,
+    load_folder,
     model_folder,
     read_description,
     require_files,
@@ -86,10 +86,10 @@ class TransformersClassifier(HubDetector, ImageClassifier):
                 config = AutoConfig.from_pretrained(
                     self.folder, trust_remote_code=False, local_files_only=True
                 )
-            refuse_larger(
+            built = refuse_larger(
                 config_file, weights, lambda: AutoModelForImageClassification.from_config(config)
             )
-            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0])
+            network = load_folder(built, config, self.folder)
             network = network.to(self.torch_device())
             create = partial(
                 ClassifierNetwork,

@@ -190,7 +190,7 @@ def _kind_of_torch_file(path: Path, problem: str) -> str:
             "weights"
         )
     for beginning, kind in STATES.items():
-        if any(name.startswith(beginning) for name in names):
+        if any(f".{beginning}" in f".{name}" for name in names):
             return kind
     first_name = next(iter(names), "")
     return f"a state dict of a network that is not known, with {shorten(first_name)}"

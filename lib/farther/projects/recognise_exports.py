@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,12 +19,16 @@ from farther.tables.files import open_binary
 from farther.tables.folders import files_below
 from farther.tables.json_stream import Bounded, open_json
 
+#: A number in a text file.
+NUMBER = r"-?[0-9]+(\.[0-9]*)?"
 #: Most files of one ending that are opened.
 FILES = 100
 #: Most events of a parser that are read from one file: keys near its start tell the format.
 EVENTS = 100_000
 #: Most bytes of a first line that are read.
 LINE = 1_000
+#: Cells of a line of DOTA's labels: four corners, class, difficulty.
+DOTA_CELLS = 10
 #: Cells of a line of KITTI's labels: class, truncation, occlusion, angle, box, dimensions,
 #: location, rotation.
 KITTI_CELLS = 15
@@ -77,7 +82,8 @@ OF_JSON = (
         "Label Studio",
         _panlabel("label-studio", "{file}"),
         frozenset({"from_name", "to_name", "result"}),
-        "where each image has boxes and nothing else, or export it from Label Studio as COCO",
+        "where each image has upright boxes and nothing else, or export it from Label Studio as "
+        "COCO",
     ),
     Export("LabelMe", _panlabel("labelme", "{root}"), frozenset({"shapes", "imagePath"})),
     Export(
@@ -108,6 +114,10 @@ KITTI = Export(
         "{above}",
         "-e '/item/annotation[label!=\"DontCare\"]' --filter-mode annotations ",
     ),
+)
+DOTA_ADVICE = (
+    "write YOLO's labels, a class number and the four corners as fractions of the image per line, "
+    "and a data.yaml that names the classes"
 )
 
 
@@ -145,6 +155,8 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
     for file in files_by_suffix.get(".txt", ()):
         if file.parent.name == "label_2" and len(_first_line(file).split()) == KITTI_CELLS:
             raise _with_command(KITTI, file, root)
+        if _is_dota(file):
+            raise _refusal("labels of DOTA", file, DOTA_ADVICE)
     return None
 
 
@@ -213,6 +225,20 @@ def first_keys(file: Path) -> set[str]:
             if event == "map_key":
                 keys.add(value)
     return keys
+
+
+def _is_dota(file: Path) -> bool:
+    """Whether a line near the start of a text file has four corners, a class and a difficulty."""
+    with open_binary(file) as text:
+        lines = [text.readline(LINE) for _ in range(3)]  # two may name the source and the scale
+    for line in lines:
+        cells = line.decode(errors="replace").split()
+        if len(cells) not in (DOTA_CELLS - 1, DOTA_CELLS):
+            continue
+        numbers = [re.fullmatch(NUMBER, cell) is not None for cell in cells]
+        if all(numbers[:8]) and not numbers[8]:
+            return True
+    return False
 
 
 def _first_line(file: Path) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from farther import datasets
 from farther.detectors.imported.base import DetectionsSource
-from farther.detectors.imported.columns import OPTIONAL
+from farther.detectors.imported.columns import FRACTION, OPTIONAL
 from farther.detectors.imported.formats import (
     CLASSES,
     PICKLES,
@@ -26,6 +26,8 @@ from farther.detectors.imported.formats import (
 from farther.detectors.imported.images import BenchmarkImage, NamedImages
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import as_integer
+from farther.detectors.imported.spool import notes_of
+from farther.detectors.imported.ultralytics import BOX_CELLS
 from farther.errors import DataError
 from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.recognise import Dataset
@@ -33,8 +35,6 @@ from farther.tables.endings import JSON, TABLES, TEXT, has_ending
 from farther.tables.files import is_file, is_folder, read_text
 from farther.tables.folders import find_file, listed
 
-#: Boxes in pixels have a side above this; rounded fractions are up to this.
-FRACTION = 1.5
 #: Number of labelled images from which on a numbering of classes can be doubted.
 MIN_IMAGES = 10
 #: Fraction of these images whose best detection must be of a class that is labelled there, for a
@@ -107,6 +107,7 @@ def recognise_results(
         f"{summary.count:,} detections of {len(summary.best_by_image):,} images, "
         f"{summary.optional_fields()}"
     )
+    content = "; ".join([content, *notes_of(summary.oriented, summary.unread)])
     return RecognisedResults(entry, content, assumed)
 
 
@@ -158,7 +159,7 @@ def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
     rows: list[list[str]] = []
     for file in files[:SAMPLE]:
         rows += [line.split() for line in read_text(file).splitlines()]
-    if any(len(row) < 6 for row in rows):
+    if any(not 6 <= len(row) <= BOX_CELLS for row in rows):
         return TEXTS[0]
     try:
         values = np.array([row[:6] for row in rows], float).reshape(-1, 6)
@@ -212,6 +213,8 @@ class _Summary:
         classes: Names or numbers of classes.
         best_by_image: The best detection of each image.
         fields: Names of the fields of the records.
+        oriented: Number of boxes that are envelopes of oriented boxes or outlines.
+        unread: Names of columns or fields that are not read.
     """
 
     count: int = 0
@@ -221,6 +224,8 @@ class _Summary:
     classes: set[ClassKey] = field(default_factory=set)
     best_by_image: dict[str, _BestDetection] = field(default_factory=dict)
     fields: set[str] = field(default_factory=set)
+    oriented: int = 0
+    unread: set[str] = field(default_factory=set)
 
     def add(self, batch: Batch) -> None:
         """Adds the records of a batch.
@@ -233,6 +238,8 @@ class _Summary:
                 problem = "expected a list of detections with image_id, category_id, bbox and score"
                 raise DataError(problem, file=batch.file, row=row)
             self._add(record)
+        self.oriented += batch.oriented
+        self.unread |= batch.unread
 
     def _add(self, record: dict[str, Any]) -> None:
         category = as_integer(record["category_id"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from farther.detectors.imported.formats import CLASSES
 from farther.detectors.networks.detectron2_import import is_detectron2
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD
 from farther.detectors.networks.torchvision_builders import (
-    BOX_PREDICTOR,
     BUILDERS,
     Builder,
     Fit,
@@ -22,8 +22,13 @@ from farther.detectors.networks.torchvision_builders import (
     has_counters,
     published_builder,
 )
-from farther.detectors.networks.weights import read_weights
-from farther.errors import DataError
+from farther.detectors.networks.weights import (
+    BOX_PREDICTOR,
+    LAST_LAYERS,
+    read_weights,
+    unwrapped,
+)
+from farther.errors import DataError, shorten
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_detector import COMPARED, UNNAMED
 from farther.tables.files import is_file, read_text
@@ -65,20 +70,44 @@ def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None
             whose weights fit none of torchvision's builders: says which do not fit the closest one.
     """
     try:
-        state = read_weights(path)
+        stored = read_weights(path)
     except DataError:
         return None
+    state = unwrapped(path, stored, LAST_LAYERS)
     if is_detectron2(state):
         return _detectron2(path, state, dataset)
     added_heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
     names = [name for name in state if not name.startswith(added_heads)]
     fits = closest_builders({name: state[name] for name in names})
     if fits:
-        return _detector(path, state, fits, dataset)
-    classifier = _fitting_classifier(state)
+        recognised = _detector(path, state, fits, dataset)
+        recognised.assumed += _left_out(path, stored, LAST_LAYERS)
+        return recognised
+    classifier = _fitting_classifier(path, stored)
     if classifier is not None:
-        return _classifier(path, classifier, dataset)
+        recognised = _classifier(path, classifier, dataset)
+        recognised.assumed += _left_out(path, stored, classifier.weights)
+        return recognised
     return None
+
+
+def _left_out(path: Path, stored: Iterable[str], own: Iterable[str]) -> list[str]:
+    """The assumption that weights without the network's prefix are not the network's.
+
+    Args:
+        path: The file.
+        stored: Names of all weights of the file.
+        own: See `unwrapped`.
+    """
+    names = list(stored)
+    used = set(unwrapped(path, {name: name for name in names}, own).values())
+    left_out = sorted(set(names) - used)
+    if not left_out:
+        return []
+    return [
+        f"{len(left_out)} of {len(names)} tensors are not of the network, as "
+        f"{shorten(left_out[0])}, and are left out"
+    ]
 
 
 def _detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> RecognisedState | None:
@@ -231,10 +260,11 @@ def _outputs(output_count: int, *, optional_background: bool) -> str:
 
 @dataclass(frozen=True)
 class _Classifier:
-    """A classifier of torchvision: its architecture, and its number of classes."""
+    """A classifier of torchvision: its architecture, number of classes, and names of weights."""
 
     architecture: str
     count: int
+    weights: tuple[str, ...]
 
 
 def _classifier(path: Path, classifier: _Classifier, dataset: Dataset) -> RecognisedState:
@@ -265,12 +295,12 @@ def _names_beside(file: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _fitting_classifier(state: Mapping[str, Any]) -> _Classifier | None:
+def _fitting_classifier(path: Path, stored: Mapping[str, Any]) -> _Classifier | None:
     """The classifier of torchvision whose weights have these names and shapes.
 
     Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be.
     """
-    shapes = _shapes(state)
+    shapes = _shapes(stored)
     count = _class_count(shapes)
     if not count:
         return None
@@ -280,9 +310,29 @@ def _fitting_classifier(state: Mapping[str, Any]) -> _Classifier | None:
     with torch.device("meta"):
         for architecture in architectures:
             network = models.get_model(architecture, weights=None, num_classes=count)
-            if _shapes(network.state_dict()) == shapes:
-                return _Classifier(architecture, count)
+            expected = _shapes(network.state_dict())
+            if len(expected) > len(shapes):
+                continue
+            try:
+                is_fitting = unwrapped(path, shapes, expected) == expected
+            except DataError:
+                if _are_repeated(expected, shapes):
+                    raise
+                continue
+            if is_fitting:
+                return _Classifier(architecture, count, tuple(expected))
     return None
+
+
+def _are_repeated(expected: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether each expected name ends two names or more."""
+    counts = Counter[str]()
+    for stored in names:
+        start = stored.find(".") + 1
+        while start:
+            counts[stored[start:]] += 1
+            start = stored.find(".", start) + 1
+    return min(counts[name] for name in expected) > 1
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

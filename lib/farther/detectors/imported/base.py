@@ -198,10 +198,14 @@ class DetectionBatch:
         regions: The rows. If the source lists image files, `image_id` holds places in that list, as
             text.
         location: Location of the first row.
+        oriented: Number of rows whose box is the envelope of an oriented box or an outline.
+        unread: Names of columns or fields that are not read.
     """
 
     regions: Regions
     location: RowLocation
+    oriented: int = 0
+    unread: frozenset[str] = frozenset()
 
 
 def check_scores(regions: Regions, tolerance: float | None) -> None:

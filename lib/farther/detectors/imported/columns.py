@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from math import radians as radians_of
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, first_line, shorten
 from farther.tables.documents import parse_json
 from farther.tables.files import read_text
+from farther.tables.oriented import (
+    ADVICE,
+    angle_unit,
+    envelope_of_corners,
+    envelope_of_rotated,
+)
 
 #: Optional columns and fields of a detection; all but the last are lists of numbers.
 OPTIONAL = ("logits", "features", "latent", "box_variance", "uncertainty")
@@ -36,13 +43,30 @@ NAMES = {
     "cy": "cy ycenter yc centery ycentre yctr",
     "width": "width w bboxwidth boxwidth bboxw",
     "height": "height h bboxheight boxheight bboxh",
+    **{f"corner {axis}{number}": f"{axis}{number}" for number in range(5) for axis in "xy"},
     **{name: name.replace("_", "") for name in OPTIONAL},
 }
 #: The columns of a box in each format; the first format that is complete counts.
 BOXES = {
+    "four corners": tuple(f"corner {axis}{number}" for number in range(1, 5) for axis in "xy"),
+    "four corners from 0": tuple(f"corner {axis}{number}" for number in range(4) for axis in "xy"),
     "corners": ("xmin", "ymin", "xmax", "ymax"),
     "centre": ("cx", "cy", "width", "height"),
     "size": ("xmin", "ymin", "width", "height"),
+}
+#: Boxes in pixels have a side above this; rounded fractions are up to this.
+FRACTION = 1.5
+#: Names of a column that says the format of the boxes, in lower case without punctuation.
+FORMAT_NAMES = ("boxformat", "bboxformat", "boxmode", "bboxmode")
+#: The format of each of its values.
+FORMAT_OF_VALUE = {
+    "xyxy": "corners",
+    "ltrb": "corners",
+    "xywh": "size",
+    "ltwh": "size",
+    "coco": "size",
+    "cxcywh": "centre",
+    "yolo": "centre",
 }
 #: Example of a first line with names of columns.
 EXAMPLE = "file,xmin,ymin,xmax,ymax,class,score"
@@ -57,11 +81,17 @@ class Columns:
             optional fields.
         box: Format of the boxes, a key of `BOXES`.
         separator: Character between the cells of a line of CSV.
+        angle: Name of the column of the angle of oriented boxes; "" without one.
+        box_format: Name of the column of the format of boxes; "" without one.
+        unread: Names of the other columns, which are not read.
     """
 
     names: dict[str, str]
     box: str
     separator: str = ","
+    angle: str = ""
+    box_format: str = ""
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, header: Sequence[str], file: Path, separator: str = ",") -> Columns:
@@ -103,7 +133,38 @@ class Columns:
                     f"two columns are called {shorten(name)} (found: {listed_columns}); rename one",
                     file=file,
                 )
-        return cls(names, box, separator)
+        angle = ""
+        box_format = ""
+        unread = []
+        for name in header:
+            if name in names.values():
+                continue
+            if angle_unit(name) is not None:
+                angle = name
+            elif plain_name(name) in FORMAT_NAMES:
+                box_format = name
+            else:
+                unread.append(name)
+        return cls(names, box, separator, angle, box_format, tuple(unread))
+
+    def with_fields(self, names: Iterable[str]) -> Columns:
+        """The same columns of rows that may have other columns besides."""
+        unread = dict.fromkeys(self.unread)
+        angle = self.angle
+        for name in names:
+            if name in self.all_names:
+                continue
+            if angle_unit(name) is not None:
+                angle = name
+            else:
+                unread[name] = None
+        return replace(self, angle=angle, unread=tuple(unread))
+
+    @property
+    def all_names(self) -> list[str]:
+        """Names of all columns that are read."""
+        optional = [name for name in (self.angle, self.box_format) if name]
+        return [*self.names.values(), *optional]
 
     @property
     def image_is_id(self) -> bool:
@@ -134,18 +195,19 @@ class Columns:
 
 def _columns_by_role(header: Sequence[str]) -> dict[str, str]:
     """The column of each role that one of the names is known for."""
-    column_by_plain_name = {}
-    for name in header:
-        plain_name = re.sub(r"[^a-z0-9]", "", name.casefold())
-        column_by_plain_name[plain_name] = name
-
+    column_by_plain_name = {plain_name(name): name for name in header}
     column_by_role = {}
     for role, accepted_names in NAMES.items():
-        for plain_name in accepted_names.split():
-            if column_by_plain_name.get(plain_name):
-                column_by_role[role] = column_by_plain_name[plain_name]
+        for accepted_name in accepted_names.split():
+            if column_by_plain_name.get(accepted_name):
+                column_by_role[role] = column_by_plain_name[accepted_name]
                 break
     return column_by_role
+
+
+def plain_name(name: str) -> str:
+    """The name of a column in lower case without punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
@@ -202,7 +264,7 @@ def csv_batches(
             text, has_header=not header, separator=columns.separator, infer_schema=False
         )
         frame.columns = list(header or [name.strip() for name in frame.columns])
-        frame = frame.select(*columns.names.values())
+        frame = frame.select(*columns.all_names)
     except pl.exceptions.NoDataError:
         return
     except pl.exceptions.PolarsError as error:
@@ -212,7 +274,7 @@ def csv_batches(
         yield first + start, frame[start : start + size].to_dicts()
 
 
-def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> list[dict[str, Any]]:
+def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> Records:
     """Rows of a table as records of COCO results.
 
     Args:
@@ -223,10 +285,39 @@ def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> lis
     Raises:
         DataError: a value is missing or not a number; names row and column.
     """
-    return [_record(row, columns, file, number) for number, row in enumerate(rows, first)]
+    records = Records()
+    for number, row in enumerate(rows, first):
+        records.add(_record(row, columns, file, number))
+    return records
 
 
-def _record(row: Any, columns: Columns, file: Path, number: int) -> dict[str, Any]:
+@dataclass
+class Records:
+    """Records of COCO results.
+
+    Attributes:
+        detections: The records.
+        oriented: Number of those whose box is the envelope of an oriented box or an outline.
+    """
+
+    detections: list[dict[str, Any]] = field(default_factory=list)
+    oriented: int = 0
+
+    def add(self, record: _Record) -> None:
+        """Adds a record."""
+        self.detections.append(record.detection)
+        self.oriented += record.is_oriented
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A record of COCO results; `is_oriented` if its box is the envelope of an oriented one."""
+
+    detection: dict[str, Any]
+    is_oriented: bool
+
+
+def _record(row: Any, columns: Columns, file: Path, number: int) -> _Record:
     """A row as a record of COCO results; `number` is that of the row."""
     if not isinstance(row, dict):
         raise DataError(f"expected an object, found {shorten(row)}", file=file, row=number)
@@ -239,10 +330,15 @@ def _record(row: Any, columns: Columns, file: Path, number: int) -> dict[str, An
     for role, name in columns.names.items():
         if role in BOXES[columns.box] or role in ("score", "uncertainty"):
             values[role] = _number(row[name], decimal, file, number, name)
+    _check_format(row, columns, file, number)
+    box = _Box.of(columns.box, values)
+    radians = _radians(row, columns, values, decimal, file, number)
+    if radians:
+        box = box.rotated(radians)
     record = {
         "image_id": _image_name(row[columns.names["image"]]),
         "category_id": _class_of(row[columns.names["class"]], decimal),
-        "bbox": _coco_box(columns.box, values),
+        "bbox": box.coco,
         "score": values["score"],
     }
     for role in OPTIONAL:
@@ -255,20 +351,102 @@ def _record(row: Any, columns: Columns, file: Path, number: int) -> dict[str, An
             record[role] = parse_json(row[name], file, row=number, field=name)
         else:
             record[role] = row[name]
-    return record
+    return _Record(record, bool(radians) or columns.box.startswith("four corners"))
 
 
-def _coco_box(box_format: str, values: dict[str, float]) -> tuple[float, float, float, float]:
-    """A box as x, y, width, height, from the numbers of a format of `BOXES`."""
-    if box_format == "corners":
-        width = values["xmax"] - values["xmin"]
-        height = values["ymax"] - values["ymin"]
-        return values["xmin"], values["ymin"], width, height
-    width = values["width"]
-    height = values["height"]
-    if box_format == "centre":
-        return values["cx"] - width / 2, values["cy"] - height / 2, width, height
-    return values["xmin"], values["ymin"], width, height
+@dataclass(frozen=True)
+class _Box:
+    """A box: its corner xmin, ymin, and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @classmethod
+    def of(cls, box_format: str, values: dict[str, float]) -> _Box:
+        """The box of the numbers of a format of `BOXES`."""
+        if box_format.startswith("four corners"):
+            corners = [values[role] for role in BOXES[box_format]]
+            xmin, ymin, xmax, ymax = envelope_of_corners(corners)
+            return cls(xmin, ymin, xmax - xmin, ymax - ymin)
+        if box_format == "corners":
+            width = values["xmax"] - values["xmin"]
+            height = values["ymax"] - values["ymin"]
+            return cls(values["xmin"], values["ymin"], width, height)
+        width = values["width"]
+        height = values["height"]
+        if box_format == "centre":
+            return cls(values["cx"] - width / 2, values["cy"] - height / 2, width, height)
+        return cls(values["xmin"], values["ymin"], width, height)
+
+    def rotated(self, radians: float) -> _Box:
+        """The envelope of the box that is rotated about its centre."""
+        cx = self.x + self.width / 2
+        cy = self.y + self.height / 2
+        edges = envelope_of_rotated(cx, cy, self.width, self.height, radians)
+        xmin, ymin, xmax, ymax = edges
+        return _Box(xmin, ymin, xmax - xmin, ymax - ymin)
+
+    @property
+    def coco(self) -> tuple[float, float, float, float]:
+        """x, y, width, height."""
+        return self.x, self.y, self.width, self.height
+
+
+def _check_format(row: dict[str, Any], columns: Columns, file: Path, number: int) -> None:
+    """Refuses a row that says another format of its box than its columns have."""
+    if not columns.box_format:
+        return
+    value = row.get(columns.box_format)
+    stated = FORMAT_OF_VALUE.get(plain_name(str(value)))
+    if stated not in (None, columns.box):
+        names = ", ".join(columns.names[role] for role in BOXES[columns.box])
+        problem = f"{shorten(value)}, but the columns of the box are {names}: rename them"
+        raise DataError(problem, file=file, row=number, field=columns.box_format)
+
+
+def _radians(
+    row: dict[str, Any],
+    columns: Columns,
+    values: dict[str, float],
+    decimal: str,
+    file: Path,
+    number: int,
+) -> float:
+    """The angle of the box of a row; 0 where it has none.
+
+    Args:
+        row: The row, whose number is `number`.
+        columns: The roles of the columns.
+        values: Numbers of the row by role.
+        decimal: Character before the decimals.
+        file: The file, for messages.
+
+    Raises:
+        DataError: how it rotates the box is not known.
+    """
+    value = row.get(columns.angle) if columns.angle else None
+    text = _with_point(value, decimal)
+    if not _is_number(text) or float(text) == 0:
+        return 0.0
+    unit = angle_unit(columns.angle)
+    sizes = [abs(values[role]) for role in BOXES[columns.box]]
+    is_in_fractions = max(sizes) <= FRACTION
+    if columns.box != "centre" or unit == "unknown" or is_in_fractions:
+        reason = "the file does not say whether the angle is in degrees or radians"
+        if is_in_fractions:
+            reason = "in fractions of width and height an angle is not one of the image"
+        if columns.box != "centre":
+            reason = "the file does not say about which point the angle rotates the box"
+        problem = (
+            f"{shorten(value)}, an oriented box, but {reason}: {ADVICE}. Leave the column out "
+            "where boxes are upright"
+        )
+        raise DataError(problem, file=file, row=number, field=columns.angle)
+    if unit == "degrees":
+        return radians_of(float(text))
+    return float(text)
 
 
 def _class_of(value: Any, decimal: str) -> Any:

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from farther.detectors.imported import coco_annotations, fiftyone, mmdetection, ultralytics
 from farther.detectors.imported.columns import Columns, csv_batches, csv_columns, records_of
+from farther.detectors.imported.records import fields_of, unread_fields, with_upright_boxes
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 from farther.tables.endings import JSON, TABLES, TEXT, has_ending, refuse_twins
@@ -30,7 +31,7 @@ BATCH = 4096
 CLASSES = "classes.txt"
 #: Columns of text files: as Ultralytics writes them, and as older tools do.
 TEXTS = (
-    ("class", "cx", "cy", "width", "height", "score"),
+    ultralytics.BOX_COLUMNS,
     ("class", "score", "cx", "cy", "width", "height"),
     ("class", "score", "xmin", "ymin", "xmax", "ymax"),
     ("class", "score", "xmin", "ymin", "width", "height"),
@@ -56,12 +57,16 @@ class Batch:
         records: Each with `image_id`, `category_id`, `bbox` (x, y, width, height), `score` and
             optional fields.
         fields: The file's own names of these fields, where they differ.
+        oriented: Number of records whose box is the envelope of an oriented box or an outline.
+        unread: Names of columns or fields that are not read.
     """
 
     file: Path
     first: int
     records: list[dict[str, Any]]
     fields: dict[str, str] = field(default_factory=dict)
+    oriented: int = 0
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -147,10 +152,11 @@ def _open_text(path: Path, names: Sequence[str]) -> Results:
     """A text file of numbers, whose columns have these names."""
 
     def batches() -> Iterator[Batch]:
-        columns = Columns.of([*names, "image"], path)
-        rows = ultralytics.read_text_rows(path, names)
-        if rows:
-            yield _table_batch(path, 1, rows, columns)
+        text_rows = ultralytics.read_text_rows(path, names)
+        columns = Columns.of([*text_rows.columns, "image"], path)
+        if text_rows.rows:
+            batch = _table_batch(path, 1, text_rows.rows, columns)
+            yield replace(batch, oriented=text_rows.outlines)
 
     return Results("text", batches, per_image=True)
 
@@ -177,9 +183,10 @@ def _open_json_list(path: Path) -> Results:
 
 def _open_ultralytics_json(path: Path, first_box: dict[str, Any]) -> Results:
     """Ultralytics' JSON of one image."""
+    names = ultralytics.JSON_COLUMNS
     if "x3" in first_box:
-        raise DataError("oriented boxes, which are not supported", file=path, row=0, field="box")
-    columns = Columns.of(ultralytics.JSON_COLUMNS, path)
+        names = ultralytics.ORIENTED_JSON_COLUMNS
+    columns = Columns.of(names, path)
 
     def batches() -> Iterator[Batch]:
         elements = ultralytics.flat_objects(path, list_elements(path))
@@ -213,9 +220,9 @@ def _open_json_object(path: Path) -> Results:
 
         def mmdetection_batches() -> Iterator[Batch]:
             rows = mmdetection.read_rows(path, content)
-            columns = Columns.of(mmdetection.COLUMNS, path)
+            columns = Columns.of(list(rows[0]) if rows else mmdetection.COLUMNS, path)
             if rows:
-                yield Batch(path, 0, records_of(rows, columns, path, 0), mmdetection.FIELDS)
+                yield replace(_table_batch(path, 0, rows, columns), fields=mmdetection.FIELDS)
 
         return Results("MMDetection's JSON", mmdetection_batches, per_image=True)
     raise DataError(
@@ -238,19 +245,35 @@ def _first_element(path: Path, key: str | None = None) -> Any:
 def _batches(
     path: Path, records: Iterator[Any], fields: dict[str, str] | None = None
 ) -> Iterator[Batch]:
-    """Yields batches of records."""
+    """Yields batches of records of COCO results."""
+    for first, elements in _numbered_parts(records):
+        upright = with_upright_boxes(elements, path, first)
+        yield Batch(
+            path,
+            first,
+            upright.detections,
+            fields or {},
+            upright.oriented,
+            unread_fields(elements),
+        )
+
+
+def _numbered_parts(elements: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Yields `BATCH` elements at a time, with the number of the first."""
     first = 0
-    while batch := list(islice(records, BATCH)):
-        yield Batch(path, first, batch, fields or {})
-        first += len(batch)
+    while part := list(islice(elements, BATCH)):
+        yield first, part
+        first += len(part)
 
 
 def _flat_batches(path: Path, elements: Iterator[Any], columns: Columns) -> Iterator[Batch]:
     """Yields batches of objects with one value per column."""
-    for batch in _batches(path, elements):
-        yield _table_batch(path, batch.first, batch.records, columns)
+    for first, rows in _numbered_parts(elements):
+        yield _table_batch(path, first, rows, columns.with_fields(fields_of(rows)))
 
 
 def _table_batch(path: Path, first: int, rows: list[Any], columns: Columns) -> Batch:
     """Rows of a table as a batch."""
-    return Batch(path, first, records_of(rows, columns, path, first), columns.fields)
+    records = records_of(rows, columns, path, first)
+    unread = frozenset(columns.unread)
+    return Batch(path, first, records.detections, columns.fields, records.oriented, unread)

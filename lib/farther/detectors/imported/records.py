@@ -11,12 +11,24 @@ from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, Va
 from typing_extensions import TypedDict
 
 from farther.detectors.imported.base import RowLocation
-from farther.detectors.imported.columns import OPTIONAL
+from farther.detectors.imported.columns import OPTIONAL, Records
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
 from farther.tables.json_stream import list_elements
+from farther.tables.oriented import angle_unit, envelope_of_corners
 
 OPTIONAL_FIELDS = frozenset(OPTIONAL)
+
+#: Fields of COCO results that are read, and COCO's other fields of an object.
+KNOWN_FIELDS = OPTIONAL_FIELDS | {
+    *("image_id", "file_name", "category_id", "bbox", "score"),
+    *("id", "area", "iscrowd", "ignore", "segmentation"),
+}
+#: How boxes of COCO results can be written.
+BBOX_ADVICE = (
+    "write the upright box as 4 numbers (x, y, width, height), or the four corners as 8 "
+    "(x1, y1, …, x4, y4)"
+)
 
 #: Expected values of the fields of records, for messages.
 EXPECTED = {
@@ -158,6 +170,58 @@ def _check_lengths(values: list[list[float]], field: str, location: RowLocation)
         if len(value) != expected:
             problem = f"expected {expected} numbers, found {len(value)}"
             raise location.error(DataError(problem, row=row, field=field))
+
+
+def with_upright_boxes(records: list[Any], file: Path, first: int) -> Records:
+    """Records of COCO results, in which boxes of four corners became their envelopes.
+
+    Args:
+        records: Elements of a file.
+        file, first: The file, and the number of the first record in it, for messages.
+
+    Raises:
+        DataError: a box is oriented, and the file does not say how its angle rotates it.
+    """
+    angle_fields = sorted(name for name in fields_of(records) if angle_unit(name))
+    detections = []
+    oriented = 0
+    for row, record in enumerate(records, first):
+        box = record.get("bbox") if isinstance(record, dict) else None
+        if isinstance(box, list) and len(box) != 4:
+            if len(box) == 5:
+                problem = (
+                    f"5 numbers, as of an oriented box whose angle is not known: {BBOX_ADVICE}"
+                )
+                raise DataError(problem, file=file, row=row, field="bbox")
+            if len(box) == 8 and all(isinstance(value, (int, float)) for value in box):
+                xmin, ymin, xmax, ymax = envelope_of_corners(box)
+                record = {**record, "bbox": [xmin, ymin, xmax - xmin, ymax - ymin]}
+                oriented += 1
+        for name in angle_fields:
+            _refuse_angle(record, name, file, row)
+        detections.append(record)
+    return Records(detections, oriented)
+
+
+def _refuse_angle(record: Any, name: str, file: Path, row: int) -> None:
+    """Refuses a record with an angle, as COCO results do not define what it rotates."""
+    value = record.get(name) if isinstance(record, dict) else None
+    if isinstance(value, (int, float)) and value != 0:
+        problem = (
+            f"{value:g}, an oriented box, but COCO results do not define how an angle rotates it: "
+            f"{BBOX_ADVICE}. Leave the field out where boxes are upright"
+        )
+        raise DataError(problem, file=file, row=row, field=name)
+
+
+def fields_of(records: list[Any]) -> set[str]:
+    """Names of the fields of some records."""
+    return set().union(*(record for record in records if isinstance(record, dict)))
+
+
+def unread_fields(records: list[Any]) -> frozenset[str]:
+    """Names of the fields of some records that are neither read nor COCO's."""
+    return frozenset(fields_of(records) - KNOWN_FIELDS)
 
 
 def check_fields(

@@ -89,6 +89,8 @@ def import_splits(
             if spool is None:
                 spool = stack.enter_context(spooled(adapter, header, work / ".rows"))
                 log(f"read {len(spool)} detections, each with {_optional_columns(spool)}")
+                for note in spool.notes():
+                    log(note)
                 matches = BenchmarkImages(images_by_split, scopes, left_out).place(spool.names)
             images = images_by_split[split]
             row_of_name = matches.in_split(split)
@@ -126,7 +128,7 @@ def check_import(
         DataError: as in `import_splits`.
     """
     with spooled(adapter, adapter.header(), folder) as spool:
-        findings = [f"{len(spool)} detections"]
+        findings = [f"{len(spool)} detections", *spool.notes()]
         matches = BenchmarkImages(splits, names).place(spool.names)
         for split, images in splits.items():
             row_of_name = matches.in_split(split)

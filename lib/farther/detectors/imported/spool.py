@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import IO, Any
 import numpy as np
 
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables import Header, Regions
 from farther.tables.writing import delete_work
 
 #: Columns of the regions table that are not spooled.
 NOT_SPOOLED = ("image_id", "region_id")
+#: Most names of columns that a note lists.
+LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,22 @@ class Spool:
         columns: Columns of the regions table except `image_id` and `region_id`, N rows each.
         image: Place of each row's image in `names`, ndarray of shape (N,), int32.
         names: Source and name of each image, in the order of their first row.
+        oriented: Number of rows read whose box is the envelope of an oriented box or an outline.
+        unread: Names of columns or fields that were not read.
     """
 
     columns: dict[str, np.ndarray]
     image: np.ndarray
     names: list[tuple[DetectionsSource, str]]
+    oriented: int = 0
+    unread: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.image)
+
+    def notes(self) -> list[str]:
+        """Sentences about boxes that were changed, and about what was not read."""
+        return notes_of(self.oriented, self.unread)
 
     def take(
         self,
@@ -98,6 +108,8 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
     types: dict[str, ColumnType] = {}
     files: dict[str, IO[bytes]] = {}
     count = 0
+    oriented = 0
+    unread: set[str] = set()
     with ExitStack() as stack:
         for source in adapter.sources():
             # Images of the annotations count, with or without detections.
@@ -111,6 +123,8 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
                         files[name] = stack.enter_context((folder / name).open("wb"))
                 _check_types(types, batch_types, batch)
 
+                oriented += batch.oriented
+                unread |= batch.unread
                 regions = batch.regions.above(adapter.score_threshold)
                 for name, column_type in types.items():
                     values = np.ascontiguousarray(getattr(regions, name), column_type.dtype)
@@ -124,13 +138,34 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
 
     names = list(numbers)
     if count == 0:
-        return Spool(_empty_columns(header), np.zeros(0, np.int32), names)
+        empty = np.zeros(0, np.int32)
+        return Spool(_empty_columns(header), empty, names, oriented, frozenset(unread))
     columns: dict[str, np.ndarray] = {}
     for name, column_type in types.items():
         columns[name] = np.memmap(
             folder / name, column_type.dtype, "r", shape=column_type.shape(count)
         )
-    return Spool(columns, np.fromfile(folder / "image", np.int32), names)
+    image = np.fromfile(folder / "image", np.int32)
+    return Spool(columns, image, names, oriented, frozenset(unread))
+
+
+def notes_of(oriented: int, unread: Iterable[str]) -> list[str]:
+    """Sentences about detections as they were read.
+
+    Args:
+        oriented: Number of boxes that are envelopes of oriented boxes or outlines.
+        unread: Names of columns or fields that were not read.
+    """
+    notes = []
+    if oriented:
+        notes.append(f"upright boxes around oriented boxes or outlines: {oriented:,}")
+    names = sorted(unread)
+    if names:
+        listed = ", ".join(shorten(name) for name in names[:LISTED])
+        if len(names) > LISTED:
+            listed += f" and {len(names) - LISTED} more"
+        notes.append(f"not read: {listed}")
+    return notes
 
 
 def _empty_columns(header: Header) -> dict[str, np.ndarray]:

@@ -29,6 +29,7 @@ from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyH
 from farther.detectors.networks.msra import build_msra_network
 from farther.detectors.networks.pooling import set_strides
 from farther.detectors.networks.weights import (
+    LAST_LAYERS,
     BlankWeights,
     load_weights,
     read_weights,
@@ -310,7 +311,7 @@ def layout_of(path: str | Path) -> str:
     Raises:
         DataError: see `read_weights`.
     """
-    return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
+    return "detectron2" if is_detectron2(read_weights(path, LAST_LAYERS)) else "torchvision"
 
 
 def load_network(
@@ -328,9 +329,10 @@ def load_network(
     Raises:
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
     """
-    weights = {
-        name: tensor for name, tensor in read_weights(path).items() if not name.startswith(unused)
-    }
+    weights = {}
+    for name, tensor in read_weights(path, LAST_LAYERS).items():
+        if not name.startswith(unused):
+            weights[name] = tensor
     if is_detectron2(weights):
         if blueprint.architecture != MSRA:
             problem = (

@@ -27,6 +27,9 @@ SMALLEST_LENGTH = 1e-4
 CONFIDENCE_WEIGHT = "fc.confidence.weight"
 NUMERATOR_WEIGHT = "fc.numerator.weight"
 
+#: Weights of the heads of OpenOOD's `ConfBranchNet` and `GodinNet`.
+OPENOOD_HEADS = ("confidence.weight", "h.h.weight")
+
 #: Names in OpenOOD's `ConfBranchNet` and `GodinNet`, which keep the network below `backbone`, and
 #: those of farther.
 OPENOOD_NAMES = {
@@ -150,10 +153,8 @@ def from_openood(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Other weights stay as they are. The last layer of its `backbone`, which neither uses, is left
     out.
     """
-    is_head = "backbone.conv1.weight" in weights and (
-        "confidence.weight" in weights or "h.h.weight" in weights
-    )
-    if not is_head:
+    has_head = any(name in weights for name in OPENOOD_HEADS)
+    if not has_head or "backbone.conv1.weight" not in weights:
         return dict(weights)
     renamed = {}
     for name, tensor in weights.items():

@@ -7,7 +7,6 @@ PyTorch file of weights beside such a folder; or a PyTorch file of the package r
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +42,7 @@ from farther.detectors.networks.weights import (
     json_field,
     read_metadata,
     read_weights,
+    unwrapped,
     write_checkpoint,
 )
 from farther.detectors.settings import PerQuery
@@ -492,7 +492,7 @@ def load_network(
         weights: dict[str, Tensor] = {}
         for path in checkpoint.weights:
             weights |= read_weights(path)
-        state = _network_part(first, as_float32(weights), blueprint)
+        state = _network_part(first, as_float32(weights), blueprint, built.state_dict())
     network = load_pretrained(
         network_class,
         None,
@@ -565,18 +565,23 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
 
 
 def _network_part(
-    path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint
+    path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint, own: Iterable[str]
 ) -> dict[str, Tensor]:
     """The network's weights under its names for them.
 
-    PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's
-    name; its other weights (a criterion's buffers) do not belong to the network.
+    Args:
+        path: The file, for messages.
+        weights: All weights of the file.
+        blueprint: Of the network.
+        own: Names of all weights of the network.
     """
-    prefix = _prefix(path, weights, blueprint)
-    stored = {}
-    for name, tensor in weights.items():
-        if name.startswith(prefix):
-            stored[name.removeprefix(prefix)] = tensor
+    stored = unwrapped(path, weights, own)
+    head = blueprint.family.stored_head or blueprint.family.head
+    if not any(f".{head}." in f".{name}" for name in stored):
+        kind = blueprint.config["model_type"]
+        raise DataError(
+            f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path
+        )
 
     unused = blueprint.family.unused
     state = {}
@@ -588,23 +593,3 @@ def _network_part(
         if not is_copy and not is_unused:
             state[name] = tensor
     return state
-
-
-def _prefix(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> str:
-    """The prefix of the names of the network's weights, which its class head shows."""
-    head = blueprint.family.stored_head or blueprint.family.head
-    pattern = re.compile(rf"(?P<prefix>(.*?\.)?){re.escape(head)}(\.\d+)?\.weight")
-    prefixes = set()
-    for name in weights:
-        match = pattern.fullmatch(name)
-        if match is not None:
-            prefixes.add(match["prefix"].removesuffix(DECODER))
-    if not prefixes:
-        kind = blueprint.config["model_type"]
-        raise DataError(
-            f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path
-        )
-    if len(prefixes) > 1:
-        names = ", ".join(repr(prefix) for prefix in sorted(prefixes))
-        raise DataError(f"holds several networks: under {names}", file=path)
-    return prefixes.pop()

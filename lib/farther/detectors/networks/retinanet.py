@@ -19,6 +19,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.detectors.networks.blueprints import Blueprint
 from farther.detectors.networks.weights import (
+    LAST_LAYERS,
     BlankWeights,
     load_weights,
     read_weights,
@@ -122,5 +123,5 @@ def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     description = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
-    load_weights(network, path, read_weights(path), description)
+    load_weights(network, path, read_weights(path, LAST_LAYERS), description)
     return network.eval()

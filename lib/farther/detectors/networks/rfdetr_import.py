@@ -27,7 +27,12 @@ from torch import Tensor
 from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 
 from farther.detectors.networks.square_resize import SquareResizeImageProcessor
-from farther.detectors.networks.weights import read_torch_file, refuse_misfit
+from farther.detectors.networks.weights import (
+    STATE_DICT_KEYS,
+    read_torch_file,
+    refuse_misfit,
+    unwrapped,
+)
 from farther.errors import DataError, shorten
 from farther.images.bounds import MOST_PIXELS, check_description
 
@@ -232,7 +237,7 @@ def read_rfdetr(path: Path) -> RfDetrFile | None:
     content = read_torch_file(path)
     if not isinstance(content, dict):
         return None
-    weights = _weights(content)
+    weights = _weights(path, content)
     if not all(name in weights for name in MARKS):
         return None
 
@@ -433,22 +438,22 @@ def renamed_to_rfdetr(name: str) -> str:
     return name
 
 
-def _weights(content: dict[str, Any]) -> dict[str, Tensor]:
-    """The network's weights: under "model", or in a Lightning module with the prefix "model."."""
-    state = content.get("model")
-    prefixes = ("module.", "_orig_mod.")
-    if not isinstance(state, dict):
-        state = content.get("state_dict")
-        prefixes = ("model.", "_orig_mod.")
-    if not isinstance(state, dict):
+def _weights(path: Path, content: dict[str, Any]) -> dict[str, Tensor]:
+    """The network's weights: under "model", or in a Lightning module under "state_dict"."""
+    state = None
+    for key in ("model", "state_dict", *STATE_DICT_KEYS):
+        if isinstance(content.get(key), dict):
+            state = content[key]
+            break
+    if state is None:
         return {}
 
-    weights = {}
+    tensors = {}
     for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            continue
-        for prefix in prefixes:
-            name = name.removeprefix(prefix)
+        if isinstance(name, str) and isinstance(tensor, Tensor):
+            tensors[name] = tensor
+    weights = {}
+    for name, tensor in unwrapped(path, tensors, MARKS).items():
         if not name.startswith(UNUSED) and not name.endswith("_extra_state"):
             weights[name] = tensor
     return weights

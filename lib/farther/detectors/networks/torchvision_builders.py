@@ -18,7 +18,14 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.models.detection.ssdlite import SSDLiteHead, _mobilenet_extractor
 
 from farther.detectors.networks.architectures import MOBILE, MOBILE_320
-from farther.detectors.networks.weights import other_shapes, refuse_misfit
+from farther.detectors.networks.weights import (
+    BOX_PREDICTOR,
+    DENSE_HEAD,
+    SSD_HEAD,
+    SSDLITE_HEAD,
+    other_shapes,
+    refuse_misfit,
+)
 from farther.errors import DataError
 from farther.tables.files import open_binary
 from farther.tables.header import unique_names
@@ -26,12 +33,6 @@ from farther.tables.header import unique_names
 #: Names of the weights that Mask R-CNN and Keypoint R-CNN have besides those of their boxes.
 MASK_BRANCH = ("roi_heads.mask_head.", "roi_heads.mask_predictor.")
 KEYPOINT_BRANCH = ("roi_heads.keypoint_head.", "roi_heads.keypoint_predictor.")
-
-#: Last layers: the weight whose rows are the logits.
-BOX_PREDICTOR = "roi_heads.box_predictor.cls_score.weight"
-DENSE_HEAD = "head.classification_head.cls_logits.weight"
-SSD_HEAD = "head.classification_head.module_list.0.weight"
-SSDLITE_HEAD = "head.classification_head.module_list.0.1.weight"
 
 #: ε of normalisations that were not trained with 0.
 USUAL_EPSILON = 1e-5

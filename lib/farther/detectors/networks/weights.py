@@ -6,11 +6,12 @@ import json
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,8 +27,37 @@ from farther.tables.files import regular_file
 from farther.tables.writing import write_aside
 
 #: Keys under which training programs store the state dict: PyTorch Lightning, torchvision's scripts
-#: and Detectron2, and others.
-STATE_DICT_KEYS = ("state_dict", "model", "model_state_dict", "net")
+#: and Detectron2, and others; the averages of weights (EMA) count only where there are no others.
+STATE_DICT_KEYS = (
+    "state_dict",
+    "model",
+    "model_state_dict",
+    "net",
+    "network",
+    "weights",
+    "module",
+    "model_ema",
+    "ema",
+    "ema_state_dict",
+    "state_dict_ema",
+    "ema_model",
+)
+#: Largest number of dictionaries around the state dict.
+NESTED = 3
+
+#: Modules that PyTorch's wrappers put between the names of a weight's modules: those of
+#: torch.compile, FSDP and activation checkpointing.
+WRAPPER_MODULES = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+#: Last layers of torchvision's detectors: the weight whose rows are the logits.
+BOX_PREDICTOR = "roi_heads.box_predictor.cls_score.weight"
+DENSE_HEAD = "head.classification_head.cls_logits.weight"
+SSD_HEAD = "head.classification_head.module_list.0.weight"
+SSDLITE_HEAD = "head.classification_head.module_list.0.1.weight"
+LAST_LAYERS = (BOX_PREDICTOR, DENSE_HEAD, SSD_HEAD, SSDLITE_HEAD)
+
+#: What is stored under the name of a weight: the weight, or something else.
+Value = TypeVar("Value")
 
 #: Most names of weights that a message lists per kind of problem.
 LISTED_WEIGHTS = 8
@@ -145,6 +175,16 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
 
 
+def read_names(path: str | Path) -> list[str]:
+    """The names of the tensors of a safetensors file; no tensor is read.
+
+    Raises:
+        DataError: the file is absent, or not a safetensors file.
+    """
+    with _opened(path) as file:
+        return list(file.keys())
+
+
 def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
     """The value of a field of the metadata, which is JSON.
 
@@ -239,35 +279,114 @@ def _opened(path: str | Path) -> Iterator[Any]:
         raise DataError(f"not a readable safetensors file: {error}", file=path) from None
 
 
-def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a safetensors or PyTorch file.
+def read_weights(path: str | Path, own: Iterable[str] = ()) -> dict[str, Tensor]:
+    """The state dict of a safetensors or PyTorch file, by the network's own names.
 
     In a PyTorch file it may be the whole content, or stored under one of `STATE_DICT_KEYS`.
 
+    Args:
+        path: The file.
+        own: See `unwrapped`.
+
     Raises:
-        DataError: the file is absent or cannot be read, or holds no weights.
+        DataError: the file is absent or cannot be read, holds no weights, or see `unwrapped`.
     """
     if Path(path).suffix.lower() == ".safetensors":
-        return read_tensors(path)
-    state = _state_dict(read_torch_file(path))
+        return unwrapped(path, read_tensors(path), own)
+    state = _state_dict(read_torch_file(path), NESTED)
     if state is None:
         raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
-    return state
+    return unwrapped(path, state, own)
 
 
-def _state_dict(content: Any) -> dict[str, Tensor] | None:
-    """The state dict in the content of a PyTorch file; None where there is none."""
+def unwrapped(
+    path: str | Path, weights: Mapping[str, Value], own: Iterable[str]
+) -> dict[str, Value]:
+    """The weights of a network by its own names, without the names of wrappers around it.
+
+    Wrappers are DataParallel (`module.`), torch.compile (`_orig_mod.`), PyTorch Lightning's modules
+    (`model.`) and any others. Where the network's weights have a prefix, weights without it are not
+    the network's, such as the buffers of a criterion, and are left out.
+
+    Args:
+        path: The file, for messages.
+        weights: All weights of the file by name, or something else for each.
+        own: Names that the network itself gives to weights: all of them, or some that only its
+            network can have.
+
+    Raises:
+        DataError: as many of the network's names occur under two prefixes.
+    """
+    named = {_without_wrapper_modules(name): tensor for name, tensor in weights.items()}
+    prefix = _common_prefix(path, named, own)
+    by_own_name = {}
+    for name, tensor in named.items():
+        if name.startswith(prefix):
+            by_own_name[name.removeprefix(prefix)] = tensor
+    return by_own_name
+
+
+def _common_prefix(path: str | Path, names: Iterable[str], own: Iterable[str]) -> str:
+    """The prefix, "" or ending in a point, under which most of a network's names occur.
+
+    Args:
+        path, own: See `unwrapped`.
+        names: Names of the weights of a file.
+
+    Raises:
+        DataError: see `unwrapped`.
+    """
+    own_names = set(own)
+    count_by_prefix = Counter[str]()
+    for name in names:
+        start = 0
+        while True:
+            if name[start:] in own_names:
+                count_by_prefix[name[:start]] += 1
+            start = name.find(".", start) + 1
+            if start == 0:
+                break
+    most = max(count_by_prefix.values(), default=0)
+    prefixes = sorted(prefix for prefix, count in count_by_prefix.items() if count == most)
+    if not prefixes or "" in prefixes:
+        return ""
+    if len(prefixes) > 1:
+        listed = ", ".join(repr(prefix) for prefix in prefixes)
+        raise DataError(
+            f"holds several networks: under {listed}. Save the state dict of one of them",
+            file=path,
+        )
+    return prefixes[0]
+
+
+def _without_wrapper_modules(name: str) -> str:
+    """The name of a weight without the modules of PyTorch's wrappers."""
+    for module in WRAPPER_MODULES:
+        if module in name:
+            parts = name.split(".")
+            name = ".".join(part for part in parts if part != module)
+    return name
+
+
+def _state_dict(content: Any, nested: int) -> dict[str, Tensor] | None:
+    """The state dict in the content of a PyTorch file; None where there is none.
+
+    Args:
+        content: The content, or a dictionary in it.
+        nested: Largest number of dictionaries that may be around the state dict.
+    """
     if not isinstance(content, dict):
         return None
-    for key in STATE_DICT_KEYS:
-        if isinstance(content.get(key), dict):
-            content = content[key]
-            break
+    if nested:
+        for key in STATE_DICT_KEYS:
+            state = _state_dict(content.get(key), nested - 1)
+            if state:
+                return state
 
     state = {}
     for name, value in content.items():
         tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        if not isinstance(tensor, Tensor):
+        if not isinstance(tensor, Tensor) or not isinstance(name, str):
             return None
         state[name] = tensor
     return state

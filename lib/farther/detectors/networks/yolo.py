@@ -409,8 +409,18 @@ def _stored_network(content: Any) -> _StandIn | None:
     for name in ("ema", "model"):
         network = content.get(name)
         if isinstance(network, _StandIn):
-            return network
+            return _without_wrappers(network)
     return None
+
+
+def _without_wrappers(network: _StandIn) -> _StandIn:
+    """The network within the modules of wrappers, such as DataParallel."""
+    while "yaml" not in vars(network):
+        children = [child for child in network.children() if isinstance(child, _StandIn)]
+        if len(children) != 1:
+            break
+        network = children[0]
+    return network
 
 
 def _text(path: Path, blueprint: YoloBlueprint, attributes: Mapping[str, Any]) -> Tensor | None:
