@@ -12,6 +12,7 @@ from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import defined
 from farther.tables import Images, Objects, Regions
+from farther.tables.arguments import instance, number
 
 Rule = Literal["best_f1", "best_map"] | float
 
@@ -68,6 +69,9 @@ def choose(
     >>> choose(objects, regions, "best_f1")["threshold"]
     0.75
     """
+    if images is not None:
+        instance(images, Images, "images")
+    tolerance = number(tolerance, "tolerance", at_least=0, at_most=1)
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
     per_class = {name: _best_f1(matched, k) for k, name in enumerate(known.classes)}
@@ -75,12 +79,8 @@ def choose(
     if regions.header.whole_images:
         threshold = 0.0
         used_rule = WHOLE_IMAGES
-    elif isinstance(rule, (int, float)) and not isinstance(rule, bool):
-        if not 0 <= rule <= 1:
-            raise ParameterError(
-                f"operating threshold: expected a number from 0 to 1, found {rule}"
-            )
-        threshold = float(rule)
+    elif not isinstance(rule, str):
+        threshold = float(number(rule, "operating threshold", at_least=0, at_most=1))
     elif rule == "best_f1":
         _refuse_without_matches(objects, regions, matched, images)
         best_by_class = defined([best["threshold"] for best in per_class.values()])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from farther.metrics.self_awareness.matches import (
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, number, one_of, texts
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
@@ -98,6 +99,10 @@ def evaluate(
     >>> metrics["lrp"], metrics["laece"]
     (0.5, 0.25)
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    rejected = texts(rejected, "rejected", any_order=True).tolist()
+    may_reject = texts(may_reject, "may_reject", any_order=True).tolist()
     excused = frozenset(rejected) & frozenset(may_reject)
     accepted = regions[~is_among(regions.image_id, rejected)]
     counted = objects[~is_among(objects.image_id, excused)]
@@ -113,6 +118,9 @@ def metrics(
         matched: see `match`; matched at the same IoU.
         iou, protocol: see `evaluate`.
     """
+    instance(matched, MatchesByClass, "matched")
+    iou = number(iou, "iou", above=0, below=1)
+    one_of(protocol, get_args(Protocol), "protocol")
     values_by_class = by_class(matched, iou, protocol)
     per_class = {}
     for name, values in values_by_class.items():
@@ -343,10 +351,13 @@ def balanced_accuracy(
     >>> balanced_accuracy(np.array([0.9, 0.8]), np.array([0.1, 0.85]), threshold=0.8)
     {'balanced_accuracy': 0.6666666666666666, 'tpr': 1.0, 'tnr': 0.5}
     """
+    id_scores = floats(id_scores, "id_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
+    threshold = number(threshold, "threshold")
     if not len(id_scores) or not len(ood_scores):
         return {"balanced_accuracy": None, "tpr": None, "tnr": None}
-    tpr = float(np.mean(np.asarray(id_scores) >= threshold))
-    tnr = float(np.mean(np.asarray(ood_scores) < threshold))
+    tpr = float(np.mean(id_scores >= threshold))
+    tnr = float(np.mean(ood_scores < threshold))
     return {"balanced_accuracy": float(harmonic_mean(tpr, tnr)), "tpr": tpr, "tnr": tnr}
 
 
@@ -386,6 +397,7 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
     """
+    score = floats(score, "score")
     return np.clip(np.searchsorted(BIN_EDGES, score, side="right") - 1, 0, BINS - 1)
 
 

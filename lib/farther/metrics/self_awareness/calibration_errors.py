@@ -15,6 +15,7 @@ from farther.metrics.self_awareness.images import ANY_OVERLAP
 from farther.metrics.self_awareness.matches import MatchesByClass, match
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
+from farther.tables.arguments import whole_number
 
 #: Smallest IoU of a true positive of D-ECE, and its bins.
 PRECISION_IOU, D_ECE_BINS = 0.5, 20
@@ -77,6 +78,7 @@ def laece_0(matched: MatchesByClass, bins: int = BINS) -> float | None:
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV
         2024, Section 5, arXiv:2405.20459.
     """
+    bins = whole_number(bins, "bins", at_least=1)
     gaps = [
         _binned_gap(detections.score, detections.quality, bins) for detections in matched.values()
     ]
@@ -111,6 +113,7 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops
         2020, Eq. 5 with the confidence as the only variable, arXiv:2004.13546.
     """
+    bins = whole_number(bins, "bins", at_least=1)
     score = np.concatenate([detections.score for detections in matched.values()])
     is_true = np.concatenate([detections.is_true for detections in matched.values()])
     return _binned_gap(score, is_true.astype(np.float64), bins)
