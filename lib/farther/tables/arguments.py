@@ -10,6 +10,7 @@ No library is imported here: tensors and columns are recognised by their methods
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -229,13 +230,16 @@ def integers(
         is_held &= array < 2.0 ** (limits.bits - 1)  # the largest int64 has no float64
     row = _first_row(~is_held)
     if row is not None:
-        found = array[row].tolist()
-        raise DataError(f"expected {target}, found {shorten(found)}", row=row, field=name)
+        found = array[row].reshape(-1)[~is_held[row].reshape(-1)][0].item()
+        expected = str(target)
+        if isinstance(found, float) and not found.is_integer():
+            expected = "a whole number"
+        raise DataError(f"expected {expected}, found {shorten(found)}", row=row, field=name)
     return array.astype(target)
 
 
-def booleans(values: Any, name: str, *, shape: Shape = (None,)) -> np.ndarray:
-    """Booleans, as an array.
+def booleans(values: Any, name: str, *, shape: tuple[int | None] = (None,)) -> np.ndarray:
+    """Booleans, as an array of shape (N,).
 
     Args:
         values, name, shape: See `floats`; numbers are refused, as 1 may also be the number of a
@@ -245,11 +249,12 @@ def booleans(values: Any, name: str, *, shape: Shape = (None,)) -> np.ndarray:
         DataError: values are not booleans, or of another shape.
     """
     array = array_of(values, name)
-    if array.dtype != bool and array.size:
+    is_wrong_kind = array.dtype != bool and array.size > 0
+    if is_wrong_kind or array.ndim != 1 or shape[0] not in (None, len(array)):
         count = "" if shape[0] is None else f"{shape[0]} "
         problem = f"expected {count}bool values, found {_kind(array)} of shape {array.shape}"
         raise DataError(problem, field=name)
-    return _shaped(array, name, shape).astype(bool, copy=False)
+    return array.astype(bool, copy=False)
 
 
 def texts(
@@ -370,18 +375,23 @@ def number(
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
+    infinite: bool = False,
 ) -> float:
-    """One finite number: of Python, of NumPy, or an array or tensor without a shape.
+    """One number: of Python, of NumPy, or an array or tensor without a shape.
 
     Args:
         value: The number.
         name: Of the argument, in messages.
         above, at_least, below, at_most: Its limits; None for none.
+        infinite: ∞ and −∞ are allowed, as thresholds that nothing or everything reaches.
 
     Raises:
         ParameterError: it is no finite number, or beyond a limit.
     """
     result = _number(value, name)
+    is_finite = isinstance(result, int) or math.isfinite(result)
+    if not is_finite and (math.isnan(result) or not infinite):
+        raise ParameterError(f"{name}: expected a finite number, found {result}")
     limits = []
     is_within = True
     if above is not None:
@@ -398,27 +408,21 @@ def number(
         is_within &= result <= at_most
     if not is_within:
         wanted = " and ".join(limits)
-        raise ParameterError(f"{name}: expected a number {wanted}, found {result:g}")
+        raise ParameterError(f"{name}: expected a number {wanted}, found {shorten(result)}")
     return result
 
 
 def _number(value: Any, name: str) -> Any:
-    """One finite number, int or float."""
+    """One number, int or float."""
     if type(value) in (int, float):
-        result = value
-    else:
+        return value
+    try:
+        array = array_of(value, name)
+    except DataError:
         array = np.asarray(None)
-        if not isinstance(value, _BOOLEANS) and value is not None:
-            try:
-                array = array_of(value, name)
-            except DataError as error:
-                raise ParameterError(f"{name}: {error.problem}") from None
-        if array.ndim or array.dtype.kind not in "iuf":
-            raise ParameterError(f"{name}: expected a number, found {shorten(value)}")
-        result = array.item()
-    if isinstance(result, float) and not np.isfinite(result):
-        raise ParameterError(f"{name}: expected a finite number, found {result}")
-    return result
+    if array.ndim or array.dtype.kind not in "iuf":
+        raise ParameterError(f"{name}: expected a number, found {shorten(value)}")
+    return array.item()
 
 
 def whole_number(
@@ -433,7 +437,7 @@ def whole_number(
         ParameterError: it is no whole number, or beyond a limit.
     """
     result = _number(value, name)
-    if result != int(result):
+    if isinstance(result, float) and not result.is_integer():
         raise ParameterError(f"{name}: expected a whole number, found {shorten(result)}")
     result = int(result)
     if at_least is not None and result < at_least:
@@ -540,7 +544,7 @@ def _first_row(mask: np.ndarray) -> int | None:
 def _kind(array: np.ndarray) -> str:
     """What an array holds, in words."""
     if array.dtype.kind in "UST":
-        return f"text, such as {shorten(array.flat[0])}"
+        return f"text, such as {shorten(array.reshape(-1)[:1].tolist()[0])}"
     if array.dtype == object:
         others = [item for item in array.flat if not isinstance(item, (int, float))]
         return f"objects, such as {shorten((others or [array.flat[0]])[0])}"

@@ -154,7 +154,7 @@ def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.n
     for label, name in enumerate(regions.classes):
         level = levels.get(name)
         if level is not None:
-            threshold_by_label[label] = number(level, f"threshold of {name!r}")
+            threshold_by_label[label] = number(level, f"threshold of {name!r}", infinite=True)
     return regions.score >= threshold_by_label[regions.label]
 
 

@@ -353,7 +353,7 @@ def balanced_accuracy(
     """
     id_scores = floats(id_scores, "id_scores")
     ood_scores = floats(ood_scores, "ood_scores")
-    threshold = number(threshold, "threshold")
+    threshold = number(threshold, "threshold", infinite=True)
     if not len(id_scores) or not len(ood_scores):
         return {"balanced_accuracy": None, "tpr": None, "tnr": None}
     tpr = float(np.mean(id_scores >= threshold))

@@ -38,7 +38,7 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     """
     steps = floats(steps, "steps")
     losses = floats(losses, "losses", shape=steps.shape)
-    limit = number(limit, "limit")
+    limit = number(limit, "limit", infinite=True)
     if limit < -ROUNDING:
         return -math.inf
     order = np.argsort(steps, kind="stable")
