@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from farther.tables.arguments import floats
+from farther.tables.arguments import floats, instance
 
 #: Weights held at once: bounds memory, and what fits a core's cache is several times as fast.
 BLOCK = 1 << 17
@@ -180,10 +180,11 @@ def _checked(weights: Any, images: int) -> np.ndarray:
     """Weights of I images as an array of shape (B, I).
 
     Raises:
-        DataError: they are not numbers, or of another number of images.
+        DataError: they are no array of finite numbers, or of another number of images.
     """
-    is_counts = isinstance(weights, np.ndarray) and weights.dtype.kind in "iu"
-    if is_counts and weights.shape[1:] == (images,):
+    instance(weights, np.ndarray, "weights")
+    is_of_integers = weights.dtype.kind in "iu" and not isinstance(weights, np.ma.MaskedArray)
+    if is_of_integers and weights.shape[1:] == (images,):
         return np.asarray(weights)
     return floats(weights, "weights", shape=(None, images))
 

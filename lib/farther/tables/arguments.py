@@ -24,7 +24,7 @@ T = TypeVar("T")
 #: Floating-point types of PyTorch and JAX that NumPy does not have.
 SHORT_FLOATS = ("bfloat16", "float8", "float4")
 
-#: Largest integer up to which float64 holds all of them.
+#: Largest integer up to which float64 holds all of them; larger ones are refused as numbers.
 LARGEST_EXACT = 2**53
 
 #: Expected length of each axis; None where any length fits.
@@ -520,9 +520,9 @@ def _cast(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
     highest = max(abs(array.max().item()), abs(array.min().item()))
     limit: float = float(np.finfo(dtype).max)
     problem = f"beyond the range of {dtype}"
-    if array.dtype.kind in "iu" and dtype == np.float64:
+    if array.dtype.kind in "iu" and limit > LARGEST_EXACT:
         limit = LARGEST_EXACT
-        problem = "too large an integer for float64"
+        problem = "an integer that floating-point numbers do not hold"
     if highest > limit:
         is_beyond = (array > limit) | (array < -limit)
         row = _first_row(is_beyond)

@@ -260,7 +260,7 @@ def _texts(values: Any, name: str) -> pl.Series | np.ndarray:
     if isinstance(values, pl.Series) and values.dtype.is_nested() and len(values):
         # Its objects may take gigabytes.
         raise DataError(f"expected text, found {shorten(values.dtype)}", row=0)
-    if isinstance(values, np.ndarray) and len(values) > SMALL_TABLE:
+    if isinstance(values, np.ndarray) and values.size > SMALL_TABLE:
         series = _series_of_texts(values)
         if series is not None:
             return series

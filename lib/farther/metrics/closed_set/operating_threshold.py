@@ -81,6 +81,7 @@ def choose(
         used_rule = WHOLE_IMAGES
     elif not isinstance(rule, str):
         threshold = float(number(rule, "operating threshold", at_least=0, at_most=1))
+        used_rule = threshold
     elif rule == "best_f1":
         _refuse_without_matches(objects, regions, matched, images)
         best_by_class = defined([best["threshold"] for best in per_class.values()])

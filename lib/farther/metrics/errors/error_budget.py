@@ -327,7 +327,8 @@ def unknown_gains(
     """
     instance(outcome, Outcome, "outcome")
     instance(errors, Errors, "errors")
-    for kind in texts(kinds, "kinds"):
+    kinds = texts(kinds, "kinds").tolist()
+    for kind in kinds:
         one_of(kind, KINDS, "kind of error")
     if weights is None:
         weights = once(len(outcome.split.images))

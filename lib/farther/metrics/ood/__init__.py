@@ -100,6 +100,7 @@ def with_intervals(
     """
     id_scores = floats(id_scores, "id_scores")
     ood_scores = floats(ood_scores, "ood_scores")
+    replicates = whole_number(replicates, "replicates")
     seed = whole_number(seed, "seed", at_least=0)
     id_names = _image_names(id_images, "id_images", len(id_scores))
     ood_names = _image_names(ood_images, "ood_images", len(ood_scores))

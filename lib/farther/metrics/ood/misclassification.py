@@ -17,7 +17,7 @@ from farther.metrics.matching import true_classes
 from farther.metrics.ood.two_sides import Reached, SeparationMetric, Side, check_weights, measure
 from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
-from farther.tables.arguments import booleans, floats
+from farther.tables.arguments import booleans, floats, instance, number
 
 #: Harmonic numbers of smaller integers are taken from a table.
 LARGE = 2**17
@@ -31,6 +31,9 @@ def is_correct(objects: Objects, regions: Regions, iou: float = 0.5) -> np.ndarr
         regions: Regions in them; for a classifier one per image.
         iou: Smallest overlap that counts.
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    iou = number(iou, "iou", above=0, at_most=1)
     if not len(regions):
         return np.zeros(0, dtype=bool)
     true_class = true_classes(objects, regions, iou).category.astype(str)

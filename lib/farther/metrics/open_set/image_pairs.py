@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.open_set.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Regions
@@ -45,9 +45,11 @@ def base_images(
         instance(values, Mapping, argument)
         texts(list(values), argument, strict=True)
         texts(list(values.values()), argument, strict=True)
+    if not isinstance(name, str):
+        raise ParameterError(f"name: expected a regular expression, found {shorten(name)}")
     try:
         pattern = re.compile(name)
-    except (TypeError, re.error) as error:
+    except re.error as error:
         raise ParameterError(f"name: not a regular expression: {error}") from None
     if pattern.groups < 1:
         raise ParameterError(f"name: expected a regular expression with one group, found {name!r}")

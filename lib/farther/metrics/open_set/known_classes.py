@@ -134,6 +134,8 @@ def of_kept(
     Raises:
         ParameterError: the recall is not above 0 and at most 1.
     """
+    instance(outcome, Outcome, "outcome")
+    instance(known, ClosedSet, "known")
     values = _of_kept(outcome, known, recall, weights).values
     return plain(values) if weights is None else values
 

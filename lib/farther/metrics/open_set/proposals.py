@@ -74,7 +74,7 @@ def finders(
         ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where
         none finds the object, and for known objects.
     """
-    rules = instance(rules or MatchingRules(), MatchingRules, "rules")
+    rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
     rules = replace(rules, protocol="paper")
     detected = OpenSetSplit.of(objects, detections, rules).candidates.target
     is_missed = np.ones(len(objects), dtype=bool)
@@ -124,7 +124,7 @@ class Recovery:
             proposals: Proposals; those on detections are dropped here, see `apart_from_detections`.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
         """
-        rules = instance(rules or MatchingRules(), MatchingRules, "rules")
+        rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
         instance(proposals, Regions, "proposals")
         split = OpenSetSplit.of(objects, detections, replace(rules, protocol="paper"))
         missed, finder = finders(objects, detections, proposals, rules)

@@ -24,7 +24,7 @@ from farther.metrics.open_set.outcomes import (
 )
 from farther.metrics.weighting import ImageWeights, ratio, row_weights
 from farther.tables import Header, Objects, Regions
-from farther.tables.arguments import booleans, floats, instance
+from farther.tables.arguments import booleans, floats, instance, instances
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class WithProposals:
         """
         instance(detections, Regions, "detections")
         instance(proposals, Regions, "proposals")
-        rules = instance(rules or MatchingRules(), MatchingRules, "rules")
+        rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
         rules = replace(rules, protocol="paper")
         is_counted = np.ones(len(detections), dtype=bool)
         if max_detections is not None:
@@ -110,6 +110,7 @@ def u_recall(outcomes: Sequence[Outcome], weights: Sequence[ImageWeights | None]
     Returns:
         ndarray of shape (B,), NaN without unknown objects.
     """
+    instances(outcomes, Outcome, "outcomes")
     found_by_split = []
     unknown_by_split = []
     for outcome, image_weights in zip(outcomes, weights, strict=True):

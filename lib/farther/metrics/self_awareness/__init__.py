@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from farther.errors import DataError
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.matches import (
     TRUE_POSITIVE_IOU,
@@ -25,7 +26,7 @@ from farther.metrics.self_awareness.matches import (
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
-from farther.tables.arguments import floats, instance, number, one_of, texts
+from farther.tables.arguments import array_of, floats, instance, instances, number, one_of, texts
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
@@ -118,9 +119,6 @@ def metrics(
         matched: see `match`; matched at the same IoU.
         iou, protocol: see `evaluate`.
     """
-    instance(matched, MatchesByClass, "matched")
-    iou = number(iou, "iou", above=0, below=1)
-    one_of(protocol, get_args(Protocol), "protocol")
     values_by_class = by_class(matched, iou, protocol)
     per_class = {}
     for name, values in values_by_class.items():
@@ -154,6 +152,9 @@ def by_class(
         {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B
         is 1 without weights.
     """
+    instance(matched, MatchesByClass, "matched")
+    iou = number(iou, "iou", above=0, below=1)
+    one_of(protocol, get_args(Protocol), "protocol")
     image_weights, column = columns(weights, len(matched.images))
     image_weights = image_weights.astype(np.float64)
     values_by_class = {}
@@ -254,6 +255,7 @@ def means(values_by_class: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, 
     Returns:
         {metric: ndarray of shape (B,)}, NaN where undefined.
     """
+    instance(values_by_class, Mapping, "values_by_class")
     mean_by_part = {}
     for part in PARTS:
         of_classes = np.array([values[part] for values in values_by_class.values()])
@@ -285,6 +287,7 @@ def lrp_thresholds(
     Raises:
         DataError: see `evaluate`.
     """
+    iou = number(iou, "iou", above=0, below=1)
     return best_thresholds(match(objects, regions, classes, iou), iou)
 
 
@@ -297,6 +300,8 @@ def best_thresholds(
         matched: see `match`; matched at the same IoU.
         iou: see `lrp_thresholds`.
     """
+    instance(matched, MatchesByClass, "matched")
+    iou = number(iou, "iou", above=0, below=1)
     threshold_by_class: dict[str, float | None] = {}
     for name, detections in matched.items():
         errors = _lrp_of_prefixes(detections, iou)
@@ -319,6 +324,8 @@ def reliability(
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the
         classes whose bin is not empty, None where all are; detections (their number).
     """
+    one_of(protocol, get_args(Protocol), "protocol")
+    matched = instances(matched, ClassMatches, "matched")
     bins_by_class = [_bins(detections, protocol) for detections in matched]
     count = np.array([bins.count for bins in bins_by_class]).reshape(-1, BINS)
     confidence = np.array([bins.confidence for bins in bins_by_class]).reshape(-1, BINS)
@@ -372,8 +379,15 @@ def harmonic_mean(*values: Any) -> Any:
     >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
     0.675
     """
+    fractions = []
+    for place, of_values in enumerate(values):
+        array = array_of(of_values, f"values[{place}]")
+        fractions.append(floats(array, f"values[{place}]", shape=(None,) * array.ndim, nan=True))
+    shapes = {fraction.shape for fraction in fractions if fraction.ndim}
+    if len(shapes) > 1:
+        raise DataError(f"expected one shape, found {sorted(shapes)}", field="values")
     with np.errstate(divide="ignore"):
-        return len(values) / sum(1 / np.maximum(value, 0.0) for value in values)
+        return len(fractions) / sum(1 / np.maximum(fraction, 0.0) for fraction in fractions)
 
 
 def _lrp_of_prefixes(detections: ClassMatches, iou: float) -> np.ndarray:
@@ -410,6 +424,8 @@ def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
         score: Confidences, 0 to 1, ndarray of shape (n,).
         protocol: see `evaluate`.
     """
+    one_of(protocol, get_args(Protocol), "protocol")
+    score = floats(score, "score")
     if protocol == "published-code":
         return score < 1
     return np.ones(len(score), dtype=bool)
