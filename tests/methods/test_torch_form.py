@@ -224,7 +224,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"features": torch.zeros(4, 12, device="meta")},
         "field 'features': is on meta, but the method on cpu",
     ),
-    "NaN": ({"features": torch.full((4, 12), torch.nan)}, "row 0: field 'features': vim gives NaN"),
+    "NaN": (
+        {"features": torch.full((4, 12), torch.nan)},
+        "row 0: field .features.: not a finite number: nan",
+    ),
     "a name of no column": (
         {"feature": torch.zeros(4, 12)},
         "field 'feature': no such column; known: ",

@@ -587,7 +587,7 @@ def test_flags_that_are_no_flags_are_refused(objects, regions):
 def test_unknown_protocols_and_impossible_ious_are_refused(objects, regions):
     with pytest.raises(ParameterError, match="paper, published-code"):
         open_set.evaluate(objects(), regions(), flags(), protocol="code")
-    with pytest.raises(ParameterError, match="IoU"):
+    with pytest.raises(ParameterError, match="iou"):
         open_set.evaluate(objects(), regions(), flags(), iou=0)
 
 

@@ -57,7 +57,7 @@ def test_equal_methods_do_not_differ():
 
 
 @pytest.mark.parametrize(
-    "values", [np.ones((1, 3)), np.ones((3, 1)), np.array([[1, np.nan], [1, 2]]), np.ones(3)]
+    "values", [np.ones((1, 3)), np.ones((3, 1)), np.array([[1, np.nan], [1, 2]])]
 )
 def test_too_little_is_refused(values):
     with pytest.raises(ParameterError, match="at least 2 methods in at least 2 rows"):

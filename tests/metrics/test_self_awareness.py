@@ -247,5 +247,5 @@ def test_the_qualities_printed_in_the_paper_come_out(balanced, laece, lrp, idq, 
 
 @pytest.mark.parametrize("iou", [0, 1, -0.1])
 def test_impossible_ious_are_refused(case, iou):
-    with pytest.raises(ParameterError, match="IoU"):
+    with pytest.raises(ParameterError, match="iou"):
         self_awareness.evaluate(*case, iou=iou)

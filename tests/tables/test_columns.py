@@ -95,7 +95,7 @@ def test_lists_of_different_lengths_are_refused_with_the_row():
             label=[0] * 3,
             logits=ragged,
         )
-    with pytest.raises(DataError, match=r"field 'score': expected float32 values, found"):
+    with pytest.raises(DataError, match=r"field 'score': expected numbers, found text"):
         Regions(
             image_id=["a"],
             region_id=[0],

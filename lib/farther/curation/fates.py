@@ -13,8 +13,9 @@ import polars as pl
 
 from farther.curation.rules import CategoryRule
 from farther.curation.sources import LabelledImages
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.tables import Column, Objects, Table
+from farther.tables.arguments import instance, whole_number
 
 #: Values of `rule` where no object decided.
 EMPTY = "no object is labelled"
@@ -206,6 +207,9 @@ def explain(fates: Fates, image_id: str) -> str:
     Raises:
         ParameterError: no OOD source has such an image.
     """
+    instance(fates, Fates, "fates")
+    if not isinstance(image_id, str):
+        raise ParameterError(f"image_id: expected the name of an image, found {shorten(image_id)}")
     images = fates.frame.filter(pl.col("image_id") == image_id)
     if not images.height:
         raise ParameterError(f"no image {image_id!r} in the benchmark's OOD sources")
@@ -220,6 +224,8 @@ def reason_of(fates: Fates, row: int) -> str:
         fates: The fates of a curated benchmark; see `curate`.
         row: Row of the image.
     """
+    instance(fates, Fates, "fates")
+    row = whole_number(row, "row", at_least=0, at_most=len(fates) - 1)
     return fates.frame[row].select(REASON).item()
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from farther.curation.decisions import IMAGE, ReviewDecisions
 from farther.curation.fates import NO_OBJECT, REASON, Fates
+from farther.tables.arguments import instance, texts
 
 #: The `rule` of an image that enters a split only after a review and is not reviewed yet.
 NOT_REVIEWED = "candidate: not reviewed yet"
@@ -31,7 +32,10 @@ def votes(
         The columns of `ReviewDecisions.current`, `by_rules`, `fate`, and `image`: its row in
         `fates`; by image and reviewer.
     """
-    without_overlap = pl.Series(fate_without_overlap, dtype=pl.String)
+    instance(decisions, ReviewDecisions, "decisions")
+    instance(fates, Fates, "fates")
+    fate_names = texts(fate_without_overlap, "fate_without_overlap", length=len(fates))
+    without_overlap = pl.Series(fate_names, dtype=pl.String)
     images = fates.frame.select(*IMAGE, by_rules="fate", without_overlap=without_overlap)
     reviewed = images.with_row_index("image").join(decisions.current, on=IMAGE)
     decision = pl.col("decision")

@@ -30,6 +30,7 @@ from farther.curation.seen_unknowns import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import LISTED, DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
+from farther.tables.arguments import instance, one_of
 from farther.tables.documents import write_json
 from farther.tables.files import digest, is_present
 from farther.tables.writing import write_aside
@@ -416,6 +417,10 @@ def select_id_classes(
     Returns:
         The images; their objects have the names of the ID classes.
     """
+    instance(source, LabelledImages, "source")
+    instance(deciding, Mapping, "deciding")
+    for value, name in ((empty, "empty"), (overlapping, "overlapping"), (others, "others")):
+        one_of(value, ("keep", "remove"), name)
     id_class_by_category = {}
     overlaps = []
     for name, rule in deciding.items():

@@ -7,7 +7,7 @@ or it is found by the score, which must result from the candidate's logits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,15 @@ from torch import Tensor, nn
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.tables import Header, Regions, RegionsWriter
+from farther.tables.arguments import (
+    class_names,
+    floats,
+    instance,
+    integers,
+    number,
+    texts,
+    whole_number,
+)
 from farther.tables.header import Activation
 
 #: Images in one file of the folder.
@@ -197,19 +206,19 @@ class Recorder:
                 Nothing of the image is then recorded.
         """
         is_batch = not isinstance(image, str)
-        names = [str(name) for name in image] if is_batch else [str(image)]
+        names = texts(image, "image").tolist() if is_batch else [str(image)]
         columns = {"boxes": boxes, "scores": scores, "labels": labels, "rows": rows}
-        detections_by_image: list[dict[str, Tensor]] = [{} for _ in names]
+        detections_by_image: list[dict[str, np.ndarray]] = [{} for _ in names]
         for field, values in columns.items():
             if values is None:
                 continue
-            values_by_image = list(values) if is_batch else [values]
+            values_by_image = _list_of_images(values, field) if is_batch else [values]
             if len(values_by_image) != len(names):
                 raise DataError(
                     f"{len(names)} images, but {field} of {len(values_by_image)}", field=field
                 )
             for detections, image_values in zip(detections_by_image, values_by_image, strict=True):
-                detections[field] = _tensor(image_values)
+                detections[field] = _array(image_values, field)
 
         try:
             candidates = self._candidates(names)
@@ -218,10 +227,10 @@ class Recorder:
                 tap.clear()
 
         regions = []
-        for number, name in enumerate(names):
-            if name in self._names or name in names[:number]:
+        for place, name in enumerate(names):
+            if name in self._names or name in names[:place]:
                 raise DataError(f"image {name!r} was added before", field="image")
-            regions.append(self._regions(name, detections_by_image[number], candidates[number]))
+            regions.append(self._regions(name, detections_by_image[place], candidates[place]))
         self._unwritten += regions
         self._names.update(names)
         self.images += len(names)
@@ -380,7 +389,9 @@ class Recorder:
             )
         return tensors
 
-    def _regions(self, name: str, detections: dict[str, Tensor], candidates: Candidates) -> Regions:
+    def _regions(
+        self, name: str, detections: dict[str, np.ndarray], candidates: Candidates
+    ) -> Regions:
         """The detections of an image as regions."""
         count = len(detections["scores"])
         for field in detections:
@@ -388,7 +399,7 @@ class Recorder:
                 problem = f"image {name!r}: {count} scores, but {len(detections[field])} {field}"
                 raise DataError(problem, field=field)
         device = candidates.logits.device
-        labels = detections["labels"].long().to(device)
+        labels = torch.from_numpy(detections["labels"]).to(device)
         columns = candidates.logits.shape[1]
         wrong_labels = labels[(labels < 0) | (labels >= columns)]
         if len(wrong_labels):
@@ -396,7 +407,7 @@ class Recorder:
             raise DataError(f"image {name!r}: {problem}", field="labels")
 
         if "rows" in detections:
-            rows = detections["rows"].long().to(device)
+            rows = torch.from_numpy(detections["rows"]).to(device)
             wrong_rows = rows[(rows < 0) | (rows >= len(candidates.logits))]
             if len(wrong_rows):
                 problem = (
@@ -404,7 +415,8 @@ class Recorder:
                 )
                 raise DataError(f"image {name!r}: {problem}", field="rows")
         else:
-            rows = self._matched_rows(name, detections["scores"].to(device), labels, candidates)
+            scores = torch.from_numpy(detections["scores"]).to(device)
+            rows = self._matched_rows(name, scores, labels, candidates)
 
         optional_columns = {}
         if candidates.features is not None:
@@ -413,9 +425,9 @@ class Recorder:
             header=self._header,
             image_id=np.full(count, name, dtype=object),
             region_id=np.arange(count),
-            box=detections["boxes"].float().cpu().numpy().reshape(-1, 4),
-            score=detections["scores"].float().cpu().numpy(),
-            label=labels.cpu().numpy().astype(np.int16),
+            box=detections["boxes"],
+            score=detections["scores"],
+            label=detections["labels"],
             logits=candidates.logits[rows].float().cpu().numpy(),
             **optional_columns,
         )
@@ -578,6 +590,11 @@ def record(
         >>> bool(abs(logits - regions.logits).max() < 1e-6)
         True
     """
+    instance(model, nn.Module, "model")
+    classes = class_names(classes)
+    tolerance = number(tolerance, "tolerance", at_least=0)
+    if call is not None:
+        call = whole_number(call, "call")
     logits_tap = Tap(model, logits, "logits")
     last_layer = {}
     if isinstance(logits_tap.module, nn.Linear):
@@ -676,11 +693,33 @@ def _class_scores(logits: Tensor, header: Header) -> Tensor:
     return logits.exp()
 
 
-def _tensor(values: Any) -> Tensor:
-    """Values as a tensor, on their own device."""
-    if isinstance(values, Tensor):
-        return values.detach()
-    return torch.as_tensor(np.asarray(values))
+def _list_of_images(values: Any, name: str) -> list:
+    """The values of each image of a batch.
+
+    Args:
+        values: A list.
+        name: Of the argument, in messages.
+    """
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        found = type(values).__name__
+        raise DataError(f"expected a list with one array per image, found {found}", field=name)
+    return list(values)
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    """Detections of an image as an array.
+
+    Args:
+        values: See `farther.tables.arguments`.
+        name: Of the argument of `Recorder.add`.
+
+    Raises:
+        DataError: they are no such numbers.
+    """
+    if name in ("labels", "rows"):
+        return np.array(integers(values, name))
+    shape = (None, 4) if name == "boxes" else (None,)
+    return np.array(floats(values, name, shape=shape, dtype=np.float32))
 
 
 def _shapes(tensors: Sequence[Tensor]) -> str:

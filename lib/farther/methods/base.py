@@ -163,6 +163,7 @@ class Method(ABC):
             FitError: there are no rows, a column is missing, or the method cannot be fitted to
                 them.
         """
+        _refuse_other_than_regions(regions)
         missing = self.missing(regions)
         if missing:
             raise FitError(
@@ -265,6 +266,7 @@ class Method(ABC):
                 was fitted on, or a score is NaN.
         """
         self._check_fitted()
+        _refuse_other_than_regions(regions)
         if (
             count_rows(regions) == 0
         ):  # a split without images: its regions have none of a detector's columns
@@ -574,6 +576,17 @@ def state_digest(folder: Path, info: dict[str, Any]) -> str:
     """
     facts = [info["name"], info["params"], info["state"]]
     return digest(json.dumps(facts, sort_keys=True), folder / "state.safetensors")
+
+
+def _refuse_other_than_regions(regions: Any) -> None:
+    """Refuses arrays and whatever else is no table of regions."""
+    if hasattr(regions, "batches") and hasattr(regions, "header"):
+        return
+    raise DataError(
+        f"expected Regions or a RegionsFolder, found {type(regions).__name__}; "
+        "write Regions.from_arrays(logits, features) for arrays",
+        field="regions",
+    )
 
 
 def count_rows(regions: RegionsLike) -> int:

@@ -186,11 +186,14 @@ class ScoreModule(nn.Module):
             **columns: Further columns by their names, such as `**{"latent.layer2": x}`.
 
         Returns:
-            Shape (N,), in `dtype`; finite.
+            Shape (N,), in `dtype`; finite. Where a graph is traced or compiled, which cannot raise
+            an error, a row with a value that is not finite, or with a label that is no class, has
+            the lowest score.
 
         Raises:
             DataError: a column that the method needs is missing; a tensor has another width, type
-                or device than the method was fitted on; a score is NaN.
+                or device than the method was fitted on; a value that the method reads is not
+                finite, or a label no class; names column and row.
         """
         named = {
             "logits": logits,
@@ -208,11 +211,16 @@ class ScoreModule(nn.Module):
             self._check(given, header)
         for name in self._bound:
             setattr(self.method, name, getattr(self, name))
+        is_usable = self._are_usable(given, header)
         if is_traced or torch.compiler.is_compiling():
-            return self._of_part(given, header)
+            scores = self._of_part(self._with_known_labels(given, header), header)
+            lowest = -torch.finfo(self.dtype).max
+            return torch.where(is_usable & ~scores.isnan(), scores, lowest)
         count = len(next(iter(given.values())))
         if count == 0:
             return self.unit.new_zeros(0)
+        if not bool(is_usable.all()):
+            raise self._unusable(int(is_usable.int().argmin()), given, header)
         parts = []
         for first in range(0, count, self._rows_at_once):
             part = {
@@ -221,7 +229,9 @@ class ScoreModule(nn.Module):
             parts.append(self._of_part(part, header))
         scores = torch.cat(parts)
         if bool(scores.isnan().any()):
-            raise self._is_nan(scores, given)
+            row = int(scores.isnan().int().argmax())
+            problem = f"{self.method.name} gives NaN for row {row}; its fitted state is damaged"
+            raise DataError(problem, field="score")
         return scores
 
     def score_regions(self, regions: Regions) -> np.ndarray:
@@ -290,14 +300,18 @@ class ScoreModule(nn.Module):
                 raise _missing(method, name)
         if not given:
             raise _missing(method, "logits")
-        count = len(next(iter(given.values())))
+        count = None
         for name, column in given.items():
             if not name.startswith((LAYER, GRAM)) and name not in VECTORS | NUMBERS:
                 known = ", ".join(sorted(VECTORS | NUMBERS))
                 raise DataError(
                     f"no such column; known: {known}, {LAYER}<layer>, {GRAM}<layer>", field=name
                 )
-            _check_tensor(name, column, count, device)
+            _check_tensor(name, column, device)
+            count = len(column) if count is None else count
+            if len(column) != count:
+                problem = f"{len(column)} rows, but another column has {count}"
+                raise DataError(problem, field=name)
         if "logits" in given and given["logits"].shape[1] != len(header.classes):
             raise DataError(
                 f"{given['logits'].shape[1]} logits, but {len(header.classes)} classes",
@@ -316,19 +330,49 @@ class ScoreModule(nn.Module):
                 problem = f"{width} values per row, but {method.name} was fitted on {expected}"
                 raise DataError(problem, field=name)
 
-    def _is_nan(self, scores: Tensor, given: dict[str, Tensor]) -> DataError:
-        row = int(scores.isnan().int().argmax())
-        for name, column in given.items():
-            if bool(column[row].isnan().any()):
-                return DataError(
-                    f"{self.method.name} gives NaN: the row has a value that is NaN",
-                    row=row,
-                    field=name,
-                )
-        return DataError(
-            f"{self.method.name} gives NaN for row {row}; its fitted state is damaged",
-            field="score",
+    def _read(self, given: dict[str, Tensor], header: Header) -> dict[str, Tensor]:
+        """The columns that scores depend on."""
+        names = {*self.method.inputs}
+        if header.unknown_columns:
+            names |= {"label", "score"}
+        if "labels" in names:
+            names.add("label" if "label" in given else "logits")
+        return {name: column for name, column in given.items() if name in names}
+
+    def _are_usable(self, given: dict[str, Tensor], header: Header) -> Tensor:
+        """Rows whose values are finite, and whose label is a class, shape (N,), bool."""
+        first = next(iter(given.values()))
+        is_usable = torch.ones(first.shape[:1], dtype=torch.bool, device=first.device)
+        for name, column in self._read(given, header).items():
+            if name == "label":
+                is_usable = is_usable & (column >= 0) & (column < len(header.classes))
+                if header.background_index is not None:
+                    is_usable = is_usable & (column != header.background_index)
+            elif name in NUMBERS:
+                is_usable = is_usable & column.isfinite()
+            else:
+                is_usable = is_usable & column.isfinite().all(dim=1)
+        return is_usable
+
+    def _with_known_labels(self, given: dict[str, Tensor], header: Header) -> dict[str, Tensor]:
+        """The columns with labels that index the classes, whatever they were."""
+        if "label" not in given:
+            return given
+        label = given["label"].clamp(0, max(len(header.classes) - 1, 0))
+        return {**given, "label": label}
+
+    def _unusable(self, row: int, given: dict[str, Tensor], header: Header) -> DataError:
+        """The error about the first row that cannot be scored."""
+        for name, column in self._read(given, header).items():
+            value = column[row].detach()
+            if name != "label" and not bool(value.isfinite().all()):
+                found = value.reshape(-1)[~value.reshape(-1).isfinite()][0].item()
+                return DataError(f"not a finite number: {found}", row=row, field=name)
+        problem = (
+            f"{int(given['label'][row])} is not the index of a known class "
+            f"({len(header.classes)} classes, background {header.background_index})"
         )
+        return DataError(problem, row=row, field="label")
 
     def extra_repr(self) -> str:
         """Name of the method, and how scores are computed."""
@@ -358,16 +402,16 @@ def _dtype(method: Method, dtype: torch.dtype | None, device: torch.device) -> t
     return dtype
 
 
-def _check_tensor(name: str, column: Any, count: int, device: torch.device) -> None:
-    """Raises DataError where a column is no tensor of numbers with `count` rows on the device."""
+def _check_tensor(name: str, column: Any, device: torch.device) -> None:
+    """Raises DataError where a column is no tensor of numbers on the device."""
     if not isinstance(column, Tensor):
         raise DataError(f"expected a tensor, found {type(column).__name__}", field=name)
     dimensions = 1 if name in NUMBERS else 2
     if column.ndim != dimensions:
         shape = "(N,)" if dimensions == 1 else "(N, D)"
         raise DataError(f"expected shape {shape}, found {tuple(column.shape)}", field=name)
-    if len(column) != count:
-        raise DataError(f"{len(column)} rows, but another column has {count}", field=name)
+    if column.layout != torch.strided:
+        raise DataError("a sparse tensor: write .to_dense()", field=name)
     if column.device != device:
         raise DataError(
             f"is on {column.device}, but the method on {device}: move one of them", field=name

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from farther.tables.arguments import floats, instance
+
 #: Weights held at once: bounds memory, and what fits a core's cache is several times as fast.
 BLOCK = 1 << 17
 
@@ -171,7 +173,20 @@ def columns(weights: ImageWeights | None, images: int) -> tuple[np.ndarray, np.n
         return weights.of_groups, weights.group
     if weights is None:
         weights = once(images)
-    return weights, np.arange(images)
+    return _checked(weights, images), np.arange(images)
+
+
+def _checked(weights: Any, images: int) -> np.ndarray:
+    """Weights of I images as an array of shape (B, I).
+
+    Raises:
+        DataError: they are no array of finite numbers, or of another number of images.
+    """
+    instance(weights, np.ndarray, "weights")
+    is_of_integers = weights.dtype.kind in "iu" and not isinstance(weights, np.ma.MaskedArray)
+    if is_of_integers and weights.shape[1:] == (images,):
+        return np.asarray(weights)
+    return floats(weights, "weights", shape=(None, images))
 
 
 def row_weights(weights: ImageWeights | None, image: np.ndarray, images: int) -> RowWeights:
@@ -186,7 +201,7 @@ def row_weights(weights: ImageWeights | None, image: np.ndarray, images: int) ->
         return RowWeights(weights.of_groups, weights.group[image], grouped=True)
     if weights is None:
         weights = once(images)
-    return RowWeights(weights, image)
+    return RowWeights(_checked(weights, images), image)
 
 
 def accumulated(weights: np.ndarray) -> np.ndarray:

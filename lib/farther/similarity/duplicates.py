@@ -11,6 +11,7 @@ import polars as pl
 from farther.similarity.nearest import pairs_above
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Table
+from farther.tables.arguments import instances, number, whole_number
 
 
 class Duplicates(Table):
@@ -68,6 +69,9 @@ def near_duplicates(
     Raises:
         DataError: the splits were embedded by two models.
     """
+    splits = instances(splits, EmbeddedSplit, "splits")
+    threshold = number(threshold, "threshold", at_least=-1, at_most=1)
+    limit = whole_number(limit, "limit", at_least=0)
     first_rows = np.cumsum([0, *(len(split) for split in splits)])
     most_similar = pl.DataFrame(schema=_PAIRS)
     count = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from farther.errors import DataError, FartherError
 from farther.methods.neighbours import has_faiss
+from farther.tables.arguments import array_of, floats, number, one_of, whole_number
 
 #: Rows of a block; a block of cosines has 2048² values, 16 MB.
 BLOCK = 2048
@@ -47,6 +48,9 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
         DataError: there is no reference, or the widths differ: the embeddings are of two models.
         FartherError: engine "faiss" is not installed.
     """
+    one_of(engine, get_args(Engine), "engine")
+    queries = vectors(queries, "queries")
+    reference = vectors(reference, "reference")
     check_widths(queries, reference)
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
@@ -76,6 +80,11 @@ def pairs_above(
     Raises:
         DataError: the widths differ.
     """
+    first = vectors(first, "first")
+    second = vectors(second, "second")
+    threshold = number(threshold, "threshold", at_least=-1, at_most=1)
+    if first_row is not None:
+        first_row = whole_number(first_row, "first_row", at_least=0)
     check_widths(first, second)
     for first_start in range(0, len(first), BLOCK):
         first_block = _as_float32(first[first_start : first_start + BLOCK])
@@ -95,6 +104,21 @@ def pairs_above(
                 cosine = cosine[is_later]
             if len(rows):
                 yield rows, other_rows, cosine
+
+
+def vectors(values: Any, name: str) -> np.ndarray:
+    """Rows of finite numbers, shape (N, D); float16 stays, as it takes half the memory.
+
+    Args:
+        values: See `farther.tables.arguments`.
+        name: Of the argument, in messages.
+
+    Raises:
+        DataError: they are no such rows.
+    """
+    array = array_of(values, name)
+    dtype = np.float16 if array.dtype == np.float16 else np.float32
+    return floats(array, name, shape=(None, None), dtype=dtype)
 
 
 def _by_blocks(queries: np.ndarray, reference: np.ndarray) -> Nearest:

@@ -8,9 +8,10 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from farther.tables.arrays import array_of
+from farther.errors import DataError
+from farther.tables.arguments import booleans, integers
 from farther.tables.columns import BOX, Column
-from farther.tables.conversions import boxes_of, indexed, repeated
+from farther.tables.conversions import Record, indexed, records_of, repeated
 from farther.tables.table import Table
 
 #: Category of the crowd that stands for the objects of an image which nobody annotated.
@@ -107,7 +108,7 @@ class Objects(Table):
     def from_dicts(
         cls,
         targets: Sequence[Mapping[str, Any]],
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] | Mapping[int, str] | None = None,
         image_ids: Sequence[str] | None = None,
     ) -> Self:
         """Objects of one dict of arrays per image, such as `target` in torchmetrics.
@@ -126,20 +127,40 @@ class Objects(Table):
         >>> Objects.from_dicts([target]).category.tolist()
         ['fox', 'cat']
         """
-        labels_by_image, names = indexed([target["labels"] for target in targets], classes)
+        records = records_of(targets, "targets", ("boxes", "labels"))
+        labels_by_image, names = indexed([record.array("labels") for record in records], classes)
         counts = [len(labels) for labels in labels_by_image]
-        crowds_by_image = []
-        for target, count in zip(targets, counts, strict=True):
-            crowds_by_image.append(array_of(target.get("iscrowd", [False] * count)))
+        boxes_by_image = [np.zeros((0, 4), np.float32)]
+        crowds_by_image = [np.zeros(0, bool)]
+        for record, count in zip(records, counts, strict=True):
+            boxes_by_image.append(record.floats("boxes", (count, 4)))
+            crowds_by_image.append(_are_crowds(record, count))
         labels = np.concatenate([np.zeros(0, np.int64), *labels_by_image])
-        is_crowd = np.concatenate([np.zeros(0, bool), *crowds_by_image]).astype(bool)
         return cls(
             image_id=repeated(image_ids, counts),
             object_id=np.arange(sum(counts)),
-            box=boxes_of([target["boxes"] for target in targets]),
+            box=np.concatenate(boxes_by_image),
             category=np.array(names, dtype=object)[labels],
-            is_crowd=is_crowd,
+            is_crowd=np.concatenate(crowds_by_image),
         )
+
+
+def _are_crowds(record: Record, count: int) -> np.ndarray:
+    """Objects of an image that are crowds, ndarray of shape (count,), bool.
+
+    Args:
+        record: Its `iscrowd` may be booleans, or 0 and 1 as in COCO.
+        count: Number of objects.
+    """
+    if "iscrowd" not in record.values:
+        return np.zeros(count, dtype=bool)
+    array = record.array("iscrowd")
+    if array.dtype == bool:
+        return booleans(array, record.name("iscrowd"), shape=(count,))
+    are_crowds = integers(array, record.name("iscrowd"), shape=(count,))
+    if not np.isin(are_crowds, (0, 1)).all():
+        raise DataError("expected 0 or 1", field=record.name("iscrowd"))
+    return are_crowds.astype(bool)
 
 
 class Scores(Table):

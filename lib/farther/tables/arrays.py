@@ -1,4 +1,4 @@
-"""Arrays of tensors and of safetensors files.
+"""Arrays of safetensors files.
 
 Numbers of types that NumPy does not have become float32.
 """
@@ -6,7 +6,6 @@ Numbers of types that NumPy does not have become float32.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import deserialize, safe_open
@@ -14,28 +13,6 @@ from safetensors.numpy import load_file
 
 from farther.errors import DataError, shorten
 from farther.tables.files import regular_file
-
-#: Floating-point types of PyTorch and JAX that NumPy does not have.
-SHORT_FLOATS = ("bfloat16", "float8", "float4")
-
-
-def array_of(values: Any) -> np.ndarray:
-    """An array of a tensor (on any device), of an array, or of a list.
-
-    Args:
-        values: Numbers in bfloat16 or in 8 bits become float32; float16 stays.
-    """
-    if hasattr(values, "detach"):
-        values = values.detach()
-    if hasattr(values, "cpu"):
-        values = values.cpu()
-    dtype = str(getattr(values, "dtype", "")).removeprefix("torch.")
-    is_short = dtype.startswith(SHORT_FLOATS)
-    if is_short and hasattr(values, "float"):
-        return np.asarray(values.float())
-    if is_short:
-        return np.asarray(values).astype(np.float32)
-    return np.asarray(values)
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:

@@ -10,7 +10,14 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError, shorten
-from farther.tables.arrays import array_of
+from farther.tables.arguments import (
+    array_of,
+    booleans,
+    floats,
+    integers,
+    refuse_non_finite,
+    texts,
+)
 
 if TYPE_CHECKING:
     from farther.tables.table import Table
@@ -108,6 +115,8 @@ class OptionalColumn:
                 values = _dense(values)
             if not isinstance(values, pl.Series) or not self.accepts(values.dtype):
                 values = self._from_array(values)
+            elif self.is_vector or self.dtype in (pl.Float32, pl.Float64):
+                refuse_non_finite(values.to_numpy(), self.name)
             self._check(values)
         except DataError as error:
             raise DataError(error.problem, file=source, row=error.row, field=self.name) from None
@@ -127,45 +136,31 @@ class OptionalColumn:
 
     def _from_array(self, values: Any) -> pl.Series | np.ndarray:
         if self.dtype == pl.String:
-            return _texts(values)
-        try:
-            if isinstance(values, pl.Series):
-                array = values.to_numpy()
-            else:
-                array = array_of(values)
-            if self.is_vector:
-                return self._as_vectors(array)
-            return self._as_scalars(array)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"expected {self.dtype} values: {error}") from None
+            return _texts(values, self.name)
+        if self.is_vector:
+            return self._as_vectors(values)
+        return self._as_scalars(values)
 
-    def _as_vectors(self, array: np.ndarray) -> np.ndarray:
-        if self.dtype is not VECTOR or array.dtype not in (np.float16, np.float32):
-            array = array.astype(np.float32, copy=False)
-        if array.ndim != 2:
-            raise DataError(f"expected one row of numbers per row, found shape {array.shape}")
-        if self.dtype is not VECTOR and array.shape[1:] != self.dtype.shape:
-            raise DataError(
-                f"expected {self.dtype.shape[0]} values per row, found {array.shape[1]}"
-            )
-        return array
+    def _as_vectors(self, values: Any) -> np.ndarray:
+        """Rows of numbers, float32; of a column that has no width of its own also float16."""
+        if self.dtype is not VECTOR:
+            return floats(values, self.name, shape=(None, *self.dtype.shape), dtype=np.float32)
+        array = array_of(values, self.name)
+        dtype = np.float16 if array.dtype == np.float16 else np.float32
+        return floats(array, self.name, shape=(None, None), dtype=dtype)
 
-    def _as_scalars(self, array: np.ndarray) -> np.ndarray:
-        target = np.dtype(_NUMPY[self.dtype])
-        if array.dtype.kind not in "buif":
-            raise DataError(f"expected {target} values, found {array.dtype}")
-        if array.ndim != 1:
-            raise DataError(f"expected one value per row, found shape {array.shape}")
-        cast = array.astype(target, copy=False)
-        if array.dtype != target and target.kind in "iu":
-            row = _first_true(cast != array)
-            if row is not None:
-                raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
-        return cast
+    def _as_scalars(self, values: Any) -> np.ndarray:
+        """One value per row."""
+        dtype = np.dtype(_NUMPY[self.dtype])
+        if dtype == np.bool_:
+            return booleans(values, self.name)
+        if dtype.kind == "i":
+            return integers(values, self.name, dtype=dtype)
+        return floats(values, self.name, dtype=dtype)
 
     def _check(self, values: pl.Series | np.ndarray) -> None:
-        if self.is_vector or self.dtype in (pl.Float32, pl.Float64):
-            self._check_numbers(values.to_numpy() if isinstance(values, pl.Series) else values)
+        if self.dtype is BOX or self.dtype is VARIANCES:
+            self._check_limits(values.to_numpy() if isinstance(values, pl.Series) else values)
         if self.among:
             row = _first_true(~_is_among(values, self.among))
             if row is not None:
@@ -176,14 +171,8 @@ class OptionalColumn:
             if row is not None:
                 raise DataError(f"{values.item(row)!r} is in an earlier row too", row=row)
 
-    def _check_numbers(self, array: np.ndarray) -> None:
-        """Refuses numbers that are not finite, invalid boxes, and negative variances."""
-        is_finite = np.isfinite(array)
-        if not is_finite.all():
-            if array.ndim > 1:
-                is_finite = is_finite.all(axis=1)
-            row = int(is_finite.argmin())
-            raise DataError(f"not a finite number: {array[row]}", row=row)
+    def _check_limits(self, array: np.ndarray) -> None:
+        """Refuses invalid boxes, and negative variances."""
         if self.dtype is BOX:
             _check_edges("x", array[:, 0], array[:, 2])
             _check_edges("y", array[:, 1], array[:, 3])
@@ -266,29 +255,32 @@ def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     return int(pl.Series(python_values).is_first_distinct().to_numpy().argmin())
 
 
-def _texts(values: Any) -> pl.Series | np.ndarray:
+def _texts(values: Any, name: str) -> pl.Series | np.ndarray:
     """Texts as an array if there are few, as a Series if there are many."""
     if isinstance(values, pl.Series) and values.dtype.is_nested() and len(values):
         # Its objects may take gigabytes.
         raise DataError(f"expected text, found {shorten(values.dtype)}", row=0)
-    array = np.asarray(values, dtype=object)
-    if array.ndim != 1:
-        raise DataError(f"expected one value per row, found shape {array.shape}")
-    if len(array) <= SMALL_TABLE and all(type(value) is str for value in array):
-        "".join(array).encode()  # refuses the half of a surrogate pair, as a Series does
+    if isinstance(values, np.ndarray) and values.size > SMALL_TABLE:
+        series = _series_of_texts(values)
+        if series is not None:
+            return series
+    array = texts(values, name, strict=True)
+    if len(array) <= SMALL_TABLE:
         return array
+    return pl.Series(array, dtype=pl.String)
+
+
+def _series_of_texts(array: np.ndarray) -> pl.Series | None:
+    """The Series of an array of texts, which checks each in less time than `texts`.
+
+    None where the array has another value.
+    """
+    if array.dtype != object or array.ndim != 1 or isinstance(array, np.ma.MaskedArray):
+        return None
     try:
         series = pl.Series(array, dtype=pl.String)
-    except (TypeError, pl.exceptions.PolarsError):
-        raise _not_text(array) from None
+    except (TypeError, UnicodeEncodeError, pl.exceptions.PolarsError):
+        return None
     if series.null_count():
-        raise _not_text(array)
+        return None
     return series
-
-
-def _not_text(array: np.ndarray) -> DataError:
-    """An error about the first value that is no text."""
-    for row, value in enumerate(array):
-        if not isinstance(value, str):
-            return DataError(f"expected text, found {shorten(value)}", row=row)
-    return DataError("expected text")

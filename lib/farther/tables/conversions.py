@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from farther.errors import DataError
-from farther.tables.arrays import array_of
+from farther.errors import DataError, shorten
+from farther.tables.arguments import array_of, class_names, floats, integers, number, texts
 from farther.tables.header import unique_names
+
+#: The largest index of a class that the column `label` holds.
+LARGEST_LABEL = int(np.iinfo(np.int16).max)
 
 if TYPE_CHECKING:
     from farther.tables.regions import Regions
@@ -34,6 +38,22 @@ class ImageDetections:
     scores: np.ndarray
     labels: np.ndarray
 
+    @classmethod
+    def of(cls, boxes: Any, scores: Any, labels: Any, names: Sequence[str]) -> ImageDetections:
+        """Detections of one image as a user gives them.
+
+        Args:
+            boxes, scores, labels: See the class.
+            names: Of these three in what the user gave, for messages.
+
+        Raises:
+            DataError: they are not numbers, labels are not whole, or numbers of rows differ.
+        """
+        box = floats(boxes, names[0], shape=(None, 4), dtype=np.float32)
+        score = floats(scores, names[1], shape=(len(box),), dtype=np.float32)
+        label = integers(labels, names[2], shape=(len(box),))
+        return cls(box, score, label)
+
 
 class Conversions:
     """Constructors from arrays and from the results of other libraries, and conversions to them.
@@ -47,7 +67,7 @@ class Conversions:
     def from_dicts(
         cls,
         predictions: Any,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] | Mapping[int, str] | None = None,
         image_ids: Sequence[str] | None = None,
     ) -> Self:
         """Regions of one dict of arrays per image, such as `preds` in torchmetrics.
@@ -63,16 +83,18 @@ class Conversions:
         Raises:
             DataError: a label is not among `classes`, or arrays differ in length.
         """
-        predictions = _as_list(predictions)
-        labels, names = indexed([prediction["labels"] for prediction in predictions], classes)
+        records = records_of(predictions, "predictions", ("boxes", "scores", "labels"))
+        label_arrays = [record.array("labels") for record in records]
+        labels, names = indexed(label_arrays, classes)
         detections_by_image = []
         logits_by_image = []
-        for prediction, image_labels in zip(predictions, labels, strict=True):
-            boxes = array_of(prediction["boxes"])
-            scores = array_of(prediction["scores"])
+        for record, image_labels in zip(records, labels, strict=True):
+            boxes = record.floats("boxes", (len(image_labels), 4))
+            scores = record.floats("scores", (len(image_labels),))
             detections_by_image.append(ImageDetections(boxes, scores, image_labels))
-            if "logits" in prediction and len(boxes):
-                logits_by_image.append(array_of(prediction["logits"]))
+            if "logits" in record.values and len(boxes):
+                shape = (len(image_labels), len(names))
+                logits_by_image.append(record.floats("logits", shape))
         logits = None
         if logits_by_image:
             logits = np.concatenate(logits_by_image)
@@ -88,7 +110,7 @@ class Conversions:
         scores: Any = None,
         boxes: Any = None,
         images: Sequence[str] | None = None,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] | Mapping[int, str] | None = None,
         last_layer: tuple[Any, Any] | None = None,
     ) -> Self:
         """Regions of plain arrays, or of tensors on any device, which most scores need.
@@ -118,53 +140,59 @@ class Conversions:
             raise DataError("expected logits, labels, or both", field="logits")
         z = None
         if logits is not None:
-            z = array_of(logits).astype(np.float32)
+            z = floats(logits, "logits", shape=(None, None), dtype=np.float32)
+            if not z.shape[1]:
+                raise DataError("expected one column per class, found none", field="logits")
         if labels is not None:
-            label = array_of(labels)
+            rows = None if z is None else len(z)
+            label = integers(labels, "labels", shape=(rows,))
         else:
             assert z is not None
             label = z.argmax(axis=1)
         count = len(label)
 
         if scores is not None:
-            score = array_of(scores)
+            score = floats(scores, "scores", shape=(count,), dtype=np.float32)
         elif z is not None:
             score = _largest_softmax(z)
         else:
             score = np.ones(count, np.float32)
 
-        if not classes:
+        names = [] if classes is None else class_names(classes)
+        if not names:
             class_count = int(label.max(initial=-1)) + 1
             if z is not None:
                 class_count = z.shape[1]
-            classes = [str(number) for number in range(class_count)]
+            names = _numbers_as_names(class_count, "labels")
 
         if images is None:
             image_id = repeated(None, [1] * count)
         else:
-            image_id = np.array([str(image) for image in images], dtype=object)
+            image_id = texts(images, "images", length=count)
         if boxes is None:
             box = np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1))
         else:
-            box = boxes_of([boxes])
+            box = floats(boxes, "boxes", shape=(count, 4), dtype=np.float32)
 
         optional = {}
         if features is not None:
-            optional["features"] = array_of(features).astype(np.float32)
+            shape = (count, None)
+            optional["features"] = floats(features, "features", shape=shape, dtype=np.float32)
         if last_layer is not None:
             weight, bias = last_layer
-            optional["weight"] = array_of(weight)
-            optional["bias"] = array_of(bias)
-        return cls(
-            image_id=image_id,
-            region_id=np.arange(count),
-            box=box,
-            score=score,
-            label=label,
-            logits=z,
-            classes=unique_names(classes),
-            **optional,
-        )  # type: ignore[call-arg]
+            optional["weight"] = array_of(weight, "last_layer")
+            optional["bias"] = array_of(bias, "last_layer")
+        with _named(box="boxes", score="scores", label="labels", image_id="images"):
+            return cls(
+                image_id=image_id,
+                region_id=np.arange(count),
+                box=box,
+                score=score,
+                label=label,
+                logits=z,
+                classes=unique_names(names),
+                **optional,
+            )  # type: ignore[call-arg]
 
     @classmethod
     def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
@@ -186,15 +214,17 @@ class Conversions:
         for result in results:
             boxes = result.boxes
             detections_by_image.append(
-                ImageDetections(array_of(boxes.xyxy), array_of(boxes.conf), array_of(boxes.cls))
+                ImageDetections.of(boxes.xyxy, boxes.conf, boxes.cls, ("xyxy", "conf", "cls"))
             )
         if not image_ids:
             image_ids = [str(result.path) for result in results]
-        return cls._from_detections(detections_by_image, image_ids, _class_names(names))
+        return cls._from_detections(
+            detections_by_image, image_ids, unique_names(class_names(names, "names"))
+        )
 
     @classmethod
     def from_torchvision(
-        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str]
+        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str] | Mapping[int, str]
     ) -> Self:
         """Regions of the outputs of one of torchvision's detection models.
 
@@ -205,13 +235,12 @@ class Conversions:
                 `weights.meta["categories"]`; a name that occurs twice (COCO's "N/A") gets its
                 number.
         """
-        return cls._from_detections(
-            _detections(outputs), image_ids, unique_names(classes), background_index=0
-        )
+        names = unique_names(class_names(classes))
+        return cls._from_detections(_detections(outputs), image_ids, names, background_index=0)
 
     @classmethod
     def from_transformers(
-        cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]
+        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str] | Mapping[int, str]
     ) -> Self:
         """Regions of the results of an image processor's `post_process_object_detection`.
 
@@ -220,11 +249,12 @@ class Conversions:
             image_ids: Names of the images.
             classes: The model's `config.id2label`; a name that occurs twice gets its number.
         """
-        return cls._from_detections(_detections(outputs), image_ids, _class_names(classes))
+        names = unique_names(class_names(classes))
+        return cls._from_detections(_detections(outputs), image_ids, names)
 
     @classmethod
     def from_supervision(
-        cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]
+        cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str] | Mapping[int, str]
     ) -> Self:
         """Regions of supervision's `Detections`.
 
@@ -233,17 +263,20 @@ class Conversions:
             image_ids: Names of the images.
             classes: Name of each `class_id`.
         """
-        detections = _as_list(detections)
-        for name in ("confidence", "class_id"):
-            if any(getattr(of_image, name) is None for of_image in detections):
-                raise DataError("these detections of supervision do not have it", field=name)
         detections_by_image = []
-        for of_image in detections:
-            boxes = array_of(of_image.xyxy)
-            scores = array_of(of_image.confidence)
-            labels = array_of(of_image.class_id)
-            detections_by_image.append(ImageDetections(boxes, scores, labels))
-        return cls._from_detections(detections_by_image, image_ids, unique_names(classes))
+        for image, of_image in enumerate(_as_list(detections)):
+            place = f"detections[{image}]."
+            for name in ("xyxy", "confidence", "class_id"):
+                if getattr(of_image, name, None) is None:
+                    found = type(of_image).__name__
+                    raise DataError(f"this {found} does not have it", field=f"{place}{name}")
+            names = [f"{place}{name}" for name in ("xyxy", "confidence", "class_id")]
+            detections_by_image.append(
+                ImageDetections.of(of_image.xyxy, of_image.confidence, of_image.class_id, names)
+            )
+        return cls._from_detections(
+            detections_by_image, image_ids, unique_names(class_names(classes))
+        )
 
     def to_supervision(self: Any) -> dict[str, Any]:
         """supervision's `Detections` of each image that has a region, by `image_id`.
@@ -283,7 +316,10 @@ class Conversions:
         for image_id, regions in _by_image(self):
             if image_id not in sizes:
                 raise DataError(f"no size of image {image_id!r} is given", field="sizes")
-            box = regions.box.astype(np.float64) / np.tile(sizes[image_id], 2)
+            size = floats(sizes[image_id], "sizes", shape=(2,))
+            for length in size:
+                number(length, "sizes", above=0)
+            box = regions.box.astype(np.float64) / np.tile(size, 2)
             box[:, 2:] -= box[:, :2]
             detections = []
             for edges, label, score in zip(box, regions.label, regions.score, strict=True):
@@ -310,16 +346,84 @@ class Conversions:
         counts = [len(detections.scores) for detections in detections_by_image]
         scores = [detections.scores for detections in detections_by_image]
         labels = [detections.labels for detections in detections_by_image]
-        return cls(
-            image_id=repeated(image_ids, counts),
-            region_id=np.arange(sum(counts)),
-            box=boxes_of([detections.boxes for detections in detections_by_image]),
-            score=np.concatenate(scores),
-            label=np.concatenate(labels).astype(np.int16),
-            classes=tuple(classes),
-            background_index=background_index,
-            logits=logits,
-        )  # type: ignore[call-arg]
+        boxes = [detections.boxes for detections in detections_by_image]
+        with _named(box="boxes", score="scores", label="labels", image_id="image_ids"):
+            return cls(
+                image_id=repeated(image_ids, counts),
+                region_id=np.arange(sum(counts)),
+                box=np.concatenate(boxes),
+                score=np.concatenate(scores),
+                label=np.concatenate(labels),
+                classes=tuple(classes),
+                background_index=background_index,
+                logits=logits,
+            )  # type: ignore[call-arg]
+
+
+@contextmanager
+def _named(**argument_by_column: str) -> Iterator[None]:
+    """Errors about a column name the argument that it was made of."""
+    try:
+        yield
+    except DataError as error:
+        field = error.field
+        if field is not None:
+            field = argument_by_column.get(field, field)
+        raise DataError(error.problem, file=error.file, row=error.row, field=field) from None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One of the dicts that a user gives, with one array of an image per key.
+
+    Args:
+        values: The arrays by key.
+        place: Where the dict is in what the user gave, such as "targets[0]".
+    """
+
+    values: Mapping[str, Any]
+    place: str
+
+    def name(self, key: str) -> str:
+        """The place of an array, for messages."""
+        return f'{self.place}["{key}"]'
+
+    def array(self, key: str) -> np.ndarray:
+        """An array as it is; see `array_of`."""
+        return array_of(self.values[key], self.name(key))
+
+    def floats(self, key: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Numbers, float32; see `floats`."""
+        return floats(self.values[key], self.name(key), shape=shape, dtype=np.float32)
+
+    def integers(self, key: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Whole numbers; see `integers`."""
+        return integers(self.values[key], self.name(key), shape=shape)
+
+
+def records_of(values: Any, name: str, keys: Sequence[str]) -> list[Record]:
+    """One record per image of a list of dicts, or of one dict.
+
+    Args:
+        values: What the user gave.
+        name: Of the argument, in messages.
+        keys: Keys that each dict must have.
+
+    Raises:
+        DataError: it is no list of dicts, or a dict lacks a key.
+    """
+    records = []
+    for image, record in enumerate(_as_list(values)):
+        place = f"{name}[{image}]"
+        if not isinstance(record, Mapping):
+            found = type(record).__name__
+            raise DataError(f"expected a dict of arrays, found {found}", field=place)
+        for key in keys:
+            if record.get(key) is None:
+                listed = ", ".join(map(str, record)) or "nothing"
+                raise DataError(f"no {key!r}; it has {shorten(listed)}", field=place)
+        records.append(Record(record, place))
+    return records
 
 
 def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarray:
@@ -338,73 +442,75 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
     if image_ids is None:
         names = [str(number) for number in range(len(counts))]
     else:
-        names = [str(name) for name in image_ids]
+        names = list(texts(image_ids, "image_ids"))
     if len(names) != len(counts):
         problem = f"{len(counts)} results, but {len(names)} names of images"
-        raise DataError(problem, field="image_id")
+        raise DataError(problem, field="image_ids")
     for name, count in Counter(names).items():
         if count > 1:
             problem = (
                 f"{count} results are of an image called {name!r}: "
-                "give each image a name of its own, as `image_ids`"
+                "give each image a name of its own"
             )
-            raise DataError(problem, field="image_id")
+            raise DataError(problem, field="image_ids")
     return np.repeat(np.array(names, dtype=object), counts)
 
 
-def indexed(
-    labels: Sequence[Any], classes: Sequence[str] | None
-) -> tuple[list[np.ndarray], tuple[str, ...]]:
+def indexed(labels: Sequence[np.ndarray], classes: Any) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Labels of each image as indices into names of classes, and these names.
 
     Args:
-        labels: Names of classes, or indices.
+        labels: Names of classes, or indices, an array for each image.
         classes: The names; None: those that occur, or "0", "1", … up to the largest index.
 
     Raises:
         DataError: a label is not among `classes`.
     """
-    labels_by_image = [array_of(image_labels) for image_labels in labels]
-    are_names = any(image_labels.dtype.kind in "OU" for image_labels in labels_by_image)
-    unique_labels = set()
-    for image_labels in labels_by_image:
-        unique_labels.update(image_labels.tolist())
-    sorted_labels = sorted(unique_labels)
+    are_names = any(
+        image_labels.size and image_labels.dtype.kind in "OUST" for image_labels in labels
+    )
+    listed = []
+    for image_labels in labels:
+        if are_names:
+            listed.append(texts(image_labels, "labels", strict=True).tolist())
+        else:
+            listed.append(integers(image_labels, "labels").tolist())
+    sorted_labels = sorted(set().union(*listed))
 
-    if classes is None and are_names:
-        classes = sorted_labels
-    elif classes is None:
-        count = int(max(sorted_labels, default=-1)) + 1
-        classes = [str(number) for number in range(count)]
-    elif not are_names:
-        classes = unique_names(classes)
+    if classes is not None:
+        names = class_names(classes)
+        if not are_names:
+            names = list(unique_names(names))
+    elif are_names:
+        names = sorted_labels
+    else:
+        names = _numbers_as_names(max(sorted_labels, default=-1) + 1, "labels")
 
-    index_by_label: dict[Any, int] = {number: number for number in range(len(classes))}
+    index_by_label: dict[Any, int] = {number: number for number in range(len(names))}
     if are_names:
-        index_by_label = {name: number for number, name in enumerate(classes)}
+        index_by_label = {name: number for number, name in enumerate(names)}
     for label in sorted_labels:
         if label not in index_by_label:
-            problem = f"label {label!r} is not among the classes: {', '.join(classes)}"
+            problem = f"label {label!r} is not among the classes: {', '.join(names)}"
             raise DataError(problem, field="labels")
     indices_by_image = []
-    for image_labels in labels_by_image:
-        indices = [index_by_label[label] for label in image_labels.tolist()]
+    for image_labels in listed:
+        indices = [index_by_label[label] for label in image_labels]
         indices_by_image.append(np.array(indices, dtype=np.int64))
-    return indices_by_image, tuple(classes)
+    return indices_by_image, tuple(names)
 
 
-def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
-    """The boxes of all images below each other.
+def _numbers_as_names(count: int, name: str) -> list[str]:
+    """Numbers of classes as their names.
 
     Args:
-        boxes: Array, tensor or list of shape (n, 4) for each image; n may be 0.
-
-    Returns:
-        ndarray of shape (sum of n, 4); (0, 4) without images.
+        count: Number of classes.
+        name: Of the argument that it was taken from, in messages.
     """
-    no_boxes = np.zeros((0, 4), np.float32)
-    boxes_by_image = [array_of(image_boxes).reshape(-1, 4) for image_boxes in boxes]
-    return np.concatenate([no_boxes, *boxes_by_image])
+    if count > LARGEST_LABEL + 1:
+        problem = f"a class has the number {count - 1}; the largest is {LARGEST_LABEL}"
+        raise DataError(problem, field=name)
+    return [str(number) for number in range(count)]
 
 
 def _largest_softmax(logits: np.ndarray) -> np.ndarray:
@@ -424,30 +530,17 @@ def _as_list(results: Any) -> list[Any]:
 def _detections(outputs: Any) -> list[ImageDetections]:
     """The detections of dicts of `boxes`, `scores` and `labels`."""
     detections_by_image = []
-    for output in _as_list(outputs):
-        boxes = array_of(output["boxes"])
-        scores = array_of(output["scores"])
-        labels = array_of(output["labels"])
-        detections_by_image.append(ImageDetections(boxes, scores, labels))
+    for record in records_of(outputs, "outputs", ("boxes", "scores", "labels")):
+        keys = ("boxes", "scores", "labels")
+        values = [record.values[key] for key in keys]
+        names = [record.name(key) for key in keys]
+        detections_by_image.append(ImageDetections.of(*values, names))
     return detections_by_image
 
 
 def _require_results(results: Sequence[Any]) -> None:
     if not results:
-        raise DataError("no results: expected one per image", field="image_id")
-
-
-def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
-    """The name of each number from 0, unique; a number without a name is called by itself.
-
-    Args:
-        names: Number → name, where numbers may be absent; or a list of names.
-    """
-    if not isinstance(names, Mapping):
-        return unique_names(names)
-    name_by_number = {int(number): name for number, name in names.items()}
-    count = max(name_by_number, default=-1) + 1
-    return unique_names([name_by_number.get(number, str(number)) for number in range(count)])
+        raise DataError("no results: expected one per image", field="image_ids")
 
 
 def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:

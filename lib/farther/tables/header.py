@@ -13,6 +13,14 @@ from pydantic import Field
 from safetensors.numpy import save_file
 
 from farther.errors import DataError, shorten
+from farther.tables.arguments import (
+    array_of,
+    class_names,
+    floats,
+    integers,
+    number,
+    whole_number,
+)
 from farther.tables.arrays import read_arrays
 from farther.tables.files import digest, is_present
 from farther.tables.schema import Schema, check
@@ -34,9 +42,9 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """
     count = Counter(names)
     numbered_names = []
-    for number, name in enumerate(names):
+    for index, name in enumerate(names):
         if count[name] > 1:
-            name = f"{name} {number}"
+            name = f"{name} {index}"
         numbered_names.append(name)
     return tuple(numbered_names)
 
@@ -75,8 +83,14 @@ class Header:
     bias: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
-        object.__setattr__(self, "unknown_columns", tuple(sorted(self.unknown_columns)))
+        object.__setattr__(self, "classes", tuple(class_names(self.classes)))
+        unknown_columns = integers(self.unknown_columns, "unknown_columns").tolist()
+        object.__setattr__(self, "unknown_columns", tuple(sorted(unknown_columns)))
+        if self.background_index is not None:
+            background = whole_number(self.background_index, "background_index")
+            object.__setattr__(self, "background_index", background)
+        score_threshold = number(self.score_threshold, "score_threshold")
+        object.__setattr__(self, "score_threshold", float(score_threshold))
         self._check_classes()
         if self.activation not in get_args(Activation):
             known = ", ".join(get_args(Activation))
@@ -87,9 +101,11 @@ class Header:
         if (self.weight is None) != (self.bias is None):
             raise DataError("weight and bias of the last layer come together", field="bias")
         if self.weight is not None and self.bias is not None:
-            object.__setattr__(self, "weight", np.asarray(self.weight, dtype=np.float32))
-            object.__setattr__(self, "bias", np.asarray(self.bias, dtype=np.float32))
-            self._check_last_layer(self.weight, self.bias)
+            self._check_last_layer(array_of(self.weight, "weight"), array_of(self.bias, "bias"))
+            weight = floats(self.weight, "weight", shape=(None, None), dtype=np.float32)
+            bias = floats(self.bias, "bias", dtype=np.float32)
+            object.__setattr__(self, "weight", weight)
+            object.__setattr__(self, "bias", bias)
 
     def _check_classes(self) -> None:
         """Refuses a class name that occurs twice."""

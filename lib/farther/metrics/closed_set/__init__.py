@@ -30,6 +30,7 @@ from farther.metrics.matching.boxes import (
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions
+from farther.tables.arguments import class_names, instance, whole_number
 
 #: IoU thresholds 0.50, 0.55, …, 0.95.
 COCO_IOUS = np.linspace(0.5, 0.95, 10)
@@ -234,6 +235,11 @@ class ClosedSet:
         Raises:
             DataError: `classes` is empty or names a class twice.
         """
+        instance(objects, Objects, "objects")
+        instance(regions, Regions, "regions")
+        max_detections = whole_number(max_detections, "max_detections", at_least=0)
+        if classes is not None:
+            classes = class_names(classes)
         names = tuple(regions.header.known_classes if classes is None else classes)
         if not names or len(set(names)) != len(names):
             raise DataError(

@@ -49,6 +49,7 @@ from farther.metrics.open_set.outcomes import (
 from farther.metrics.precision_recall import FALSE, TRUE
 from farther.metrics.precision_recall import IGNORED as LEFT_OUT
 from farther.metrics.weighting import ImageWeights, mean_of_defined, once
+from farther.tables.arguments import instance, number, one_of, texts
 
 KINDS = ("classification", "localisation", "both", "duplicate", "background", "missed")
 
@@ -181,6 +182,8 @@ def of_known(
         The errors of `known.detections` and of the objects of `known.object_row`; and (kind,
         corrected detections).
     """
+    instance(known, ClosedSet, "known")
+    iou = number(iou, "iou", above=0, at_most=1)
     matched, target = known.match_once(iou)
     is_counted = known.counted()
     near = pairs(
@@ -262,6 +265,8 @@ def known_gains(
     >>> gains["ap"].item(), gains["classification"].item()
     (0.5, 0.5)
     """
+    instance(known, ClosedSet, "known")
+    iou = number(iou, "iou", above=0, at_most=1)
     ap_before = known.match([iou]).average_precision(weights)[0]
     gains = {"ap": mean_of_defined(ap_before)}
     _, corrected = of_known(known, iou)
@@ -281,6 +286,8 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
         near: Pairs of its split's regions and objects that overlap by `TOUCH`: `candidates` of the
             same tables at that IoU.
     """
+    instance(outcome, Outcome, "outcome")
+    instance(near, OverlapPairs, "near")
     split = outcome.split
     is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
     is_unknown = split.is_counted
@@ -318,6 +325,11 @@ def unknown_gains(
         {kind: {"ap_u", "r_u", "nose"}}, 0 or more, NaN without unknown objects; ndarrays of shape
         (B,), B = 1 without weights.
     """
+    instance(outcome, Outcome, "outcome")
+    instance(errors, Errors, "errors")
+    kinds = texts(kinds, "kinds").tolist()
+    for kind in kinds:
+        one_of(kind, KINDS, "kind of error")
     if weights is None:
         weights = once(len(outcome.split.images))
     before = open_set.metrics(outcome, unknown_score, weights)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.errors import ParameterError
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.matching import above_of_class
@@ -26,6 +25,7 @@ from farther.metrics.matching.boxes import (
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import LEVELS, ImageWeights, RowWeights, accumulated, blocks, ratio
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, instances, integers, number, texts
 
 #: Smallest overlap at which a detection is attributed to an object (Hoiem et al., 2012).
 TOUCH = 0.1
@@ -61,6 +61,16 @@ class Diagnosis:
     iou: float = 0.5
     touch: float = TOUCH
 
+    def __post_init__(self) -> None:
+        groups = []
+        for group in instances(self.similar, Collection, "similar"):
+            groups.append(tuple(texts(group, "similar", any_order=True)))
+        object.__setattr__(self, "similar", tuple(groups))
+        wild_images = frozenset(texts(self.wild_images, "wild_images", any_order=True))
+        object.__setattr__(self, "wild_images", wild_images)
+        object.__setattr__(self, "iou", number(self.iou, "iou", above=0, at_most=1))
+        object.__setattr__(self, "touch", number(self.touch, "touch", above=0, at_most=1))
+
 
 def diagnose(
     objects: Objects,
@@ -90,6 +100,9 @@ def diagnose(
     """
     if settings is None:
         settings = Diagnosis()
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    instance(points, Mapping, "points")
     is_above = above_of_class(regions, points)
     is_wild = is_among(regions.image_id, settings.wild_images)
     cause = np.full(len(regions), "", dtype=object)
@@ -132,9 +145,9 @@ def _are_similar(
     if not similar:
         return np.zeros(len(detected), dtype=bool)
     groups_by_class: dict[str, set[int]] = {}
-    for number, members in enumerate(similar):
+    for group, members in enumerate(similar):
         for member in members:
-            groups_by_class.setdefault(member, set()).add(number)
+            groups_by_class.setdefault(member, set()).add(group)
 
     is_similar = np.zeros(len(detected), dtype=bool)
     no_groups: set[int] = set()
@@ -172,9 +185,12 @@ def counts_at_recalls(
     Raises:
         ParameterError: a recall is not above 0 and at most 1.
     """
-    for recall in recalls:
-        if not 0 < recall <= 1:
-            raise ParameterError(f"expected a recall above 0 and at most 1, found {recall}")
+    recalls = [
+        number(recall, "recalls", above=0, at_most=1)
+        for recall in floats(recalls, "recalls").tolist()
+    ]
+    instance(matched, MatchedDetections, "matched")
+    cause = integers(cause, "cause", shape=(len(matched.score),))
     objects = matched.objects(weights)
     detections = matched.detections(weights)
     replicates = objects.shape[1]
@@ -285,6 +301,7 @@ def shares(counts: np.ndarray) -> dict[str, np.ndarray]:
     Returns:
         {cause: ndarray of shape (R, B)}, without "ignored".
     """
+    counts = floats(counts, "counts", shape=(len(CAUSES), None, None))
     count_by_cause = dict(zip(CAUSES, counts, strict=True))
     del count_by_cause["ignored"]
     total = np.sum(list(count_by_cause.values()), axis=0)
@@ -304,6 +321,10 @@ def confusion(
         {category of the object: {class of the detection: count}}, each detection counted for the
         object it overlaps most; unknown categories beside the known ones.
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    instance(points, Mapping, "points")
+    touch = number(touch, "touch", above=0, at_most=1)
     near, is_ignored = _touching(objects, regions, above_of_class(regions, points), touch)
     best = near.preferred_first(is_ignored, objects.object_id).first_of_each_region()
     detected = np.array(regions.classes, dtype=object)[regions.label[best.region]]

@@ -8,6 +8,7 @@ import numpy as np
 
 from farther.metrics.matching.boxes import OverlapPairs, image_numbers, is_among, pairs
 from farther.tables import Objects, Regions, TrueClasses
+from farther.tables.arguments import instance, number, texts
 
 
 def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -148,11 +149,12 @@ def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.n
         levels: Threshold of each class; no detection of a class with None or without an entry is
             above.
     """
+    instance(levels, Mapping, "levels")
     threshold_by_label = np.full(len(regions.classes), np.inf, dtype=np.float32)
     for label, name in enumerate(regions.classes):
         level = levels.get(name)
         if level is not None:
-            threshold_by_label[label] = level
+            threshold_by_label[label] = number(level, f"threshold of {name!r}", infinite=True)
     return regions.score >= threshold_by_label[regions.label]
 
 
@@ -225,6 +227,9 @@ def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueCl
     >>> true_classes(objects, regions).category.tolist()
     ['fox', '']
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    iou = number(iou, "iou", above=0, at_most=1)
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     rows = np.flatnonzero(~objects.is_crowd)
     never = np.zeros(len(rows), dtype=bool)
@@ -248,6 +253,9 @@ def not_of_known(
         ndarray of shape (N,): False for detections of known objects; all True where no known object
         is annotated.
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    known_classes = list(texts(known_classes, "known_classes", any_order=True))
     if not is_among(objects.category, known_classes).any():
         return np.ones(len(regions), dtype=bool)
     return ~is_among(true_classes(objects, regions, iou).category, known_classes)

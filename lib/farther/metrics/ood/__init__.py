@@ -12,11 +12,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import DataError
 from farther.metrics.matching.boxes import image_numbers
-from farther.metrics.ood.two_sides import Reached, SeparationMetric, checked, measure
+from farther.metrics.ood.two_sides import Reached, SeparationMetric, measure
 from farther.metrics.statistics.bootstrap import ImageDraws, interval
 from farther.metrics.weighting import RowWeights
+from farther.tables.arguments import floats, number, one_of, texts, whole_number
 
 #: Area under a precision–recall curve: by steps or by straight lines; see `evaluate`.
 Aupr = Literal["step", "trapezoid"]
@@ -59,15 +60,14 @@ def evaluate(
             arXiv:1706.02690).
 
     Raises:
-        DataError: a score is NaN.
+        DataError: a score is not finite.
         ParameterError: the sides have different numbers of replicates, or `aupr` is not one of
             those.
 
     >>> evaluate([3, 2, 2, 2], [2, 1])["auroc"]
     0.8125
     """
-    if aupr not in get_args(Aupr):
-        raise ParameterError(f"unknown aupr {aupr!r}. Known: {', '.join(get_args(Aupr))}")
+    one_of(aupr, get_args(Aupr), "aupr")
     formulas = METRICS if aupr == "step" else METRICS | TRAPEZOIDS
     return measure(formulas, (id_scores, id_weights), (ood_scores, ood_weights), names=_NAMES)
 
@@ -98,8 +98,14 @@ def with_intervals(
     >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
     (0.8125, 0.7..., 0.8...)
     """
-    id_weights = _drawn_weights(len(id_scores), id_images, replicates, seed)
-    ood_weights = _drawn_weights(len(ood_scores), ood_images, replicates, seed + 1)
+    id_scores = floats(id_scores, "id_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
+    replicates = whole_number(replicates, "replicates")
+    seed = whole_number(seed, "seed", at_least=0)
+    id_names = _image_names(id_images, "id_images", len(id_scores))
+    ood_names = _image_names(ood_images, "ood_images", len(ood_scores))
+    id_weights = ImageDraws(set(id_names), replicates, seed).rows(id_names)
+    ood_weights = ImageDraws(set(ood_names), replicates, seed + 1).rows(ood_names)
     values = evaluate(id_scores, ood_scores)
     values_by_replicate = evaluate(id_scores, ood_scores, id_weights, ood_weights)
     values_with_interval = {}
@@ -112,14 +118,11 @@ def with_intervals(
     return values_with_interval
 
 
-def _drawn_weights(
-    regions: int, images: Sequence[str] | None, replicates: int, seed: int
-) -> RowWeights:
-    """Weights of regions by a bootstrap over their images; see `with_intervals`."""
+def _image_names(images: Sequence[str] | None, name: str, regions: int) -> np.ndarray:
+    """The image of each region; see `with_intervals`."""
     if images is None:
-        images = [str(index) for index in range(regions)]
-    names = np.array([str(name) for name in images], dtype=object)
-    return ImageDraws(set(names), replicates, seed).rows(names)
+        return np.array([str(index) for index in range(regions)], dtype=object)
+    return texts(images, name, length=regions)
 
 
 def auroc(
@@ -154,14 +157,14 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
         FPR and TPR (FMIYC, Eqs. 1 and 2), ndarrays of shape (T,), from (0, 0) to (1, 1).
 
     Raises:
-        DataError: a score is NaN, or a side is empty.
+        DataError: a score is not finite, or a side is empty.
 
     >>> fpr, tpr = roc([3, 2], [2, 1])
     >>> fpr.tolist(), tpr.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    id_scores = checked(id_scores, "id_scores")
-    ood_scores = checked(ood_scores, "ood_scores")
+    id_scores = floats(id_scores, "id_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
         raise DataError(
             "a curve needs scores of both sides",
@@ -193,14 +196,14 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
         A fraction; None where either side is empty.
 
     Raises:
-        DataError: a score is NaN.
-        ValueError: `tpr` is not above 0 and at most 1.
+        DataError: a score is not finite.
+        ParameterError: `tpr` is not above 0 and at most 1.
 
     >>> fpr_at([3, 2, 2, 2], [2, 1], tpr=0.95)
     0.5
     """
     threshold = threshold_at(id_scores, tpr)
-    ood_scores = checked(ood_scores, "ood_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
     if threshold is None or not len(ood_scores):
         return None
     return float(np.mean(ood_scores >= threshold))
@@ -214,13 +217,14 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
         tpr: Share of them to keep, above 0, at most 1.
 
     Raises:
-        DataError: a score is NaN.
-        ValueError: `tpr` is not above 0 and at most 1.
+        DataError: a score is not finite.
+        ParameterError: `tpr` is not above 0 and at most 1.
 
     >>> threshold_at([4, 3, 2, 1], tpr=0.5)
     3.0
     """
-    return thresholds_at(id_scores, [tpr]).get(tpr)
+    share = number(tpr, "tpr", above=0, at_most=1)
+    return thresholds_at(id_scores, [share]).get(share)
 
 
 def thresholds_at(id_scores: np.ndarray, tprs: Sequence[float]) -> dict[float, float]:
@@ -231,22 +235,20 @@ def thresholds_at(id_scores: np.ndarray, tprs: Sequence[float]) -> dict[float, f
         tprs: Shares of them to keep, above 0, at most 1.
 
     Raises:
-        DataError: a score is NaN.
-        ValueError: a share is not above 0 and at most 1.
+        DataError: a score is not finite.
+        ParameterError: a share is not above 0 and at most 1.
 
     >>> thresholds_at([4, 3, 2, 1], tprs=[0.5, 1.0])
     {0.5: 3.0, 1.0: 1.0}
     """
-    for tpr in tprs:
-        if not 0 < tpr <= 1:
-            raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
-    id_scores = checked(id_scores, "id_scores")
+    shares = [number(tpr, "tprs", above=0, at_most=1) for tpr in floats(tprs, "tprs").tolist()]
+    id_scores = floats(id_scores, "id_scores")
     if not len(id_scores):
         return {}
     share_of_first = np.arange(1, len(id_scores) + 1) / len(id_scores)
     falling_scores = np.sort(id_scores)[::-1]
     threshold_by_tpr = {}
-    for tpr in tprs:
+    for tpr in shares:
         threshold_by_tpr[tpr] = float(falling_scores[np.searchsorted(share_of_first, tpr)])
     return threshold_by_tpr
 
@@ -266,22 +268,22 @@ def per_image(
         (I,).
 
     Raises:
-        ValueError: `reduce` is neither.
+        DataError: there is not one finite score per name.
+        ParameterError: `reduce` is neither.
 
     >>> names, scores = per_image(np.array(["a", "b", "a"], dtype=object), [3, 2, 1])
     >>> names.tolist(), scores.tolist()
     (['a', 'b'], [1.0, 2.0])
     """
-    if reduce not in ("min", "max"):
-        raise ValueError(f"expected reduce 'min' or 'max', found {shorten(reduce)}")
-    names, (number,) = image_numbers(image_id)
-    scores = np.asarray(scores, dtype=np.float64)
+    one_of(reduce, ("min", "max"), "reduce")
+    scores = floats(scores, "scores")
+    names, (image,) = image_numbers(texts(image_id, "image_id", length=len(scores)))
     if reduce == "min":
         score_per_image = np.full(len(names), np.inf)
-        np.minimum.at(score_per_image, number, scores)
+        np.minimum.at(score_per_image, image, scores)
     else:
         score_per_image = np.full(len(names), -np.inf)
-        np.maximum.at(score_per_image, number, scores)
+        np.maximum.at(score_per_image, image, scores)
     return names, score_per_image
 
 

@@ -21,6 +21,15 @@ from farther.metrics.weighting import (
     value,
 )
 from farther.tables import Objects, Regions
+from farther.tables.arguments import (
+    array_of,
+    booleans,
+    floats,
+    instance,
+    number,
+    texts,
+    whole_number,
+)
 
 #: Bins of the expected calibration error, as Guo et al. (2017) take them.
 BINS = 15
@@ -49,6 +58,16 @@ class Classified:
     confidence: np.ndarray
     nll: np.ndarray
     is_in_top5: np.ndarray
+
+    def __post_init__(self) -> None:
+        images = texts(self.images, "images")
+        shape = (len(images),)
+        object.__setattr__(self, "images", images)
+        is_correct = booleans(self.is_correct, "is_correct", shape=shape)
+        object.__setattr__(self, "is_correct", is_correct)
+        for name in ("confidence", "nll", "is_in_top5"):
+            values = floats(getattr(self, name), name, shape=shape, nan=name != "confidence")
+            object.__setattr__(self, name, values)
 
     @classmethod
     def of(cls, objects: Objects, regions: Regions) -> Classified:
@@ -205,7 +224,8 @@ def metrics(
     >>> values["accuracy_top5"].item()
     1.0
     """
-    count = len(classified.images)
+    count = len(instance(classified, Classified, "classified").images)
+    bins = whole_number(bins, "bins", at_least=1)
     image_weights, column = columns(weights, count)
     image_weights = image_weights.astype(np.float64)
 
@@ -244,7 +264,15 @@ def oscr(accuracy: Any, correct_auroc: Any) -> Any:
     """
     if accuracy is None or correct_auroc is None:
         return None
-    return accuracy * correct_auroc
+    return _fractions(accuracy, "accuracy") * _fractions(correct_auroc, "correct_auroc")
+
+
+def _fractions(values: Any, name: str) -> Any:
+    """A number, or one per replicate, NaN where it is not defined."""
+    array = array_of(values, name)
+    if array.ndim:
+        return floats(array, name, nan=True)
+    return number(array, name)
 
 
 def macro_auroc(
@@ -269,14 +297,17 @@ def macro_auroc(
         replicate without images of a class, the others are averaged.
 
     Raises:
-        DataError: a score is NaN.
+        DataError: a score is not finite, or `category` has another length.
 
     >>> category = np.array(["fox", "fox", "owl"])
     >>> macro_auroc(np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), category)
     0.75
     """
+    id_scores = floats(id_scores, "id_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
+    category = texts(category, "category", length=len(ood_scores))
     aurocs = []
-    for name in np.unique(category):
+    for name in sorted(set(category)):
         rows = category == name
         class_weights = None if ood_weights is None else ood_weights[rows]
         aurocs.append(ood.auroc(id_scores, ood_scores[rows], id_weights, class_weights))

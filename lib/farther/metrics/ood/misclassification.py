@@ -14,9 +14,10 @@ import numpy as np
 
 from farther.metrics import ood
 from farther.metrics.matching import true_classes
-from farther.metrics.ood.two_sides import Reached, SeparationMetric, Side, measure
+from farther.metrics.ood.two_sides import Reached, SeparationMetric, Side, check_weights, measure
 from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
+from farther.tables.arguments import booleans, floats, instance, number
 
 #: Harmonic numbers of smaller integers are taken from a table.
 LARGE = 2**17
@@ -30,6 +31,9 @@ def is_correct(objects: Objects, regions: Regions, iou: float = 0.5) -> np.ndarr
         regions: Regions in them; for a classifier one per image.
         iou: Smallest overlap that counts.
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    iou = number(iou, "iou", above=0, at_most=1)
     if not len(regions):
         return np.zeros(0, dtype=bool)
     true_class = true_classes(objects, regions, iou).category.astype(str)
@@ -61,7 +65,7 @@ def evaluate(
             r + (1 − r) ln(1 − r)).
 
     Raises:
-        DataError: a score is NaN.
+        DataError: a score is not finite, or `correct` is not one bool per score.
 
     >>> metrics = evaluate(np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, False, True, True]))
     >>> round(metrics["aurc"], 4)  # (0 + 1/2 + 1/3 + 1/4) / 4
@@ -69,8 +73,9 @@ def evaluate(
     >>> round(metrics["e_aurc"], 4)  # less (1/4) / 4
     0.2083
     """
-    correct = np.asarray(correct, dtype=bool)
-    scores = np.asarray(scores, dtype=np.float64)
+    scores = floats(scores, "scores")
+    correct = booleans(correct, "correct", shape=scores.shape)
+    check_weights(weights, scores, "scores")
 
     def side(rows: np.ndarray) -> Side:
         return scores[rows], None if weights is None else weights[rows]

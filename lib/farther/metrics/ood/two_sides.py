@@ -17,6 +17,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once, value
+from farther.tables.arguments import floats, instance
 
 #: Scores of a side that the levels of grouped weights are taken from.
 EDGES_FROM = 100_000
@@ -142,13 +143,15 @@ def measure(
         Numbers, None where either side is empty; with weights ndarrays of shape (B,), NaN for None.
 
     Raises:
-        DataError: a score is NaN.
+        DataError: a score is not finite, or there is not one weight per score.
         ParameterError: the sides have different numbers of replicates.
     """
     positive_scores, positive_weights = positive
     negative_scores, negative_weights = negative
-    positive_scores = checked(positive_scores, names[0])
-    negative_scores = checked(negative_scores, names[1])
+    positive_scores = floats(positive_scores, names[0])
+    negative_scores = floats(negative_scores, names[1])
+    check_weights(positive_weights, positive_scores, names[0])
+    check_weights(negative_weights, negative_scores, names[1])
     is_empty = not len(positive_scores) or not len(negative_scores)
     if positive_weights is None and negative_weights is None:
         if is_empty:
@@ -170,18 +173,22 @@ def measure(
     return _replicates_of_rows(metrics, sides)
 
 
-def checked(scores: np.ndarray, name: str) -> np.ndarray:
-    """Scores as an array of shape (N,), float64.
+def check_weights(weights: RowWeights | None, scores: np.ndarray, name: str) -> None:
+    """Refuses weights of other rows than those of the scores.
+
+    Args:
+        weights: None counts each row once.
+        scores: ndarray of shape (N,).
+        name: Of the scores, in messages.
 
     Raises:
-        DataError: a score is NaN.
+        DataError: there are not N weights.
     """
-    scores = np.asarray(scores, dtype=np.float64).reshape(-1)
-    if np.isnan(scores).any():
-        raise DataError(
-            "the score is NaN", row=int(np.flatnonzero(np.isnan(scores))[0]), field=name
-        )
-    return scores
+    if weights is None:
+        return
+    instance(weights, RowWeights, f"weights of {name}")
+    if len(weights) != len(scores):
+        raise DataError(f"{len(scores)} values, but {len(weights)} weights", field=name)
 
 
 @dataclass(frozen=True)

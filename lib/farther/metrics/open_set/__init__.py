@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from farther.errors import DataError
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.open_set.outcomes import (
     FALSE_UNKNOWN,
@@ -38,6 +39,7 @@ from farther.metrics.precision_recall import (
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, texts
 
 #: Metrics whose mean over IoU thresholds is taken.
 OVER_IOU = ("nose", "p_u", "r_u", "ap_u", "ap_u_11")
@@ -83,10 +85,8 @@ def evaluate(
     (0.5, 0.5, 0)
     """
     rules = MatchingRules(iou, protocol, known_classes)
-    outcome = OpenSetSplit.of(objects, regions, rules).match(np.asarray(is_unknown))
-    if unknown_score is None:
-        return metrics(outcome)
-    return metrics(outcome, np.asarray(unknown_score))
+    outcome = OpenSetSplit.of(objects, regions, rules).match(is_unknown)
+    return metrics(outcome, unknown_score)
 
 
 def metrics(
@@ -106,6 +106,7 @@ def metrics(
     Raises:
         DataError: `unknown_score` is not one number per region.
     """
+    instance(outcome, Outcome, "outcome")
     values = _at_each_iou([outcome], unknown_score, weights)[0]
     return plain(values) if weights is None else values
 
@@ -131,6 +132,10 @@ def metrics_over(
         DataError: see `evaluate`.
         ParameterError: see `OpenSetSplit.at`.
     """
+    instance(split, OpenSetSplit, "split")
+    ious = floats(ious, "ious")
+    if not len(ious):
+        raise DataError("expected IoU thresholds, found none", field="ious")
     outcomes = (split.at(float(iou)).match(is_unknown) for iou in ious)
     values_at_ious = _at_each_iou(outcomes, unknown_score, weights)
     means = {}
@@ -154,6 +159,7 @@ def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Precisio
     Raises:
         DataError: `unknown_score` is not one number per region.
     """
+    instance(outcome, Outcome, "outcome")
     is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
     ranked = outcome.ranked(is_flagged, unknown_score)
     unknown_objects = int(np.sum(outcome.of_object != NOT_COUNTED))
@@ -178,6 +184,8 @@ def by_group(
         without an unknown object left out. There is no precision: a false positive belongs to no
         group. `nose` counts objects.
     """
+    instance(outcome, Outcome, "outcome")
+    group = texts(group, "group", length=len(outcome.of_object))
     is_counted = outcome.of_object != NOT_COUNTED
     if not is_counted.any():
         return {}

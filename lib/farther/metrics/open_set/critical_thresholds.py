@@ -18,6 +18,7 @@ import numpy as np
 
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, OpenSetSplit
+from farther.tables.arguments import floats, instance, number
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,15 @@ def unknown_objects(split: OpenSetSplit, scores: np.ndarray) -> UnknownObjects:
     >>> outcomes.misclassified_to.tolist(), outcomes.found_above.tolist()
     ([0.7], [0.7])
     """
+    instance(split, OpenSetSplit, "split")
+    scores = floats(scores, "scores", shape=split.detections.rank.shape)
     is_on_unknown_object = split.is_counted[split.candidates.target]
     is_on_unknown = np.zeros(len(scores), dtype=bool)
     is_on_unknown[split.candidates.region[is_on_unknown_object]] = True
     on_unknown = split.keeping(is_on_unknown)
     steps = _ScoreSteps.of(
         on_unknown.detections.image,
-        np.asarray(scores, dtype=np.float64)[is_on_unknown],
+        scores[is_on_unknown],
         len(split.images),
     )
 
@@ -105,6 +108,9 @@ def known_objects(closed: ClosedSet, scores: np.ndarray, iou: float = 0.5) -> Kn
         scores: A method's score of each region, ndarray of shape (N,).
         iou: Smallest IoU of a detection and its object.
     """
+    instance(closed, ClosedSet, "closed")
+    scores = floats(scores, "scores")
+    iou = number(iou, "iou", above=0, at_most=1)
     pairs = closed.pairs
     if iou < closed.smallest_overlap:
         pairs = closed.pairs_over(iou)
@@ -112,7 +118,7 @@ def known_objects(closed: ClosedSet, scores: np.ndarray, iou: float = 0.5) -> Kn
     is_on_object[closed.detections.row[pairs.region]] = True
 
     on_object = closed.detections[is_on_object[closed.detections.row]]
-    row_scores = np.asarray(scores, dtype=np.float64)[on_object.row]
+    row_scores = scores[on_object.row]
     steps = _ScoreSteps.of(on_object.image, row_scores, len(closed.images))
     step_of_region = np.full(len(scores), -1)
     step_of_region[on_object.row] = steps.step

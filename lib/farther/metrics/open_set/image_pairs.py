@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.open_set.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Regions
+from farther.tables.arguments import instance, texts
 
 
 def base_images(
@@ -40,7 +41,18 @@ def base_images(
     >>> base_images(images, {"x": "b1c6"}, "^([0-9a-f]{4})")
     {'1': 'x', '2': 'x'}
     """
-    pattern = re.compile(name)
+    for argument, values in (("images", images), ("bases", bases)):
+        instance(values, Mapping, argument)
+        texts(list(values), argument, strict=True)
+        texts(list(values.values()), argument, strict=True)
+    if not isinstance(name, str):
+        raise ParameterError(f"name: expected a regular expression, found {shorten(name)}")
+    try:
+        pattern = re.compile(name)
+    except re.error as error:
+        raise ParameterError(f"name: not a regular expression: {error}") from None
+    if pattern.groups < 1:
+        raise ParameterError(f"name: expected a regular expression with one group, found {name!r}")
     base_by_part: dict[str, str] = {}
     for base, text in sorted(bases.items()):
         match = pattern.search(text)
@@ -72,6 +84,10 @@ def partner_regions(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regio
         For each image of `base_of` a copy of the regions of its partner, and the row of `regions`
         that each copies.
     """
+    instance(regions, Regions, "regions")
+    instance(base_of, Mapping, "base_of")
+    texts(list(base_of), "base_of", strict=True)
+    texts(list(base_of.values()), "base_of", strict=True)
     partners = pl.DataFrame({"image": list(base_of), "image_id": list(base_of.values())})
     image_ids = pl.DataFrame({"image_id": pl.Series(regions.image_id, dtype=pl.String)})
     rows = image_ids.with_row_index("row")
@@ -104,6 +120,8 @@ def metrics(
             without the unknown object: what the unknown object costs the known classes.
         with, without: The two shares of each.
     """
+    instance(with_object, Outcome, "with_object")
+    instance(without, Outcome, "without")
     shares_with = _shares(with_object, weights)
     shares_without = _shares(without, weights)
     changes = {name: share - shares_without[name] for name, share in shares_with.items()}

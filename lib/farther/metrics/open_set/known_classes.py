@@ -21,6 +21,7 @@ from farther.metrics.open_set.outcomes import KEPT, OpenSetSplit, Outcome
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, ratio
 from farther.tables import Regions
+from farther.tables.arguments import instance
 
 #: Causes of detections for the wilderness impact, as numbers.
 _CORRECT = error_diagnosis.CAUSES.index("correct")
@@ -83,6 +84,7 @@ def metrics(
     >>> values["ap_k"], values["p_k"], values["wi"]
     (0.5, 0.5, 1.0)
     """
+    instance(outcome, Outcome, "outcome")
     known = closed_set(outcome.split, regions)
     of_known = _of_kept(outcome, known, recall, weights)
     unknown_metrics = open_set.metrics(outcome, unknown_score, weights)
@@ -103,6 +105,11 @@ def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
     Raises:
         DataError: the settings name no known classes.
     """
+    instance(split, OpenSetSplit, "split")
+    instance(regions, Regions, "regions")
+    if len(regions) != len(split.detections.rank):
+        problem = f"{len(regions)} rows, but {len(split.detections.rank)} were matched"
+        raise DataError(problem, field="regions")
     classes = tuple(split.settings.known_classes)
     if not classes:
         raise DataError("expected names of known classes, found none", field="known_classes")
@@ -127,6 +134,8 @@ def of_kept(
     Raises:
         ParameterError: the recall is not above 0 and at most 1.
     """
+    instance(outcome, Outcome, "outcome")
+    instance(known, ClosedSet, "known")
     values = _of_kept(outcome, known, recall, weights).values
     return plain(values) if weights is None else values
 

@@ -40,6 +40,7 @@ from farther.metrics.open_set.outcomes import (
 )
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Objects, Regions
+from farther.tables.arguments import class_names, instance
 
 #: Most confident detections of an image that count.
 MAX_DETECTIONS = 100
@@ -80,6 +81,8 @@ class MixedImages:
                 as unknown.
             iou: Smallest overlap of a detection and its object.
         """
+        instance(regions, Regions, "regions")
+        classes = class_names(classes)
         _, (image,) = image_numbers(regions.image_id)
         is_counted = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
         del image  # of some 10⁷ rows everything counts

@@ -59,6 +59,7 @@ from farther.metrics.matching.boxes import (
 )
 from farther.protocols import Protocol
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
+from farther.tables.arguments import booleans, floats, instance, number, one_of, texts
 
 #: Outcomes of an object.
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3
@@ -90,14 +91,10 @@ class MatchingRules:
     known_classes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.protocol not in get_args(Protocol):
-            raise ParameterError(
-                f"unknown protocol {self.protocol!r}. Known: {', '.join(get_args(Protocol))}"
-            )
-        if not 0 < self.iou <= 1:
-            raise ParameterError(
-                f"expected an IoU threshold above 0 and at most 1, found {self.iou}"
-            )
+        one_of(self.protocol, get_args(Protocol), "protocol")
+        object.__setattr__(self, "iou", number(self.iou, "iou", above=0, at_most=1))
+        known_classes = tuple(texts(self.known_classes, "known_classes", any_order=True))
+        object.__setattr__(self, "known_classes", known_classes)
 
     @property
     def smallest_overlap(self) -> float:
@@ -183,8 +180,11 @@ class OpenSetSplit:
             settings: IoU threshold, protocol and further rules of matching; those of the paper when
                 None.
         """
+        instance(objects, Objects, "objects")
+        instance(regions, Regions, "regions")
         if settings is None:
             settings = MatchingRules()
+        instance(settings, MatchingRules, "settings")
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         is_ignored = objects.is_crowd | objects.is_difficult
 
@@ -294,6 +294,7 @@ class OpenSetSplit:
         Raises:
             ParameterError: the threshold is smaller than that of the split, or above 1.
         """
+        iou = number(iou, "iou")
         if not self.settings.iou <= iou <= 1:
             raise ParameterError(
                 f"an IoU threshold of this split is from {self.settings.iou:g} to 1, found {iou:g}"
@@ -304,13 +305,7 @@ class OpenSetSplit:
 
     def _checked_flags(self, values: np.ndarray, field: str) -> np.ndarray:
         """One bool per region, or an error."""
-        dtype = None if np.size(values) else bool
-        flags = np.asarray(values, dtype=dtype)
-        if flags.dtype != bool or flags.shape != self.detections.rank.shape:
-            count = len(self.detections.rank)
-            problem = f"expected {count} bool values, found {flags.dtype} of shape {flags.shape}"
-            raise DataError(problem, field=field)
-        return flags
+        return booleans(values, field, shape=self.detections.rank.shape)
 
     def match(self, is_unknown: np.ndarray) -> Outcome:
         """The outcome of each object and each region when these regions are flagged as unknown.
@@ -392,11 +387,9 @@ class Outcome:
         """
         ranking_score = self.split.detections.confidence
         if unknown_score is not None:
-            if np.shape(unknown_score) != self.kind.shape:
-                problem = f"expected {len(self.kind)} values, found shape {np.shape(unknown_score)}"
-                raise DataError(problem, field="unknown_score")
+            unknown_score = floats(unknown_score, "unknown_score", shape=self.kind.shape)
             if self.split.settings.protocol == "paper":
-                ranking_score = np.asarray(unknown_score, dtype=np.float64)
+                ranking_score = unknown_score
         rows = np.flatnonzero(chosen)
         # Equal scores follow the confidence, and equal confidences the numbers of images and
         # regions.

@@ -25,6 +25,7 @@ from farther.metrics.matching.boxes import AREA_RANGES, areas, image_numbers, pa
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.weighting import ImageWeights, accumulated, blocks, ratio, row_weights
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, integers, number, whole_number
 
 #: False alarms per ID image at which a FROC curve is read.
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -42,6 +43,9 @@ def apart_from_detections(proposals: Regions, detections: Regions, iou: float = 
         iou: IoU with a detection from which on a proposal is dropped; one that lies in it by more
             than half is, too.
     """
+    instance(proposals, Regions, "proposals")
+    instance(detections, Regions, "detections")
+    iou = number(iou, "iou", above=0, at_most=1)
     _, (proposal_image, detection_image) = image_numbers(proposals.image_id, detections.image_id)
     is_beside = np.ones(len(proposals), dtype=bool)
     inside = float(np.nextafter(INSIDE, 1))
@@ -70,7 +74,8 @@ def finders(
         ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where
         none finds the object, and for known objects.
     """
-    rules = replace(rules or MatchingRules(), protocol="paper")
+    rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
+    rules = replace(rules, protocol="paper")
     detected = OpenSetSplit.of(objects, detections, rules).candidates.target
     is_missed = np.ones(len(objects), dtype=bool)
     is_missed[detected] = False
@@ -119,7 +124,8 @@ class Recovery:
             proposals: Proposals; those on detections are dropped here, see `apart_from_detections`.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
         """
-        rules = rules or MatchingRules()
+        rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
+        instance(proposals, Regions, "proposals")
         split = OpenSetSplit.of(objects, detections, replace(rules, protocol="paper"))
         missed, finder = finders(objects, detections, proposals, rules)
         objectness_by_row = np.append(proposals.score.astype(np.float64), -np.inf)
@@ -180,9 +186,10 @@ class Recovery:
             ndarrays of shape (B,), NaN without objects.
         """
         objects = len(self.missed)
+        count = 1 if weights is None else weights.shape[1]
         if images is None:
             images = np.zeros(objects, dtype=np.int64)
-        rows = row_weights(weights, images, 1)
+        rows = row_weights(weights, images, count)
         replicates = len(rows.of_images)
         thresholds = np.broadcast_to(np.asarray(threshold, dtype=np.float64), (replicates,))
 
@@ -230,8 +237,13 @@ def thresholds(
     >>> thresholds(np.array([0.9, 0.8, 0.3, 0.1]), [0.5, 1, 2], images=2).ravel().tolist()
     [0.8, 0.3, -inf]
     """
+    alarms = floats(alarms, "alarms")
+    rates = floats(rates, "rates")
+    images = whole_number(images, "images")
     if images < 1:
         raise DataError("no ID image to count false alarms in")
+    if place is not None:
+        place = integers(place, "place", shape=alarms.shape)
     order = np.argsort(-alarms, kind="stable")
     # The threshold that lets the first 0, 1, 2, … alarms pass.
     threshold_after = np.append(alarms[order], -np.inf)
@@ -275,6 +287,9 @@ def average_recall(
         `ar@k` of each k, and `ar@k_small`, `_medium` and `_large` of the largest; None without
         objects.
     """
+    counts = [whole_number(k, "counts", at_least=1) for k in integers(counts, "counts").tolist()]
+    if not counts:
+        raise DataError("expected numbers of proposals, found none", field="counts")
     rules = MatchingRules(float(COCO_IOUS[0]), known_classes=known_classes)
     unknown = objects[OpenSetSplit.of(objects, proposals, rules).is_counted]
     recalls: dict[str, float | None] = {}
@@ -319,6 +334,8 @@ def best_of_each_image(proposals: Regions, count: int) -> np.ndarray:
         proposals: All proposals.
         count: Number of proposals per image, by falling score.
     """
+    instance(proposals, Regions, "proposals")
+    count = whole_number(count, "count", at_least=0)
     _, (image,) = image_numbers(proposals.image_id)
     order = np.lexsort((-proposals.score, image))
     ranked_image = image[order]

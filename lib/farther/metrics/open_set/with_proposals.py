@@ -24,6 +24,7 @@ from farther.metrics.open_set.outcomes import (
 )
 from farther.metrics.weighting import ImageWeights, ratio, row_weights
 from farther.tables import Header, Objects, Regions
+from farther.tables.arguments import booleans, floats, instance, instances
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ class WithProposals:
             max_detections: Number of each image's most confident detections that count; None for
                 all.
         """
-        rules = replace(rules or MatchingRules(), protocol="paper")
+        instance(detections, Regions, "detections")
+        instance(proposals, Regions, "proposals")
+        rules = MatchingRules() if rules is None else instance(rules, MatchingRules, "rules")
+        rules = replace(rules, protocol="paper")
         is_counted = np.ones(len(detections), dtype=bool)
         if max_detections is not None:
             _, (image,) = image_numbers(detections.image_id)
@@ -78,6 +82,7 @@ class WithProposals:
         Args:
             is_unknown: The flagged detections, ndarray of shape (N,), bool.
         """
+        is_unknown = booleans(is_unknown, "is_unknown", shape=self.rows.shape)
         all_proposals = np.ones(len(self.objectness), dtype=bool)
         return self.split.match(np.append(is_unknown[self.rows], all_proposals))
 
@@ -87,6 +92,7 @@ class WithProposals:
         Args:
             of_detections: Higher means more likely unknown, ndarray of shape (N,).
         """
+        of_detections = floats(of_detections, "of_detections", shape=self.rows.shape)
         _, level_of_proposal = np.unique(self.objectness, return_inverse=True)
         _, level_of_detection = np.unique(of_detections[self.rows], return_inverse=True)
         above_proposals = level_of_detection + len(level_of_proposal)
@@ -104,6 +110,7 @@ def u_recall(outcomes: Sequence[Outcome], weights: Sequence[ImageWeights | None]
     Returns:
         ndarray of shape (B,), NaN without unknown objects.
     """
+    instances(outcomes, Outcome, "outcomes")
     found_by_split = []
     unknown_by_split = []
     for outcome, image_weights in zip(outcomes, weights, strict=True):

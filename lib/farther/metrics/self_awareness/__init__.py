@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from farther.errors import DataError
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.matches import (
     TRUE_POSITIVE_IOU,
@@ -25,6 +26,7 @@ from farther.metrics.self_awareness.matches import (
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
+from farther.tables.arguments import array_of, floats, instance, instances, number, one_of, texts
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
@@ -98,6 +100,10 @@ def evaluate(
     >>> metrics["lrp"], metrics["laece"]
     (0.5, 0.25)
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    rejected = texts(rejected, "rejected", any_order=True).tolist()
+    may_reject = texts(may_reject, "may_reject", any_order=True).tolist()
     excused = frozenset(rejected) & frozenset(may_reject)
     accepted = regions[~is_among(regions.image_id, rejected)]
     counted = objects[~is_among(objects.image_id, excused)]
@@ -146,6 +152,9 @@ def by_class(
         {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B
         is 1 without weights.
     """
+    instance(matched, MatchesByClass, "matched")
+    iou = number(iou, "iou", above=0, below=1)
+    one_of(protocol, get_args(Protocol), "protocol")
     image_weights, column = columns(weights, len(matched.images))
     image_weights = image_weights.astype(np.float64)
     values_by_class = {}
@@ -246,6 +255,7 @@ def means(values_by_class: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, 
     Returns:
         {metric: ndarray of shape (B,)}, NaN where undefined.
     """
+    instance(values_by_class, Mapping, "values_by_class")
     mean_by_part = {}
     for part in PARTS:
         of_classes = np.array([values[part] for values in values_by_class.values()])
@@ -277,6 +287,7 @@ def lrp_thresholds(
     Raises:
         DataError: see `evaluate`.
     """
+    iou = number(iou, "iou", above=0, below=1)
     return best_thresholds(match(objects, regions, classes, iou), iou)
 
 
@@ -289,6 +300,8 @@ def best_thresholds(
         matched: see `match`; matched at the same IoU.
         iou: see `lrp_thresholds`.
     """
+    instance(matched, MatchesByClass, "matched")
+    iou = number(iou, "iou", above=0, below=1)
     threshold_by_class: dict[str, float | None] = {}
     for name, detections in matched.items():
         errors = _lrp_of_prefixes(detections, iou)
@@ -311,6 +324,8 @@ def reliability(
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the
         classes whose bin is not empty, None where all are; detections (their number).
     """
+    one_of(protocol, get_args(Protocol), "protocol")
+    matched = instances(matched, ClassMatches, "matched")
     bins_by_class = [_bins(detections, protocol) for detections in matched]
     count = np.array([bins.count for bins in bins_by_class]).reshape(-1, BINS)
     confidence = np.array([bins.confidence for bins in bins_by_class]).reshape(-1, BINS)
@@ -343,10 +358,13 @@ def balanced_accuracy(
     >>> balanced_accuracy(np.array([0.9, 0.8]), np.array([0.1, 0.85]), threshold=0.8)
     {'balanced_accuracy': 0.6666666666666666, 'tpr': 1.0, 'tnr': 0.5}
     """
+    id_scores = floats(id_scores, "id_scores")
+    ood_scores = floats(ood_scores, "ood_scores")
+    threshold = number(threshold, "threshold", infinite=True)
     if not len(id_scores) or not len(ood_scores):
         return {"balanced_accuracy": None, "tpr": None, "tnr": None}
-    tpr = float(np.mean(np.asarray(id_scores) >= threshold))
-    tnr = float(np.mean(np.asarray(ood_scores) < threshold))
+    tpr = float(np.mean(id_scores >= threshold))
+    tnr = float(np.mean(ood_scores < threshold))
     return {"balanced_accuracy": float(harmonic_mean(tpr, tnr)), "tpr": tpr, "tnr": tnr}
 
 
@@ -361,8 +379,15 @@ def harmonic_mean(*values: Any) -> Any:
     >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
     0.675
     """
+    fractions = []
+    for place, of_values in enumerate(values):
+        array = array_of(of_values, f"values[{place}]")
+        fractions.append(floats(array, f"values[{place}]", shape=(None,) * array.ndim, nan=True))
+    shapes = {fraction.shape for fraction in fractions if fraction.ndim}
+    if len(shapes) > 1:
+        raise DataError(f"expected one shape, found {sorted(shapes)}", field="values")
     with np.errstate(divide="ignore"):
-        return len(values) / sum(1 / np.maximum(value, 0.0) for value in values)
+        return len(fractions) / sum(1 / np.maximum(fraction, 0.0) for fraction in fractions)
 
 
 def _lrp_of_prefixes(detections: ClassMatches, iou: float) -> np.ndarray:
@@ -386,6 +411,7 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
     """
+    score = floats(score, "score")
     return np.clip(np.searchsorted(BIN_EDGES, score, side="right") - 1, 0, BINS - 1)
 
 
@@ -398,6 +424,8 @@ def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
         score: Confidences, 0 to 1, ndarray of shape (n,).
         protocol: see `evaluate`.
     """
+    one_of(protocol, get_args(Protocol), "protocol")
+    score = floats(score, "score")
     if protocol == "published-code":
         return score < 1
     return np.ones(len(score), dtype=bool)

@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, StrictFloat
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError
+from farther.errors import DataError
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, match
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, one_of
 
 Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
 
@@ -30,10 +31,10 @@ SMALLEST = 1e-7
 
 
 def _numbers(values: Any) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-        raise ValueError("expected a list of finite numbers")
-    return array.astype(np.float64)
+    try:
+        return floats(values, "values")
+    except DataError as error:
+        raise ValueError(error.problem) from None
 
 
 #: Numbers: in memory an ndarray, in JSON a list.
@@ -143,8 +144,8 @@ def of_matched(kind: Kind, matched: Mapping[str, ClassMatches]) -> dict[str, Cal
     Raises:
         ParameterError: the kind is unknown.
     """
-    if kind not in get_args(Kind):
-        raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
+    one_of(kind, get_args(Kind), "calibrator")
+    instance(matched, Mapping, "matched")
     fit_by_kind: dict[str, Callable[[ClassMatches], Calibrator]] = {
         "linear": _linear,
         "histogram": _histogram,
@@ -169,6 +170,8 @@ def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.n
             one stay as they are.
         regions: N detections.
     """
+    instance(calibrators, Mapping, "calibrators")
+    instance(regions, Regions, "regions")
     score = regions.score.astype(np.float64)
     for label in np.unique(regions.label).tolist():
         calibrator = calibrators.get(regions.classes[label])

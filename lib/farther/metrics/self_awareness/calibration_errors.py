@@ -15,6 +15,7 @@ from farther.metrics.self_awareness.images import ANY_OVERLAP
 from farther.metrics.self_awareness.matches import MatchesByClass, match
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
+from farther.tables.arguments import instance, whole_number
 
 #: Smallest IoU of a true positive of D-ECE, and its bins.
 PRECISION_IOU, D_ECE_BINS = 0.5, 20
@@ -62,6 +63,8 @@ def of_matched(anywhere: MatchesByClass, at_half: MatchesByClass) -> dict[str, f
         anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU`
             (`farther.metrics.self_awareness.matches`).
     """
+    instance(anywhere, MatchesByClass, "anywhere")
+    instance(at_half, MatchesByClass, "at_half")
     return {"laece_0": laece_0(anywhere), "laace_0": laace_0(anywhere), "d_ece": d_ece(at_half)}
 
 
@@ -77,6 +80,8 @@ def laece_0(matched: MatchesByClass, bins: int = BINS) -> float | None:
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV
         2024, Section 5, arXiv:2405.20459.
     """
+    instance(matched, MatchesByClass, "matched")
+    bins = whole_number(bins, "bins", at_least=1)
     gaps = [
         _binned_gap(detections.score, detections.quality, bins) for detections in matched.values()
     ]
@@ -92,6 +97,7 @@ def laace_0(matched: MatchesByClass) -> float | None:
     References:
         As of `laece_0`.
     """
+    instance(matched, MatchesByClass, "matched")
     gaps = []
     for detections in matched.values():
         if len(detections.score):
@@ -111,6 +117,8 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops
         2020, Eq. 5 with the confidence as the only variable, arXiv:2004.13546.
     """
+    instance(matched, MatchesByClass, "matched")
+    bins = whole_number(bins, "bins", at_least=1)
     score = np.concatenate([detections.score for detections in matched.values()])
     is_true = np.concatenate([detections.is_true for detections in matched.values()])
     return _binned_gap(score, is_true.astype(np.float64), bins)

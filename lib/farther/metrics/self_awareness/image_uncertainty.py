@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.matching.boxes import image_numbers
 from farther.tables import Regions
+from farther.tables.arguments import floats, instance, number, texts
 
 #: The aggregates of the paper's Table 2.
 AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
@@ -50,18 +51,15 @@ def aggregate(
     [0.2, 0.8, 1000000000000.0]
     """
     largest_count = count(how)
-    unnamed = set(image_id) - set(images)
+    uncertainty = floats(uncertainty, "uncertainty")
+    image_id = texts(image_id, "image_id", length=len(uncertainty))
+    all_images = texts(images, "images")
+    unnamed = set(image_id) - set(all_images)
     if unnamed:
         raise DataError(
             f"detections of {str(min(unnamed))!r}, which is not one of the images",
             field="image_id",
         )
-    uncertainty = np.asarray(uncertainty, dtype=np.float64)
-    if np.isnan(uncertainty).any():
-        row = int(np.isnan(uncertainty).argmax())
-        raise DataError(f"not a number in row {row}", field="uncertainty")
-
-    all_images = np.array(list(images), dtype=object)
     distinct, (detection_image, image_number) = image_numbers(image_id, all_images)
     order = np.lexsort((uncertainty, detection_image))
     sorted_image = detection_image[order]
@@ -89,6 +87,8 @@ def count(how: str) -> float:
     >>> count("top-3"), count("min"), count("mean")
     (3, 1, inf)
     """
+    if not isinstance(how, str):
+        raise ParameterError(f"unknown aggregate {shorten(how)}. Known: {', '.join(AGGREGATES)}")
     if how in ("sum", "mean"):
         return np.inf
     if how == "min":
@@ -113,6 +113,7 @@ def of_confidence(regions: Regions, images: Sequence[str], how: str = "top-3") -
     Returns:
         ndarray of shape (len(images),); higher means less certain.
     """
+    instance(regions, Regions, "regions")
     return aggregate(1.0 - regions.score.astype(np.float64), regions.image_id, images, how)
 
 
@@ -134,6 +135,8 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
     >>> best_threshold(np.array([0.1, 0.2, 0.6]), np.array([0.4, 0.7, 0.9]))
     0.2
     """
+    known = floats(known, "known")
+    unknown = floats(unknown, "unknown")
     if not len(known) or not len(unknown):
         return None
     levels = np.unique(np.concatenate([known, unknown]))
@@ -159,6 +162,8 @@ def threshold_accepting(known: np.ndarray, share: float = 0.95) -> float | None:
     Returns:
         None without images.
     """
+    known = floats(known, "known")
+    share = number(share, "share", above=0, at_most=1)
     if not len(known):
         return None
     accepted = int(np.ceil(share * len(known) - 1e-9))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.errors import ParameterError
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching.boxes import overlaps
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.tables import Objects, Regions
+from farther.tables.arguments import number
 
 #: τ: smallest IoU of a true positive of the right class.
 TRUE_POSITIVE_IOU = 0.1
@@ -72,8 +72,7 @@ def match(
         DataError: see `farther.metrics.self_awareness.evaluate`.
         ParameterError: the IoU is not above 0 and below 1.
     """
-    if not 0 < iou < 1:
-        raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
+    iou = number(iou, "iou", above=0, below=1)
     return of_closed_set(ClosedSet.of(objects, regions, classes, smallest_overlap=iou), iou)
 
 

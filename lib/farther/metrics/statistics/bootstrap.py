@@ -30,6 +30,7 @@ from farther.metrics.weighting import (
     row_weights,
 )
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, number, one_of, texts, whole_number
 
 T = TypeVar("T", Objects, Regions)
 
@@ -69,9 +70,13 @@ class ImageDraws:
         seed: int = 0,
         max_images: int = MAX_IMAGES,
     ):
+        replicates = whole_number(replicates, "replicates")
+        seed = whole_number(seed, "seed", at_least=0)
+        max_images = whole_number(max_images, "max_images", at_least=1)
         if replicates < 1:
             raise ParameterError(f"at least one replicate is needed, found {replicates}")
-        self.names = np.array(sorted(set(images)), dtype=object)
+        names = texts(images, "images", any_order=True)
+        self.names = np.array(sorted(set(names)), dtype=object)
         self.weights = _draw_weights(len(self.names), replicates, seed, max_images)
 
     def facts(self) -> dict[str, Any]:
@@ -235,7 +240,8 @@ def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | N
     >>> interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
     """
-    _check_level(level)
+    level = _checked_level(level)
+    values = floats(values, "values", nan=True)
     defined_values = values[~np.isnan(values)]
     if not len(defined_values):
         return None
@@ -282,7 +288,9 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         ParameterError: the two have different numbers of replicates, or `level` is not between 0
             and 1.
     """
-    _check_level(level)
+    level = _checked_level(level)
+    first = floats(first, "first", nan=True)
+    second = floats(second, "second", nan=True)
     if first.shape != second.shape:
         raise ParameterError(
             f"compare replicates of the same draws, found {len(first)} and {len(second)}"
@@ -309,9 +317,8 @@ def _p_value(rarer: Any, count: int, sides: int) -> Any:
     return np.minimum(1.0, sides * (rarer + 1) / (count + 1))
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ParameterError(f"expected a level between 0 and 1, found {level}")
+def _checked_level(level: float) -> float:
+    return number(level, "level", above=0, below=1)
 
 
 def _rejected(count: int, level: float, sides: int) -> int:
@@ -353,12 +360,11 @@ def compare_with(
         ParameterError: methods have different numbers of replicates, or the level or `comparisons`
             is not one of those.
     """
-    if comparisons not in get_args(Comparisons):
-        raise ParameterError(
-            f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}"
-        )
-    _check_level(level)
-    _check_same_draws(values, replicates)
+    one_of(comparisons, get_args(Comparisons), "comparisons")
+    level = _checked_level(level)
+    values, replicates = _checked_values(values, replicates)
+    if not isinstance(reference, str) or reference not in values:
+        raise ParameterError(f"unknown reference {reference!r}. Known: {', '.join(values)}")
     if comparisons == "single":
         return {name: compare(replicates[name], replicates[reference], level) for name in values}
     return _compare_all_pairs(reference, values, _Spread.of(values, replicates), level)
@@ -384,17 +390,31 @@ def compare_with_each(
     Raises:
         ParameterError: see `compare_with`.
     """
+    instance(values, Mapping, "values")
     if comparisons != "all_pairs" or not values:
         return {name: compare_with(name, values, replicates, comparisons, level) for name in values}
-    _check_level(level)
-    _check_same_draws(values, replicates)
+    level = _checked_level(level)
+    values, replicates = _checked_values(values, replicates)
     spread = _Spread.of(values, replicates)
     return {name: _compare_all_pairs(name, values, spread, level) for name in values}
 
 
-def _check_same_draws(values: Iterable[str], replicates: Mapping[str, np.ndarray]) -> None:
-    if len({len(replicates[name]) for name in values}) > 1:
+def _checked_values(
+    values: Mapping[str, float], replicates: Mapping[str, np.ndarray]
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The value and the replicates of each method, the latter of the same draws."""
+    instance(values, Mapping, "values")
+    instance(replicates, Mapping, "replicates")
+    number_by_name = {}
+    array_by_name = {}
+    for name, value in values.items():
+        if name not in replicates:
+            raise DataError(f"no replicates of {name!r}", field="replicates")
+        number_by_name[name] = number(value, f"values[{name!r}]")
+        array_by_name[name] = floats(replicates[name], f"replicates[{name!r}]", nan=True)
+    if len({len(array) for array in array_by_name.values()}) > 1:
         raise ParameterError("compare replicates of the same draws")
+    return number_by_name, array_by_name
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import math
 
 import numpy as np
 
+from farther.tables.arguments import floats, number, whole_number
+
 #: Rounding of sums of shares.
 ROUNDING = 1e-12
 
@@ -34,6 +36,9 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     >>> largest_within(steps, np.full(4, 0.25), limit=0.5)  # 1 and 2 are below 3, not 3
     3.0
     """
+    steps = floats(steps, "steps")
+    losses = floats(losses, "losses", shape=steps.shape)
+    limit = number(limit, "limit", infinite=True)
     if limit < -ROUNDING:
         return -math.inf
     order = np.argsort(steps, kind="stable")
@@ -56,6 +61,8 @@ def corrected(limit: float, images: int) -> float:
     >>> round(corrected(0.1, images=99), 10), corrected(0.01, images=98) < 0
     (0.0909090909, True)
     """
+    images = whole_number(images, "images", at_least=0)
+    limit = number(limit, "limit")
     if not images:
         return -1.0
     return ((images + 1) * limit - 1) / images
@@ -67,6 +74,7 @@ def images_needed(limit: float) -> int:
     >>> images_needed(0.01), images_needed(0.02)
     (99, 49)
     """
+    limit = number(limit, "limit", above=0)
     return math.ceil(1 / limit - 1 - ROUNDING)
 
 
@@ -82,6 +90,8 @@ def zero_count_limit(images: int, level: float = 0.95) -> float:
     >>> round(zero_count_limit(100), 4)
     0.0295
     """
+    images = whole_number(images, "images", at_least=0)
+    level = number(level, "level", above=0, below=1)
     if not images:
         return 1.0
     return 1 - (1 - level) ** (1 / images)

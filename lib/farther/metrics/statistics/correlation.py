@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from farther.errors import ParameterError
 from farther.metrics.statistics.ranking import average_ranks
-from farther.metrics.weighting import defined
+from farther.tables.arguments import instances, number, one_of, texts
 
 
 def matrix(
@@ -40,9 +39,10 @@ def matrix(
     >>> round(matrix(rows, ["nose", "r_u"], "spearman")["nose"]["r_u"], 6)
     -1.0
     """
-    if kind not in ("pearson", "spearman"):
-        raise ParameterError(f"unknown correlation {kind!r}. Known: pearson, spearman")
-    values_by_metric = {metric: defined(row.get(metric) for row in rows) for metric in metrics}
+    one_of(kind, ("pearson", "spearman"), "correlation")
+    records = instances(rows, Mapping, "rows")
+    metrics = texts(metrics, "metrics").tolist()
+    values_by_metric = {metric: _values(records, metric) for metric in metrics}
     correlations: dict[str, dict[str, float | None]] = {}
     for first in metrics:
         correlations[first] = {}
@@ -51,6 +51,16 @@ def matrix(
                 values_by_metric[first], values_by_metric[second], kind
             )
     return correlations
+
+
+def _values(rows: Sequence[Mapping[str, Any]], metric: str) -> np.ndarray:
+    """One metric in each row, NaN where it has no value, ndarray of shape (N,)."""
+    values = np.full(len(rows), np.nan)
+    for index, row in enumerate(rows):
+        value = row.get(metric)
+        if value is not None and value == value:
+            values[index] = number(value, f"rows[{index}][{metric!r}]")
+    return values
 
 
 def _correlation(first: np.ndarray, second: np.ndarray, kind: str) -> float | None:

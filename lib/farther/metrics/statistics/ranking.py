@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from farther.errors import ParameterError
+from farther.tables.arguments import floats, number
 
 #: Level of `STUDENTIZED_RANGE`.
 TABLE_LEVEL = 0.95
@@ -81,6 +82,8 @@ def mean_ranks(
     """
     from scipy.special import chdtrc
 
+    values = floats(values, "values", shape=(None, None), nan=True)
+    level = number(level, "level", above=0, below=1)
     if values.ndim != 2 or min(values.shape) < 2 or np.isnan(values).any():
         raise ParameterError(
             "ranks need numbers of at least 2 methods in at least 2 rows, "
@@ -113,6 +116,7 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
     >>> average_ranks(np.array([0.3, 0.1, 0.3, 0.9])).tolist()
     [2.5, 1.0, 2.5, 4.0]
     """
+    values = floats(values, "values")
     _, position, count = np.unique(values, return_inverse=True, return_counts=True)
     last_rank = np.cumsum(count)
     mean_rank = last_rank - (count - 1) / 2

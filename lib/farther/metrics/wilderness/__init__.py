@@ -35,6 +35,7 @@ from farther.metrics.wilderness import published_code
 from farther.metrics.wilderness.class_detections import ClassDetections, ClosedDetections
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
+from farther.tables.arguments import floats, instance, number, one_of, texts, whole_number
 
 #: Recalls of the paper's Table 2.
 RECALLS = (0.1, 0.3, 0.5)
@@ -126,10 +127,14 @@ class Wilderness:
         protocol: Protocol = "paper",
         seed: int = 0,
     ):
-        if protocol not in get_args(Protocol):
-            raise ParameterError(
-                f"unknown protocol {protocol!r}. Known: {', '.join(get_args(Protocol))}"
-            )
+        one_of(protocol, get_args(Protocol), "protocol")
+        instance(objects, Objects, "objects")
+        instance(regions, Regions, "regions")
+        instance(wild_regions, Regions, "wild_regions")
+        iou = number(iou, "iou", above=0, at_most=1)
+        seed = whole_number(seed, "seed", at_least=0)
+        closed_images = texts(closed_images, "closed_images", any_order=True).tolist()
+        wild_images = texts(wild_images, "wild_images", any_order=True).tolist()
         if not closed_images:
             raise DataError("there is no closed image to compare with")
         _refuse_other_images(regions, closed_images, "closed")
@@ -176,6 +181,7 @@ class Wilderness:
         Raises:
             ParameterError: a recall is not above 0 and at most 1.
         """
+        recalls = floats(recalls, "recalls").tolist()
         map_open = None
         if self.ratio >= 1:
             map_open = self.mean_ap(1)
@@ -189,7 +195,7 @@ class Wilderness:
 
     def wild_images(self, ratio: float) -> list[str]:
         """Names of the wild images at a wilderness ratio, or of all where there are fewer."""
-        added = round(ratio * self._closed_count)
+        added = round(number(ratio, "ratio", at_least=0) * self._closed_count)
         positions = zip(self._wild_names, self._position.tolist(), strict=True)
         return [name for name, position in positions if position < added]
 
@@ -202,8 +208,7 @@ class Wilderness:
         Raises:
             ParameterError: the recall is not above 0 and at most 1.
         """
-        if not 0 < recall <= 1:
-            raise ParameterError(f"expected a recall above 0 and at most 1, found {recall}")
+        recall = number(recall, "recall", above=0, at_most=1)
         return [_operating_point(detections.closed, recall) for detections in self._detections]
 
     def at_recall(self, recall: float) -> dict[str, Any]:
@@ -271,6 +276,7 @@ class Wilderness:
         Raises:
             ParameterError: there are too few wild images for that ratio.
         """
+        ratio = number(ratio, "ratio")
         if not 0 <= ratio <= self.ratio:
             raise ParameterError(
                 f"there are wild images for ratios from 0 to {self.ratio:g}, not for {ratio:g}"
@@ -310,8 +316,8 @@ class Wilderness:
         Raises:
             ParameterError: a β or the step is not above 0.
         """
-        if not (step > 0 and all(beta > 0 for beta in betas)):
-            raise ParameterError(f"step and betas are above 0, found {step} and {list(betas)}")
+        step = number(step, "step", above=0)
+        betas = [number(beta, "betas", above=0) for beta in floats(betas, "betas").tolist()]
         ratios = np.arange(int(self.ratio / step + 1e-9) + 1) * step
         added = np.round(ratios * self._closed_count)
         values_by_beta = {f"{beta:g}": self._best_thresholds_at(beta, added) for beta in betas}

@@ -18,6 +18,7 @@ from farther.errors import DataError
 from farther.metrics import ood
 from farther.metrics.weighting import RowWeights, each_once, plain, ratio
 from farther.tables import Regions, RegionsFolder
+from farther.tables.arguments import floats, instance, texts
 
 #: Bins of the histogram of p_i - p_b over [-1, 1].
 BINS = 40
@@ -56,6 +57,7 @@ def margins(regions: Regions) -> np.ndarray:
 
 def applies(regions: Regions | RegionsFolder) -> bool:
     """True if the regions have logits of a softmax with a column for the background."""
+    instance(regions, (Regions, RegionsFolder), "regions")
     return (
         regions.has("logits")
         and regions.background_index is not None
@@ -87,6 +89,8 @@ def metrics(
     >>> metrics(np.array([0.9, -0.1]), np.array([0.5, -0.5]))
     {'rejected_known': 0.5, 'rejected_unknown': 0.5, 'auroc': 0.75}
     """
+    known = floats(known, "known")
+    unknown = floats(unknown, "unknown")
     rejected = {
         "rejected_known": _rejected_share(known, known_weights),
         "rejected_unknown": _rejected_share(unknown, unknown_weights),
@@ -113,6 +117,8 @@ def by_class(margin: np.ndarray, name: np.ndarray) -> dict[str, dict[str, Any]]:
     Returns:
         {class: {"mean", "sd", "rejected" (share below 0), "detections"}}, sorted by name.
     """
+    margin = floats(margin, "margin")
+    name = texts(name, "name", length=len(margin))
     statistics = {}
     for class_name in sorted(set(name.tolist())):
         of_class = margin[name == class_name]
@@ -131,6 +137,7 @@ def histogram(margin: np.ndarray) -> list[float]:
     Args:
         margin: p_i − p_b of each region, ndarray of shape (N,), as `margins` gives.
     """
+    margin = floats(margin, "margin")
     if not len(margin):
         return []
     counts, _ = np.histogram(margin, bins=BINS, range=(-1, 1))

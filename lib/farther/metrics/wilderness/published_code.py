@@ -13,6 +13,7 @@ from farther.metrics.matching.boxes import image_numbers, is_among, pairs, place
 from farther.metrics.precision_recall import PrecisionRecallCurve
 from farther.metrics.wilderness.class_detections import ClosedDetections
 from farther.tables import Objects, Regions
+from farther.tables.arguments import booleans, class_names, instance, number, whole_number
 
 
 def match(
@@ -32,6 +33,10 @@ def match(
     Returns:
         One entry per class, in their order.
     """
+    instance(objects, Objects, "objects")
+    instance(regions, Regions, "regions")
+    classes = class_names(classes)
+    iou = number(iou, "iou", above=0, at_most=1)
     objects = objects[~objects.is_crowd & is_among(objects.category, classes)]
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     never = np.zeros(len(objects), dtype=bool)
@@ -64,6 +69,9 @@ def largest_precision(is_true: np.ndarray, positives: int, recall: float) -> flo
         positives: Number of its objects.
         recall: The recall, from 0 to 1.
     """
+    is_true = booleans(is_true, "is_true")
+    positives = whole_number(positives, "positives", at_least=0)
+    recall = number(recall, "recall", at_least=0, at_most=1)
     if not positives:
         return 0.0
     curve = PrecisionRecallCurve.of(is_true, positives)
