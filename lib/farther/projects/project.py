@@ -58,12 +58,16 @@ class ProjectFiles:
     assumptions: list[Assumption]
 
     def write(self) -> None:
-        """Writes the files; an existing file of decisions stays as it is.
+        """Writes the files, params.yaml last; an existing file of decisions stays as it is.
+
+        A project that was stopped before is begun again, since it has no params.yaml.
 
         Raises:
             DataError: the file of decisions is a broken link.
         """
-        for name, text in self.texts.items():
+        names = sorted(self.texts, key=lambda name: name == PARAMS)
+        for name in names:
+            text = self.texts[name]
             file = self.folder / name
             if text == HEADER and is_present(file):
                 continue
@@ -125,7 +129,7 @@ def init(
     benchmark = id_source.name
     rules = f"data/benchmarks/{benchmark}.yaml"
     id_splits = _id_splits(id_source.dataset.subsets)
-    has_clip = (folder / "dvc.yaml").exists()
+    has_clip = _has_clip(folder)
     named_classes = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
         PARAMS: _template("params.yaml").render(
@@ -146,6 +150,15 @@ def init(
     for source in sources[1:]:
         assumptions += of_categories(source, rules)
     return ProjectFiles(folder, texts, assumptions)
+
+
+def _has_clip(folder: Path) -> bool:
+    """Whether the dvc.yaml of a folder has the stage that runs CLIP."""
+    file = folder / "dvc.yaml"
+    if not is_present(file):
+        return False
+    content = read_yaml(file)
+    return isinstance(content, dict) and "embed" in (content.get("stages") or ())
 
 
 def _all_classes(runs: Sequence[ProjectDetector]) -> list[str]:
