@@ -62,6 +62,7 @@ def predict(
     """
     from tqdm import tqdm
 
+    from farther import detectors
     from farther.monitor import Bundle, Monitor
     from farther.monitor.predict import PredictSettings
     from farther.monitor.predict import predict as run
@@ -78,8 +79,9 @@ def predict(
         window=window,
         overwrite=overwrite,
     )
-    settings.check()
     loaded = Bundle.load(bundle)
+    detectors.get(loaded.info.detector.adapter)  # its packages are named before others
+    settings.check()
     reading = SourceSettings(every=every, limit=limit, max_pixels=loaded.info.reading.max_pixels)
     images = open_source(source, reading)
     monitor = Monitor(loaded, device)

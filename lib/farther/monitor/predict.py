@@ -66,7 +66,7 @@ class PredictSettings:
             AbsentPackagesError: supervision, which draws pictures, is not installed.
         """
         if self.pictures:
-            require("farther predict, without --no-pictures,", "supervision")
+            require("drawing pictures, which --no-pictures leaves out,", "supervision")
         if self.out.is_mount():
             raise ParameterError(f"{self.out} is a mount point: name a folder in it")
         if self.overwrite:

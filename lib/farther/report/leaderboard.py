@@ -500,8 +500,6 @@ def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     return len(groups)
 
 
-
-
 def _as_json(run: StoredRun) -> dict[str, Any]:
     """A run with keys "split/method" of its values."""
     values = {f"{split}/{method}": metrics for (split, method), metrics in run.values.items()}
