@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 
@@ -26,25 +28,75 @@ def distribution(module: str) -> str:
     return DISTRIBUTIONS.get(module, module.replace("_", "-"))
 
 
-def command_for(module: str) -> str:
-    """The command that installs the distribution of a top-level module.
+class AbsentPackagesError(ModuleNotFoundError):
+    """Packages that something needs are not installed.
 
-    It names an extra of farther where one has the distribution.
+    Args:
+        what: What needs them: "detector 'yolo'".
+        modules: All top-level modules that it needs of other distributions.
 
-    >>> command_for("ultralytics"), command_for("fiftyone")
-    ("pip install 'farther[yolo]'", 'pip install fiftyone')
+    Attributes:
+        absent: Those of `modules` that are not installed, sorted.
     """
-    name = distribution(module)
-    for extra, names in sorted(requirements().items()):
-        if name in names and extra not in ("all", "dev"):
-            if not extra:
-                break
-            return f"pip install 'farther[{extra}]'"
-    return f"pip install {name}"
+
+    def __init__(self, what: str, modules: Iterable[str]):
+        needed = set(modules)
+        self.absent = [module for module in sorted(needed) if not is_installed(module)]
+        packages = "package" if len(self.absent) == 1 else "packages"
+        names = ", ".join(repr(module) for module in self.absent)
+        super().__init__(f"{what} needs the {packages} {names}: {command_for(*needed)}")
+        self.name = ", ".join(self.absent)
+
+
+def require(what: str, *modules: str) -> None:
+    """Refuses to begin something whose packages are not installed.
+
+    Args:
+        what: What needs them.
+        modules: Top-level modules.
+
+    Raises:
+        AbsentPackagesError: one is not installed; names the command that installs all.
+    """
+    if not all(is_installed(module) for module in modules):
+        raise AbsentPackagesError(what, modules)
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module can be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def command_for(*modules: str) -> str:
+    """The command that installs the distributions of top-level modules.
+
+    It names the smallest extra of farther that has the most of them, and the distributions that no
+    extra has.
+
+    >>> command_for("torch", "torchvision", "ultralytics"), command_for("torch")
+    ("pip install 'farther[yolo]'", "pip install 'farther[torchvision]'")
+    >>> command_for("onnx", "torch", "cv2"), command_for("fiftyone")
+    ("pip install 'farther[onnx]' opencv-python", 'pip install fiftyone')
+    """
+    wanted = {distribution(module) for module in modules} - requirements()[""]
+    sizes = {}
+    for extra, names in requirements().items():
+        if extra not in ("", "all", "dev") and names & wanted:
+            sizes[extra] = (-len(names & wanted), len(names), extra)
+    arguments = []
+    if sizes:
+        extra = min(sizes, key=lambda name: sizes[name])
+        arguments.append(f"'farther[{extra}]'")
+        wanted -= requirements()[extra]
+    else:
+        wanted = {distribution(module) for module in modules}
+    return " ".join(["pip install", *arguments, *sorted(wanted)])
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """A message for an import that failed: the package, and the command that installs it."""
+    """A message for an import that failed: the packages, and the command that installs them."""
+    if isinstance(error, AbsentPackagesError):
+        return str(error)
     module = (error.name or "").partition(".")[0]
     return f"needs the package {module!r}: {command_for(module)}"
 

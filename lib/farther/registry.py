@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from farther import extensions
 from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name, shorten
 from farther.extensions import STRICT as STRICT
+from farther.extras import AbsentPackagesError
 from farther.syntax import Registration, registrations
 
 T = TypeVar("T")
@@ -214,7 +215,7 @@ class Registry(Generic[T]):
         """
         if isinstance(name, str):
             if name in self.modules:
-                importlib.import_module(self.modules[name])
+                self._import(name)
             extensions.load(name)
             if name in self._classes:
                 return name
@@ -237,11 +238,29 @@ class Registry(Generic[T]):
 
         Raises:
             ParameterError: see `canonical`.
+            AbsentPackagesError: packages that it needs are not installed.
         """
         name = self.canonical(name)
         if name in self.modules:
-            importlib.import_module(self.modules[name])
+            self._import(name)
         return self._classes[name]
+
+    def _import(self, name: str) -> None:
+        """Imports the module that registers a name.
+
+        Raises:
+            AbsentPackagesError: packages that it needs are not installed; names all of them.
+        """
+        module = self.modules[name]
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            from farther.code import packages_of
+
+            packages = packages_of(module)
+            if (error.name or "").partition(".")[0] not in packages:
+                raise
+            raise AbsentPackagesError(f"{self.kind} {name!r}", packages) from error
 
     def create(self, name: str, /, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.

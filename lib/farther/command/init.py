@@ -91,11 +91,10 @@ def init(
         detectors = detector or _prompt_detector()
         project = projects.init(folder, id_folder, ood_folders, detectors, lookup, force=force)
     if not dry_run:
-        is_new = not (folder / "dvc.yaml").exists()
-        project.write()
-        if is_new:
+        if not (folder / "dvc.yaml").exists():
             begin(folder)
             write_pipeline(folder, clip=False)
+        project.write()
     files = ", ".join(str(folder / name) for name in project.texts)
     say(f"{'would write' if dry_run else 'wrote'} {files}")
     say("What was read and assumed, doubtful points first; edit what is wrong:")
@@ -145,6 +144,7 @@ def _rewrite_pipeline(folder: Path) -> None:
 
 def begin(folder: Path) -> None:
     """Starts git and DVC in a folder where they are not."""
+    folder.mkdir(parents=True, exist_ok=True)
     commands = {
         ".git": ["git", "init", "-q"],
         ".dvc": [sys.executable, "-m", "dvc", "init", "-q"],

@@ -28,7 +28,10 @@ def predict(
             "Image, folder, quoted pattern, video, camera number, or stream address (rtsp://…).",
         ),
     ],
-    out: Annotated[Path, option("DIR", "Output folder; must be new or empty.")] = Path("predicted"),
+    out: Annotated[Path, option("DIR", "Output folder.")] = Path("predicted"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the results of an earlier prediction.")
+    ] = False,
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Write no annotated images or video.")
     ] = False,
@@ -50,7 +53,8 @@ def predict(
     drift: the shares of unknown detections and of rejected images over windows, compared with the
     ID validation split. An image is rejected if its uncertainty is above the bundle's threshold.
     Runs until the source ends or Ctrl-C (or SIGTERM) stops it; either way, all
-    results so far are written.
+    results so far are written. After an error nothing is, unless the source is
+    a camera or a stream.
 
     \b
     Examples:
@@ -62,23 +66,30 @@ def predict(
     """
     from tqdm import tqdm
 
+    from farther import detectors
     from farther.monitor import Bundle, Monitor
-    from farther.monitor.predict import PredictSettings, check_free
+    from farther.monitor.predict import PredictSettings
     from farther.monitor.predict import predict as run
     from farther.monitor.sources import SourceSettings, open_source
 
     def log(line: str) -> None:
         tqdm.write(printable(line), file=sys.stderr)
 
-    check_free(out)
+    settings = PredictSettings(
+        out=out,
+        pictures=not no_pictures,
+        codec=codec,
+        batch_size=batch_size,
+        window=window,
+        overwrite=overwrite,
+    )
     loaded = Bundle.load(bundle)
+    detectors.get(loaded.info.detector.adapter)  # its packages are named before others
+    settings.check()
     limit_of_run = loaded.info.reading.max_pixels
     reading = SourceSettings(every=every, limit=limit, max_pixels=max_pixels or limit_of_run)
     images = open_source(source, reading)
     monitor = Monitor(loaded, device)
-    settings = PredictSettings(
-        out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
-    )
     with stop_signal() as stop:
         summary = run(monitor, images, settings, log=log, stopped=stop.is_set)
     say(f"{summary}. Written: {out}")

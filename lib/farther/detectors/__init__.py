@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from farther.detectors.base import Adapter, Detector, register, registry
+from farther.detectors.adapter import Adapter, register, registry
+from farther.detectors.base import Detector
 
 # Hugging Face's libraries report their use unless this is set before they are imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,8 +1,8 @@
-"""Base classes of detectors: images in, the regions table out."""
+"""Base classes of networks that detect: images in, the regions table out."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property
@@ -14,13 +14,17 @@ from PIL.Image import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.detectors.adapter import Adapter as Adapter
+from farther.detectors.adapter import Fraction as Fraction
+from farther.detectors.adapter import register as register
+from farther.detectors.adapter import registry as registry
 from farther.detectors.settings import Layers, Pooling, ProposalSelection, StoredColumns
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.inputs import as_pixels, images_of, name_of
 from farther.protocols import Protocol
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest, regular_file
 
@@ -31,50 +35,11 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=torch.nn.Module)
 
-registry: Registry[Adapter] = Registry(
-    "detector", "farther.detectors", listed_by="farther list detectors", key="adapter"
-)
-register = registry.register
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 #: An image: pixels, a file, or a PIL image.
 ImageInput = np.ndarray | str | Path | Image
 StoredType = Literal["float32", "float16"]
-
-
-@dataclass(config=STRICT, kw_only=True)
-class Adapter(ABC):
-    """A detector of params.yaml: a `Detector`, or a reader of detections of another program.
-
-    Args:
-        weights: The file or folder that its numbers come from.
-    """
-
-    REGISTRY: ClassVar[Registry[Any]] = registry
-    #: Whether `weights` may be the name of a model on the hub, `owner/name`.
-    FROM_HUB: ClassVar[bool] = False
-    #: Where a network has proposals from: "rpn", "anchors" or "queries"; None where it gives none.
-    PROPOSALS: ClassVar[str | None] = None
-    #: Whether a network also gives those of its finest feature map, of kind "feature_map".
-    FEATURE_MAP: ClassVar[bool] = False
-    name: ClassVar[str]
-
-    weights: Path
-
-    @abstractmethod
-    def header(self) -> Header:
-        """Header of all regions of this detector.
-
-        Raises:
-            DataError: the files of `weights` are absent or damaged, or do not fit.
-        """
-
-    @property
-    def assumed(self) -> str:
-        """Sentence on what was assumed because the files do not say it; empty where nothing was."""
-        return ""
 
 
 @dataclass(config=STRICT, kw_only=True)

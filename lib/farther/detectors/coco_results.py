@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import register
+from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.numbers import whole_number

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import register
+from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.formats import Results, files_of, open_results

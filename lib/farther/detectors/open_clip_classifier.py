@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import open_clip  # noqa: F401 (`Encoder` loads the network by it)
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass

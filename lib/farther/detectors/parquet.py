@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
-from farther.detectors.base import register
+from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported, RowLocation
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT

@@ -31,7 +31,7 @@ from farther.errors import ParameterError
 from farther.registry import STRICT, Registry
 
 if TYPE_CHECKING:
-    from farther.detectors.base import Adapter
+    from farther.detectors.adapter import Adapter
 
 SOURCES: Registry[Source] = Registry("source of proposals", "farther.detectors", "register_source")
 register_source = SOURCES.register

@@ -21,6 +21,7 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
+from farther.extras import require
 from farther.images.plan import StreamParams
 from farther.keyed import content_digest
 from farther.methods import Method, load, not_applicable
@@ -41,7 +42,7 @@ from farther.scoring.entries import MethodEntry
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json
 from farther.tables.folders import resolved
-from farther.tables.writing import write_aside
+from farther.tables.writing import refuse_other_files, write_aside
 
 #: Parameters that only say where a checkpoint is.
 PLACES = ("config", "revision", "local_files_only")
@@ -249,13 +250,15 @@ def write_bundle(
         The folder.
 
     Raises:
-        DataError: a file of the run is absent; says what to run. Or `out` holds something else than
-            a bundle.
-        ParameterError: the method does not apply, or cannot be bundled, or not as a graph.
+        DataError: a file of the run is absent; says what to run.
+        ParameterError: the method does not apply, or cannot be bundled, or not as a graph; or `out`
+            holds something else than a bundle.
+        AbsentPackagesError: the packages that write the graph are not installed.
     """
     out = Path(out)
-    if out.exists() and not (out / FILE).is_file():
-        raise DataError(f"is not a bundle (it has no {FILE}): name another folder", file=out)
+    refuse_other_files(out, FILE, "farther bundle")
+    if onnx:
+        require("an ONNX graph", "onnx", "onnxruntime", "onnxslim")
     source.check_regions()
     with write_aside(out) as aside:
         aside.mkdir(parents=True)
@@ -340,12 +343,8 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
             f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
         )
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
-    try:
-        from farther.monitor.onnx import GraphThresholds, write_graph
-    except ImportError as error:
-        raise ParameterError(
-            f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'"
-        ) from None
+    from farther.monitor.onnx import GraphThresholds, write_graph
+
     proposals = source.proposals
     if proposals is not None and proposals.not_in_graphs is not None:
         proposals = None

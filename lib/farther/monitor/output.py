@@ -25,6 +25,7 @@ from farther.errors import FartherError, ParameterError
 from farther.monitor.sources import Frame
 from farther.tables import Header, Regions, RegionsWriter
 from farther.tables.files import inside
+from farther.tables.writing import final_path
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
@@ -59,6 +60,9 @@ COLUMNS: dict[str, dict[str, Any]] = {
     },
 }
 
+#: COCO's results, the first file that is written.
+RESULTS = "detections.json"
+
 #: Endings of video files by codec; others are MP4.
 ENDINGS = {"MJPG": ".avi", "XVID": ".avi", "VP80": ".webm", "VP90": ".webm"}
 
@@ -78,9 +82,9 @@ class PredictedTables:
         self._shard_images = shard_images
         self._writer: RegionsWriter | None = None
         self._shards = 0
-        self._parquet = {name: self._table(name) for name in ("scores", "images")}
-        self._json = (folder / "detections.json").open("w", encoding="utf-8")
+        self._json = (folder / RESULTS).open("w", encoding="utf-8")
         self._json.write("[")
+        self._parquet = {name: self._table(name) for name in ("scores", "images")}
         self._separator = "\n"
         self._clear()
 
@@ -292,7 +296,7 @@ class AnnotatedVideo:
             problem = (
                 "its last frame cannot be read: the disk is full, or takes no file of this size"
             )
-            raise FartherError(f"{file}: the video is not whole; {problem}")
+            raise FartherError(f"{final_path(file)}: the video is not whole; {problem}")
 
     def _make(self, folder: Path) -> Any:
         import supervision as sv

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ import numpy as np
 from tqdm import tqdm
 
 from farther.errors import ParameterError
+from farther.extras import require
 from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
-from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
+from farther.monitor.output import RESULTS, AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
-from farther.tables.writing import disk_errors, locked
+from farther.tables.writing import disk_errors, locked, refuse_other_files, write_aside
 from farther.terminal import counted, say
 
 if TYPE_CHECKING:
@@ -36,13 +38,15 @@ class PredictSettings:
     """How a monitor runs over a source.
 
     Args:
-        out: Folder to write; it must not exist, or be empty.
+        out: Folder to write.
         pictures: Whether to write annotated pictures or a video.
         codec: Of the video.
         batch_size: Images that go through the network together; None for 8, or 1 where the source
             is live.
         shard_images: Images whose rows are in memory before they are written.
         window: Images in a window of drift.
+        overwrite: Replace the folder of an earlier prediction; else `out` must not exist, or be
+            empty.
     """
 
     out: Path
@@ -51,6 +55,26 @@ class PredictSettings:
     batch_size: int | None = None
     shard_images: int = 512
     window: int = 200
+    overwrite: bool = False
+
+    def check(self) -> None:
+        """Refuses what would fail after inference.
+
+        Raises:
+            ParameterError: the folder cannot be renamed; or it has files, and is not to be
+                replaced, or `predict` did not write it.
+            AbsentPackagesError: supervision, which draws pictures, is not installed.
+        """
+        if self.pictures:
+            require("drawing pictures, which --no-pictures leaves out,", "supervision")
+        if self.out.is_mount():
+            raise ParameterError(f"{self.out} is a mount point: name a folder in it")
+        if self.overwrite:
+            refuse_other_files(self.out, RESULTS, "farther predict")
+        elif self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise ParameterError(
+                f"{self.out} already exists: replace it with --overwrite, or name another folder"
+            )
 
 
 @dataclass
@@ -104,18 +128,6 @@ class Predicted:
         )
 
 
-def check_free(out: Path) -> None:
-    """Refuses a folder that something would be overwritten in.
-
-    Raises:
-        ParameterError: it exists, and is not an empty folder.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(
-            f"{out} already exists and is not overwritten: name another folder, or delete it"
-        )
-
-
 def predict(
     monitor: Monitor,
     source: ImageSource,
@@ -127,7 +139,9 @@ def predict(
     """Runs a monitor over a source.
 
     Writes what `farther.monitor.output` and `farther.monitor.drift` list. Memory does not grow with
-    the number of images. What was found before an error is written, too.
+    the number of images. The folder appears when the run has ended, and not after an error, after
+    which the run can be repeated. A live source cannot be repeated: its folder grows during the
+    run, and keeps what was found before an error.
 
     Args:
         monitor: Detects and scores.
@@ -138,26 +152,48 @@ def predict(
         stopped: Asked before each image; True ends the run as the end of the source does.
 
     Raises:
-        ParameterError: the folder exists and is not empty, or see `AnnotatedVideo`.
+        ParameterError, AbsentPackagesError: see `PredictSettings.check` and `AnnotatedVideo`.
         DataError, FartherError: see `Monitor.stream`, a file cannot be written, or another process
             writes the folder.
     """
     with locked(settings.out):
-        check_free(settings.out)
-        with disk_errors(settings.out):
-            return _predict(monitor, source, settings, log, stopped)
+        settings.check()
+        predicted = Predicted(Drift(monitor.bundle.validation, window=settings.window))
+        if monitor.bundle.self_aware is not None:
+            predicted.image_threshold = monitor.bundle.self_aware.image_threshold
+        with _folder(settings.out, source, predicted) as folder:
+            _predict(monitor, source, replace(settings, out=folder), predicted, log, stopped)
+    return predicted
+
+
+@contextmanager
+def _folder(out: Path, source: ImageSource, predicted: Predicted) -> Iterator[Path]:
+    """The folder to write the results to: of a live source `out`, else one that becomes `out`."""
+    if not source.is_live:
+        with write_aside(out) as aside:
+            yield aside
+        return
+    with disk_errors(out):
+        shutil.rmtree(out, ignore_errors=True)
+        try:
+            yield out
+        except BaseException:
+            if not predicted.drift.total.images:
+                shutil.rmtree(out, ignore_errors=True)
+            raise
 
 
 def _predict(
     monitor: Monitor,
     source: ImageSource,
     settings: PredictSettings,
+    predicted: Predicted,
     log: Callable[[str], Any],
     stopped: Callable[[], bool],
-) -> Predicted:
-    """What `predict` does in a folder that no other process writes."""
+) -> None:
+    """Fills `predicted` and the folder `settings.out`, which no other process writes."""
     out = settings.out
-    drift = Drift(monitor.bundle.validation, window=settings.window)
+    drift = predicted.drift
     pictures: Pictures | AnnotatedVideo | None = None
     if settings.pictures and source.fps is None:
         pictures = Pictures(out / "pictures")
@@ -165,9 +201,6 @@ def _predict(
         pictures = AnnotatedVideo(out, source.fps, settings.codec)
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
-    predicted = Predicted(drift)
-    if monitor.bundle.self_aware is not None:
-        predicted.image_threshold = monitor.bundle.self_aware.image_threshold
     started = time.monotonic()
 
     def failed(name: str, reason: str) -> None:
@@ -200,7 +233,6 @@ def _predict(
             log_drift(drift.update(monitored))
             bar.update()
         predicted.seconds = time.monotonic() - started
-    return predicted
 
 
 def _monitored(

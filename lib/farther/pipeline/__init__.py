@@ -15,6 +15,7 @@ from typing import Any
 from farther.errors import ParameterError
 from farther.pipeline.dvc_file import ROOT, dvc_yaml
 from farther.pipeline.stages import STAGES, ignored_by_git
+from farther.tables.writing import write_aside
 
 #: Stages of the demo, and those that need a CLIP model.
 DEMO = tuple(stage.name for stage in STAGES if stage.is_demo)
@@ -50,9 +51,6 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     text = _text(clip=clip)
     file = folder / "dvc.yaml"
-    if file.exists() and file.read_text(encoding="utf-8") != text:
-        file.replace(folder / EARLIER)
-    file.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
     for name in FOLDERS:
         subfolder = folder / name
@@ -61,6 +59,11 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
             (subfolder / ".gitkeep").touch()
     _add_lines(folder / ".gitignore", ignored_by_git())
     _add_lines(folder / ".dvcignore", IGNORED_BY_DVC)
+    # Last: a folder with a dvc.yaml has the other files.
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        file.replace(folder / EARLIER)
+    with write_aside(file) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def check_replaceable(folder: Path, *, clip: bool) -> None:
@@ -108,7 +111,6 @@ def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
     # Imported here, because the import takes longer than a short command.
     from farther.tables.documents import read_yaml
     from farther.tables.files import inside
-    from farther.tables.writing import write_aside
 
     queue = [Path(text) for text in _texts(params) if text.startswith("data/")]
     if (params.get("report") or {}).get("published"):

@@ -94,6 +94,8 @@ def _run(arguments: list[str]) -> int:
         if arguments[0] == "-m":
             sys.path[0] = str(Path.cwd())
             sys.argv = arguments[1:]
+            # Python warns of a module that runs as the main program after it was imported.
+            sys.modules.pop(arguments[1], None)
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(arguments[0]).resolve().parent)

@@ -182,8 +182,11 @@ def stage_of(address: str) -> Stage | None:
 
 
 def ignored_by_git() -> tuple[str, ...]:
-    """Lines of .gitignore: caches, unfinished work, and artifacts but for those that git keeps."""
-    lines = ["__pycache__/", ".work/", "/artifacts/*"]
+    """Lines of .gitignore: caches, unfinished work, plots of DVC, and artifacts.
+
+    But for the artifacts that git keeps.
+    """
+    lines = ["__pycache__/", ".work/", "/dvc_plots/", "/artifacts/*"]
     for stage in STAGES:
         lines.extend(_exceptions(stage))
     return tuple(dict.fromkeys(lines))

@@ -59,12 +59,16 @@ class ProjectFiles:
     assumptions: list[Assumption]
 
     def write(self) -> None:
-        """Writes the files; an existing file of decisions stays as it is.
+        """Writes the files, params.yaml last; an existing file of decisions stays as it is.
+
+        A project that was stopped before is begun again, since it has no params.yaml.
 
         Raises:
             DataError: the file of decisions is a broken link.
         """
-        for name, text in self.texts.items():
+        names = sorted(self.texts, key=lambda name: name == PARAMS)
+        for name in names:
+            text = self.texts[name]
             file = self.folder / name
             if text == HEADER and is_present(file):
                 continue
@@ -127,7 +131,7 @@ def init(
 
     benchmark = id_source.name
     rules = f"data/benchmarks/{benchmark}.yaml"
-    has_clip = (folder / "dvc.yaml").exists()
+    has_clip = _has_clip(folder)
     named_classes = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
         PARAMS: _template("params.yaml").render(
@@ -166,6 +170,15 @@ def _questions(sources: Sequence[ProjectDataset], id_questions: Sequence[str]) -
     for source in sources:
         questions += [f"{source.name}: {question}" for question in source.dataset.questions]
     return questions
+
+
+def _has_clip(folder: Path) -> bool:
+    """Whether the dvc.yaml of a folder has the stage that runs CLIP."""
+    file = folder / "dvc.yaml"
+    if not is_present(file):
+        return False
+    content = read_yaml(file)
+    return isinstance(content, dict) and "embed" in (content.get("stages") or ())
 
 
 def _all_classes(runs: Sequence[ProjectDetector]) -> list[str]:

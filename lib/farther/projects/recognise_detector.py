@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 
 from farther import detectors
 from farther.detectors import Detector
-from farther.detectors.networks.weights import read_weights
 from farther.errors import DataError, FartherError, shorten
-from farther.extras import missing
+from farther.extras import missing, require
 from farther.monitor.bundle import Bundle
 from farther.projects.class_matching import Lookup
 from farther.projects.recognise import Dataset
@@ -40,6 +40,12 @@ TEST_IMAGE = (480, 640, 3)
 #: The assumption about a file without names of classes.
 UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
 COMPARED = f"{UNNAMED} (farther doctor compares)"
+#: The assumption about Parquet whose classes are numbers without names.
+NUMBERED = "classes are numbers: assumed to be the ID dataset's, in its order, from 0"
+#: Bytes of a checkpoint in which `WORDS` are looked for.
+BEGINNING = 2**20
+#: A word in a file of PyTorch → the adapter of the file.
+WORDS = {b"ultralytics": "yolo", b"refpoint_embed": "detr"}
 #: First bytes of a file → its kind, for a message.
 BEGINNINGS = {
     b"\x89HDF": "a file of Keras (HDF5)",
@@ -96,14 +102,15 @@ def recognise_detector(
 
     Args:
         path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder
-            of Parquet with a `regions.json`.
+            of Parquet.
         dataset: The ID dataset. Results without names have its numbers of classes, and state dicts,
             which name no classes, have its classes in its order.
         lookup: Sources of synonyms of the ID dataset's names in results with names.
 
     Raises:
-        DataError: it is none of these, and what it seems to be; or a state dict has another number
-            of classes.
+        DataError: it is none of these, and what it seems to be; a state dict has another number of
+            classes; or a package is not installed that a checkpoint probably needs.
+        AbsentPackagesError: see `farther.extras`.
     """
     if not is_present(path):
         raise DataError("the file does not exist", file=path)
@@ -113,8 +120,9 @@ def recognise_detector(
     results = recognise_results(path, dataset, lookup)
     if results is not None:
         return _open({**results.entry, "weights": str(path)}, results.content, results.assumed)
-    if path.is_dir() and listed(path, "**/regions.json"):
-        return _open({"adapter": "parquet", "weights": str(path)})
+    parquet = _of_parquet(path, dataset)
+    if parquet is not None:
+        return _open(parquet, assumed=NUMBERED if "params" in parquet else "")
     if path.suffix.lower() == ".onnx":
         entry, assumed = _of_onnx(path, dataset)
         return _open(entry, assumed=assumed)
@@ -126,7 +134,7 @@ def recognise_detector(
 
 def _recognise_checkpoint(path: Path, dataset: Dataset) -> RecognisedDetector:
     """A checkpoint, by the first adapter that opens it, or a state dict."""
-    absent_package = ""
+    absent_packages: dict[str, str] = {}
     yolo_problem = ""
     for adapter in ADAPTERS:
         try:
@@ -137,20 +145,52 @@ def _recognise_checkpoint(path: Path, dataset: Dataset) -> RecognisedDetector:
                 raise
             yolo_problem = yolo_problem or problem
         except ModuleNotFoundError as error:
-            absent_package = absent_package or f"; {adapter} {missing(error)}"
-
-    # torchvision loads slowly
-    from farther.projects.recognise_state_dict import recognise_state_dict
+            absent_packages[adapter] = missing(error)
+    probable_adapter = _probable_adapter(path)
+    if probable_adapter in absent_packages:
+        raise DataError(absent_packages[probable_adapter], file=path)
 
     state = None
-    if path.is_file():
+    if probable_adapter is not None:
+        # torchvision loads slowly
+        from farther.projects.recognise_state_dict import recognise_state_dict
+
         state = recognise_state_dict(path, dataset)
     if state is not None:
         entry = {"adapter": state.adapter, "params": state.params, "weights": str(path)}
         return _open(entry, assumed="; ".join(state.assumed))
     kind = _kind(path, yolo_problem)
-    problem = f"no adapter opens it: it seems to be {kind}{absent_package}. {READ}"
-    raise DataError(problem, file=path)
+    raise DataError(f"no adapter opens it: it seems to be {kind}. {READ}", file=path)
+
+
+def _probable_adapter(path: Path) -> str | None:
+    """The adapter of a checkpoint, as far as words in the file tell; None for other files.
+
+    No package of a network is needed. Most checkpoints without such words are state dicts of
+    torchvision.
+    """
+    if not is_file(path):
+        return None
+    with open_binary(path) as file:
+        start = file.read(BEGINNING)
+    if start[8:9] == b"{":
+        written = re.search(rb'"format":\s*"farther\.(\w+)"', start)
+        if written and written[1].decode() in ADAPTERS:
+            return written[1].decode()
+        return "faster_rcnn"
+    if is_zipfile(path):
+        with ZipFile(path) as archive:
+            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            if not pickles:
+                return None
+            with archive.open(pickles[0]) as member:
+                start = member.read(BEGINNING)
+    elif not start.startswith(b"\x80"):
+        return None
+    for word, adapter in WORDS.items():
+        if word in start:
+            return adapter
+    return "faster_rcnn"
 
 
 def _kind(path: Path, problem: str) -> str:
@@ -180,6 +220,8 @@ def _kind(path: Path, problem: str) -> str:
 
 def _kind_of_torch_file(path: Path, problem: str) -> str:
     """The probable kind of a file of `torch.save`, or of a pickle; see `_kind`."""
+    from farther.detectors.networks.weights import read_weights
+
     try:
         names = read_weights(path)
     except DataError:
@@ -218,6 +260,7 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
     Raises:
         DataError: its network neither detects nor classifies.
     """
+    require("a network of transformers", "torch", "torchvision", "transformers")
     from farther.detectors.open_vocabulary import CLASSES
 
     config = read_json(folder / CONFIG)
@@ -272,6 +315,25 @@ def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
     return entry
 
 
+def _of_parquet(path: Path, dataset: Dataset) -> dict[str, Any] | None:
+    """The entry of Parquet files, with the ID dataset's classes where no file names them.
+
+    None for other files and folders.
+    """
+    entry: dict[str, Any] = {"adapter": "parquet", "weights": str(path)}
+    if path.is_dir():
+        if listed(path, "**/regions.json"):
+            return entry
+        if not listed(path, "**/*.parquet"):
+            return None
+    elif path.suffix != ".parquet":
+        return None
+    elif is_file(path.parent / "regions.json"):
+        return entry
+    entry["params"] = {"classes": dataset.categories}
+    return entry
+
+
 def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
     """The entry of an ONNX graph.
 
@@ -282,9 +344,10 @@ def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
         them.
 
     Raises:
-        ModuleNotFoundError: ONNX Runtime is not installed.
+        AbsentPackagesError: ONNX Runtime or another package is not installed.
         DataError: its layout is not known, it has another number of classes, or it does not run.
     """
+    detectors.get("onnx")
     from farther.detectors.onnx import YOLO_SIZE, Onnx
 
     params: dict[str, Any] = {}

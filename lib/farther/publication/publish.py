@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 
 import farther
 from farther.errors import ParameterError, choose
+from farther.extras import require
 from farther.publication.coco import write_split
 from farther.publication.contents import Publication
-from farther.publication.croissant import croissant
 from farther.publication.parquet import SHARD_BYTES, write_parquet
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
-from farther.tables.writing import write_aside
+from farther.tables.writing import refuse_other_files, write_aside
 
 Format = Literal["coco", "parquet", "huggingface"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -34,6 +34,8 @@ def publish(
     """
     out = Path(out)
     choose("format", format, FORMATS)
+    if format == "huggingface":
+        require("--format huggingface", "huggingface_hub")
     _refuse_other_files(out)
     with write_aside(out) as aside:
         aside.mkdir()
@@ -49,7 +51,9 @@ def _write(publication: Publication, folder: Path, format: Format, shard_bytes: 
         return
     shards = {split.name: write_parquet(split, folder, shard_bytes) for split in publication.splits}
     if format == "huggingface":
-        from farther.publication.card import card  # needs huggingface_hub
+        # These need huggingface_hub.
+        from farther.publication.card import card
+        from farther.publication.croissant import croissant
 
         (folder / "README.md").write_text(card(publication), encoding="utf-8")
         write_json(folder / "croissant.json", croissant(publication, shards, folder))
@@ -77,13 +81,10 @@ def _refuse_other_files(out: Path) -> None:
     """
     if (out.exists() and not out.is_dir()) or out.is_symlink():
         raise ParameterError(f"{out} is not a folder; choose another name")
+    refuse_other_files(out, MARK, "farther benchmark publish")
     present = sorted(out.iterdir()) if out.exists() else []
     if not present:
         return
-    if not (out / MARK).is_file():
-        raise ParameterError(
-            f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder"
-        )
     mark = read_json(out / MARK)
     contents = mark.get("contents", {}) if isinstance(mark, dict) else {}
     for path in present:

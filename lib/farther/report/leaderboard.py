@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 from pydantic import Field
 
-from farther.errors import DataError, FartherError
+from farther.errors import DataError
 from farther.metrics.catalogue import Metric
 from farther.report.common_runs import points
 from farther.report.listing import ABSENT, Listing
@@ -28,7 +28,7 @@ from farther.report.tables import ResultTable
 from farther.tables.documents import parse_json, parse_yaml, write_json
 from farther.tables.files import digest
 from farther.tables.schema import Schema, check
-from farther.tables.writing import write_aside
+from farther.tables.writing import refuse_other_files, write_aside
 
 #: The method that gains are measured against, by its name in params.yaml.
 BASELINE = "confidence"
@@ -489,25 +489,15 @@ def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     """Writes the page `index.html` into a folder; returns the number of groups.
 
     Raises:
-        FartherError: the folder contains something other than an earlier page.
+        ParameterError: the folder contains something other than an earlier page.
     """
     out = Path(out)
-    if not _is_replaceable(out):
-        raise FartherError(
-            f"{out} contains something other than a leaderboard; choose another folder or empty it"
-        )
+    refuse_other_files(out, DATA, "farther benchmark leaderboard")
     groups = ranked_together(runs)
     with write_aside(out) as aside, Site(aside) as site:
         site.write("index.html", "leaderboard.html", groups=groups, provenance=_provenance(groups))
         write_json(aside / DATA, [_as_json(run) for run in runs])
     return len(groups)
-
-
-def _is_replaceable(folder: Path) -> bool:
-    """True if a folder is absent, empty or an earlier leaderboard."""
-    if not folder.exists() or (folder / DATA).is_file():
-        return True
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _as_json(run: StoredRun) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from farther.errors import FartherError
+from farther.errors import FartherError, ParameterError
 
 #: Folder of unfinished work.
 WORK = ".work"
@@ -145,6 +145,26 @@ def write_aside(path: str | Path) -> Iterator[Path]:
             _delete(replaced)
 
 
+def refuse_other_files(folder: Path, mark: str, command: str) -> None:
+    """Refuses a folder that a command would replace, and that has files that it did not write.
+
+    Args:
+        folder: The folder that the command writes.
+        mark: Name of a file that is in every folder that it wrote.
+        command: The command, for the message.
+
+    Raises:
+        ParameterError: the folder is not empty, and has no such file.
+    """
+    if not folder.exists() or (folder / mark).is_file():
+        return
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise ParameterError(
+            f"{folder} was not written by `{command}` (it has no {mark}) and is not replaced: "
+            "choose another folder"
+        )
+
+
 def _is_same(first: Path, second: Path) -> bool:
     """Whether two files or folders have the same names and bytes, and none is a link."""
     if first.is_symlink() or second.is_symlink():
@@ -236,7 +256,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
             problem += f"{_needed_space(place)}; free some and run the command again"
         else:
             file = _file_of(error) or file
-        raise FartherError(f"{_final(file)}: {problem}") from error
+        raise FartherError(f"{final_path(file)}: {problem}") from error
 
 
 def _file_of(error: Exception) -> Path | None:
@@ -247,11 +267,11 @@ def _file_of(error: Exception) -> Path | None:
     return None
 
 
-def _final(path: Path) -> Path:
+def final_path(path: Path) -> Path:
     """The final path of one that is written aside."""
-    for aside, final_path in _final_by_aside.items():
+    for aside, final in _final_by_aside.items():
         if path.is_relative_to(aside):
-            return _final(final_path / path.relative_to(aside))
+            return final_path(final / path.relative_to(aside))
     return path
 
 

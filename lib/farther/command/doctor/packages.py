@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 
 from farther.code import packages_of
@@ -11,23 +10,26 @@ from farther.command.doctor.pipeline import has_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
 from farther.errors import Finding
-from farther.extras import command_for, distribution, pins, requirements
+from farther.extras import command_for, distribution, is_installed, pins, requirements
 
-#: Packages without which the code is only slower.
-OPTIONAL = {"faiss"}
+#: Packages that the code can do without, and what it then lacks.
+OPTIONAL = {
+    "cv2": "videos cannot be read without it, nor images be resized for graphs of Ultralytics, "
+    "YOLOv5 and OpenMMLab",
+    "faiss": "slower without it",
+}
 
 
 def packages(project: Project) -> list[Finding]:
     """One finding per package that the parameters need beyond what farther itself depends on."""
-    uses_by_module: dict[str, set[str]] = {}
-    for use, modules in (*_by_name(project), *_by_section(project)):
-        for module in modules:
-            uses_by_module.setdefault(module, set()).add(use)
-    base = requirements()[""]
+    modules_by_use = dict([*_by_name(project), *_by_section(project)])
+    names_by_extra = requirements()
+    in_extras = set().union(*names_by_extra.values()) - names_by_extra[""]
     findings = []
-    for module, uses in sorted(uses_by_module.items()):
-        finding = _finding(module, ", ".join(sorted(uses)))
-        if finding.name not in base or finding.state != "ok":
+    for module in sorted(set().union(*modules_by_use.values())):
+        uses = {use: modules for use, modules in modules_by_use.items() if module in modules}
+        finding = _finding(module, uses)
+        if finding.name in in_extras or finding.state != "ok":
             findings.append(finding)
     return findings
 
@@ -60,15 +62,24 @@ def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
         yield "stratify: wordnet", {"nltk"}
 
 
-def _finding(module: str, uses: str) -> Finding:
-    """Whether a module is installed, in the version that farther is tested with."""
+def _finding(module: str, modules_by_use: Mapping[str, set[str]]) -> Finding:
+    """Whether a module is installed, in the version that farther is tested with.
+
+    Args:
+        module: The module.
+        modules_by_use: What needs it, with all modules that it needs.
+    """
     name = distribution(module)
-    if importlib.util.find_spec(module) is None:
-        more = {"comes from": command_for(module)}
+    uses = ", ".join(sorted(modules_by_use))
+    if not is_installed(module):
         if module in OPTIONAL:
-            return Finding(
-                "packages", name, "note", f"not installed; slower without it ({uses})", more
-            )
+            more = {"comes from": command_for(module)}
+            text = f"not installed; {OPTIONAL[module]} ({uses})"
+            return Finding("packages", name, "note", text, more)
+        commands = set()
+        for modules in modules_by_use.values():
+            commands.add(command_for(*(modules - OPTIONAL.keys())))
+        more = {"comes from": ", ".join(sorted(commands))}
         return Finding("packages", name, "missing", f"not installed ({uses})", more)
     try:
         version = metadata.version(name)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Adapter, Fraction
+from farther.detectors.adapter import Adapter, Fraction
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Header, Regions

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import cv2
 import numpy as np
 import torch
 from PIL import Image
@@ -157,6 +156,8 @@ def _resized(
     if image.shape[:2] == (height, width):
         return image
     if interpolation == "opencv":
+        import cv2  # only graphs of Ultralytics, YOLOv5 and OpenMMLab need it
+
         return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
     if interpolation == "pillow":
         return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))

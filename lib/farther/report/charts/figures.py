@@ -21,6 +21,7 @@ from farther.errors import DataError
 from farther.escaping import spreadsheet
 from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES
+from farther.tables.writing import write_aside
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -73,13 +74,14 @@ def export_charts(report: Path, out: Path) -> int:
 
 
 def _write_chart(folder: Path, name: str, spec: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     if "run" in spec["usermeta"]:
         name = f"{spec['usermeta']['run']}-{name}"
-    (folder / f"{name}.csv").write_text(numbers(spec), encoding="utf-8")
+    with write_aside(folder / f"{name}.csv") as aside:
+        aside.write_text(numbers(spec), encoding="utf-8")
     for inches in FIGURES["inches"]:
         for format_, content in as_files(figure(spec, inches)).items():
-            (folder / f"{name}-{inches}in.{format_}").write_bytes(content)
+            with write_aside(folder / f"{name}-{inches}in.{format_}") as aside:
+                aside.write_bytes(content)
 
 
 def charts_of(page: str) -> Iterator[tuple[str, dict[str, Any]]]:
