@@ -11,13 +11,13 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.image_folder import IMAGE_SUFFIXES
 from farther.errors import DataError
 from farther.images.read import load
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.files import digest
 from farther.tables.folders import listed
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PictureFolder:
+class PictureFolder(Parameters):
     """The pictures of a folder.
 
     Args:

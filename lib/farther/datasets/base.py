@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.datasets.records import Location
 from farther.errors import DataError
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables.files import inside, is_present
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
@@ -420,7 +420,7 @@ register = FORMATS.register
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Reader(ABC):
+class Reader(Parameters, ABC):
     """Reads the annotations of one dataset format.
 
     Args:

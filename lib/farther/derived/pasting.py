@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.derived.base import Share
 from farther.errors import ParameterError
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 #: Smallest alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128
@@ -30,7 +30,7 @@ Side = Annotated[float, Field(gt=0, le=1)]
 
 
 @checked(config=STRICT, kw_only=True)
-class Pasting:
+class Pasting(Parameters):
     """Parameters of pasting cut-outs into a scene.
 
     Args:

@@ -20,7 +20,7 @@ from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.read import as_pixels
 from farther.protocols import Protocol
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import digest, regular_file
 
@@ -43,7 +43,7 @@ StoredType = Literal["float32", "float16"]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Adapter(ABC):
+class Adapter(Parameters, ABC):
     """A detector of params.yaml: a `Detector`, or a reader of detections of another program.
 
     Args:
