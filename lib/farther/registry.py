@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from farther import extensions
 from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name, shorten
 from farther.extensions import STRICT as STRICT
+from farther.extensions import Parameters as Parameters
 from farther.extras import AbsentPackagesError
 from farther.syntax import Registration, registrations
 
@@ -342,14 +344,29 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         elif name:
             if problem["type"] == "dataclass_type":
                 message = f"expected a mapping with {', '.join(parameters(_nested(cls, path)))}"
+            found = problem.get("input")
             lines.append(
-                f"{what}: parameter {name!r}: {message}, found {shorten(problem.get('input'))}"
+                f"{what}: parameter {name!r}: {message}, found {shorten(found)}"
+                f"{_as_number(found, problem['type'])}"
             )
         else:  # a check of the class found that parameters do not fit together
             lines.append(f"{what}: {message}")
     if len(lines) > PROBLEMS:
         lines[PROBLEMS:] = [f"and {len(lines) - PROBLEMS:,} more problems"]
     return "\n".join(lines)
+
+
+def _as_number(found: Any, problem: str) -> str:
+    """What to write for a text that means a number, such as YAML's `1e-3`; else ""."""
+    if problem not in ("int_type", "float_type") or not isinstance(found, str):
+        return ""
+    try:
+        number = float(found)
+    except ValueError:
+        return ""
+    if not math.isfinite(number):
+        return ""
+    return f": write {number:g}"
 
 
 def _nested(cls: Any, path: tuple[int | str, ...]) -> type:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as checked
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther_demo.drawings import demo_table
 
 Rng = np.random.Generator
@@ -51,7 +51,7 @@ _FILLING = (0.6, 1.0)
 
 
 @checked(config=STRICT, kw_only=True, frozen=True)
-class Subsets:
+class Subsets(Parameters):
     """Number of scenes in each subset of an ID dataset.
 
     Args:
@@ -64,7 +64,7 @@ class Subsets:
 
 
 @checked(config=STRICT, kw_only=True, frozen=True)
-class DemoWorld:
+class DemoWorld(Parameters):
     """Number, size and difficulty of the scenes.
 
     Args:

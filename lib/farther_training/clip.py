@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from farther.detectors.networks.weights import as_float32, read_tensors, write_tensors
 from farther.images.device import torch_device
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 from farther.tables.writing import delete_work, write_aside
@@ -49,7 +49,7 @@ ZERO_SHOT_BATCH = 256
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ClipArchitecture:
+class ClipArchitecture(Parameters):
     """A small CLIP: open_clip's modified ResNet and a text transformer.
 
     Args:
@@ -90,7 +90,7 @@ class ClipArchitecture:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ClipRecipe:
+class ClipRecipe(Parameters):
     """Hyperparameters of the small CLIP.
 
     Args:
@@ -375,7 +375,7 @@ CARD = (
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ClipJob:
+class ClipJob(Parameters):
     """Parameters of the job.
 
     Args:

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther_training.ranges import Fraction
 
 #: Probabilities below this are raised to it before their logarithm is taken, as in OpenOOD.
@@ -16,7 +16,7 @@ SMALLEST = 1e-12
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ConfidenceBranch:
+class ConfidenceBranch(Parameters):
     """Cross-entropy of p' = c p + (1 − c) y, plus λ times the price of hints, −log c.
 
     The network gives the confidence c beside the probabilities p; a low one moves p towards the

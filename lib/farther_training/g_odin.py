@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.networks.classifier_heads import Similarity
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)
-class GOdin:
+class GOdin(Parameters):
     """Cross-entropy of the quotients h(x) / g(x).
 
     They learn p(y | x) as p(y, in-distribution | x) / p(in-distribution | x). The vectors w_c of

@@ -7,11 +7,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)
-class LogitNorm:
+class LogitNorm(Parameters):
     """Cross-entropy of z / (τ ‖z‖): a longer vector of logits z does not lower the loss.
 
     The logits stored are z.

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torchvision.transforms import v2
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther_training.ranges import Fraction
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Mixup:
+class Mixup(Parameters):
     """λ x + (1 − λ) x' of each image x and the next image x' of its batch; labels likewise.
 
     λ is drawn from Beta(α, α), once per batch.
@@ -41,7 +41,7 @@ class Mixup:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class CutMix:
+class CutMix(Parameters):
     """Replaces a rectangle of each image by that of the next image; mixes labels by area.
 
     The rectangle's share of the image, before it is cut at the border, is 1 − λ with λ from Beta(α,

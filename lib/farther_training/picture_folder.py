@@ -10,14 +10,14 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.images.read import load
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.endings import IMAGES, is_image
 from farther.tables.files import digest
 from farther.tables.folders import listed
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PictureFolder:
+class PictureFolder(Parameters):
     """The pictures of a folder.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther_training.confidence_branch import ConfidenceBranch
 from farther_training.g_odin import GOdin
 from farther_training.logit_norm import LogitNorm
@@ -20,7 +20,7 @@ from farther_training.ranges import Count, Fraction, Positive
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Augmentation:
+class Augmentation(Parameters):
     """Parameters of the random augmentation of training images.
 
     Args:
@@ -43,7 +43,7 @@ class Augmentation:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Recipe:
+class Recipe(Parameters):
     """Hyperparameters of a training run.
 
     The defaults are the published 1× schedule for Faster R-CNN (Detectron2, Wu et
@@ -124,7 +124,7 @@ class Recipe:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class MultiScale:
+class MultiScale(Parameters):
     """Random sizes and crops of training images: the augmentation of Deformable DETR.
 
     It replaces the single size. Either the image is resized, or (with probability
@@ -180,7 +180,7 @@ class RetinaNetRecipe(DetectorRecipe):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class VirtualOutliers:
+class VirtualOutliers(Parameters):
     """Parameters of virtual outliers. The defaults are those of the authors' code.
 
     Args:
@@ -337,7 +337,7 @@ NAMES = {
 
 
 @dataclass(config=STRICT, kw_only=True)
-class YoloRecipe:
+class YoloRecipe(Parameters):
     """Hyperparameters of YOLO.
 
     The defaults are those of FMIYC, Appendix G.1: Ultralytics', except for the optimizer,

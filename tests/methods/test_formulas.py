@@ -507,6 +507,57 @@ def test_the_fitted_temperature_is_that_of_greatest_likelihood(make):
     assert fit_temperature(logits, truth) == pytest.approx(best.x, rel=1e-4)
 
 
+def test_a_temperature_at_the_end_of_its_range_is_remarked_and_the_score_still_ranks(make):
+    regions = make(500)
+    rng = np.random.default_rng(0)
+    logits = regions.logits * 3
+    regions = regions.with_columns(logits=logits)
+    method = methods.create("temperature_scaling").fit(regions)
+
+    method.learn_truth(regions, logits.argmax(axis=1))
+    assert method.temperature_ == 1
+    (remark,) = method.remarks()
+    assert "below 0.001" in remark
+    assert np.array_equal(method.score(regions), methods.create("msp").score(regions))
+
+    method.learn_truth(regions, np.argsort(logits, axis=1)[:, 0])  # the smallest logit
+    assert method.temperature_ == 1000
+    assert "above 1000" in method.remarks()[0]
+
+    wrong = rng.random(500) < 0.2
+    method.learn_truth(regions, np.where(wrong, 0, logits.argmax(axis=1)))
+    assert 0.1 < method.temperature_ < 10
+    assert method.remarks() == []
+
+
+def test_a_fitted_temperature_that_makes_many_scores_1_is_remarked(make):
+    regions = make(500)
+    logits = regions.logits * 1000
+    truth = logits.argmax(axis=1)
+    nearly_right = np.argsort(logits, axis=1)[0, -2]
+    logits[0, truth[0]] = logits[0, nearly_right] + 0.1
+    truth[0] = nearly_right
+    regions = regions.with_columns(logits=logits)
+    method = methods.create("temperature_scaling").fit(regions)
+    method.learn_truth(regions, truth)
+    assert 0.001 < method.temperature_ < 1000
+    (remark,) = method.remarks()
+    assert "is exactly 1" in remark
+
+
+def test_a_class_whose_distances_are_equal_has_no_weibull_distribution(make):
+    regions = make(200)
+    logits = regions.logits.copy()
+    alone = np.zeros_like(logits[0])
+    alone[3] = 9.0
+    is_class3 = logits.argmax(axis=1) == 3
+    logits[is_class3] = alone
+    fitted = methods.create("openmax").fit(regions.with_columns(logits=logits))
+    (remark,) = fitted.remarks()
+    assert remark.startswith("no Weibull distribution can be fitted to class3")
+    assert methods.create("openmax").fit(regions).remarks() == []
+
+
 def test_true_classes_without_a_column_are_refused(make):
     for truth in ([0, 5], [-1, 0], [0]):
         with pytest.raises(DataError, match="expected"):

@@ -7,8 +7,10 @@ import pytest
 from farther import methods
 from farther.errors import ParameterError
 from farther.methods import FitError
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import FitSettings, RunRegions
-from farther.scoring.search import search
+from farther.scoring.search import Search, Trial, search
 from farther.tables import Regions
 
 
@@ -34,6 +36,28 @@ def test_the_best_parameters_have_the_largest_value(run):
         method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val")
     )
     assert (id_scores[:, None] > ood_scores).mean() == pytest.approx(found.best.value)
+
+
+def trials(*values):
+    """A search over `k` with these values of AUROC for k = 1, 2, 3, …."""
+    tried = [Trial("knn", {"k": k}, value) for k, value in enumerate(values, start=1)]
+    best = max(tried, key=lambda trial: trial.value)
+    return Search(best, tuple(tried), "val", "ood_val", oracle=False)
+
+
+def test_a_best_value_at_the_end_of_those_tried_is_remarked():
+    assert "k: the best of the values tried, 3, is the largest" in trials(0.1, 0.2, 0.3).remarks()[0]
+    assert "1, is the smallest" in trials(0.3, 0.2, 0.1).remarks()[0]
+    for values in ([0.1, 0.3, 0.2], [0.3, 0.3, 0.2], [0.1, 0.2]):
+        assert trials(*values).remarks() == []
+
+
+def test_remarks_on_the_values_tried_are_stored_with_the_method(run, tmp_path):
+    entry = read_entry("knn", {"search": {"ood_split": "ood_val", "grids": {"knn": {"k": [1, 2, 60]}}}})
+    assert fit_entry(entry, run, tmp_path / "knn", search) is None
+    stored = json.loads((tmp_path / "knn/method.json").read_text())
+    best = stored["choice"]["best"]["params"]["k"]
+    assert bool(stored["remarks"]) == (best in (1, 60))
 
 
 def test_the_first_of_equals_is_chosen(run):

@@ -35,6 +35,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" fo
             "a: 1\nb: 2020-13-45",
             r"not a value of the type 'timestamp'.*: month must be in 1..12.*\(line 2, column 4\)",
         ),
+        ("a: {b: 1, c: 2,\n 'b': 3}", r"the key 'b' occurs twice.*\(line 2, column 2\)"),
         ("a: !!int x", r"not a value of the type 'int'.*\(line 1, column 4\)"),
         ("a: !!bool x", "not a value of the type 'bool'"),
         ("a: !!float x", "not a value of the type 'float'"),

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import LabelledImages
 from farther.datasets.hierarchy import Measure, NameSimilarity, Scale, read_synsets
 from farther.datasets.wordnet import open_hierarchy
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
 
 #: OODness of a class that no rule names.
@@ -28,7 +28,7 @@ _MEASURES = ("path", "wu_palmer", "leacock_chodorow")
 
 
 @dataclass(config=STRICT, frozen=True, kw_only=True)
-class ClassesBy:
+class ClassesBy(Parameters):
     """Sorting of classes that no list of the rules file names, by similarity to an ID class.
 
     Args:

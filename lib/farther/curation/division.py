@@ -10,12 +10,12 @@ from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from farther.errors import LISTED, ParameterError
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.files import digest
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Division:
+class Division(Parameters):
     """Division of the ID dataset's classes into known and unknown ones.
 
     Images of known classes are the ID splits. Images of unknown classes are in no ID split, and may

@@ -27,7 +27,7 @@ from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import RuledSource, fates_by_rules, id_split
 from farther.distances import OodDistance
 from farther.errors import ParameterError
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 from farther.tables.files import digest
 
 #: Kinds of rules (None: no rule) of the categories that make an image a candidate for a distance.
@@ -42,7 +42,7 @@ _SEARCH_CATEGORIES = dict.fromkeys(("distance", "dataset", "subset", "category")
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Enrichment:
+class Enrichment(Parameters):
     """Candidates for a benchmark's OOD splits from larger pools, for reviewers to decide on.
 
     Args:

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.division import Division
 from farther.distances import OodDistance
 from farther.errors import ParameterError
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
 #: anomaly detection.
@@ -36,7 +36,7 @@ def _require_one_group(parameter: str, pattern: str) -> None:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ImagePairs:
+class ImagePairs(Parameters):
     """The images that an OOD split was made from by adding an unknown object to each.
 
     Args:
@@ -55,7 +55,7 @@ class ImagePairs:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ImageSource:
+class ImageSource(Parameters):
     """A subset of a dataset.
 
     Args:
@@ -147,7 +147,7 @@ class IdSplit(RuledImages):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PartOfSubset:
+class PartOfSubset(Parameters):
     """A part of a subset of the ID dataset, where validation and test have no images of their own.
 
     An image belongs to a part by the digest of its file's bytes, so the parts are disjoint and the
@@ -228,7 +228,7 @@ def _usual_subsets() -> dict[str, IdSubset]:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Benchmark:
+class Benchmark(Parameters):
     """One benchmark: an ID dataset, and the splits that detectors of its classes are tested on.
 
     Args:

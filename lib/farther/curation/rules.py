@@ -17,7 +17,7 @@ from farther.curation.parameters import Benchmark
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError, shorten
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 from farther.tables import SortedClasses
 from farther.tables.documents import read_yaml
 
@@ -42,7 +42,7 @@ Listing = dict[str, dict[str, list[str]]]
 
 
 @dataclass(config=STRICT, frozen=True)
-class CategoryRule:
+class CategoryRule(Parameters):
     """Consequence of a labelled category for its image.
 
     Args:
@@ -70,7 +70,7 @@ class CategoryRule:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class _Lists:
+class _Lists(Parameters):
     """The lists of one protocol."""
 
     overlap: Listing = Field(default_factory=dict)
@@ -82,7 +82,7 @@ class _Lists:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class _RulesFile:
+class _RulesFile(Parameters):
     """A rules file with the names of its ID classes."""
 
     id_classes: dict[str, dict[str, list[str]]]

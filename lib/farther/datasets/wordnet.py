@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.endings import YAML, has_ending
 from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved
@@ -51,7 +51,7 @@ PUBLISHED = {"T40": 0.40, "T45": 0.45, "T50": 0.50}
 
 
 @checked(config=STRICT, kw_only=True)
-class WordNetParams:
+class WordNetParams(Parameters):
     """A local WordNet, and the distances of class names at which classes are ID, near or far.
 
     Args:

@@ -18,7 +18,7 @@ from farther.curation import LabelledImages, Rules, TablesFolder, select_id_clas
 from farther.datasets.coco_writer import write_coco
 from farther.errors import DataError, shorten
 from farther.images.read import MAX_PIXELS, load
-from farther.registry import STRICT, Registry, build
+from farther.registry import STRICT, Parameters, Registry, build
 from farther.tables import Objects
 from farther.tables.documents import write_json
 from farther.tables.files import inside
@@ -34,7 +34,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @checked(config=STRICT, kw_only=True)
-class SceneSelection:
+class SceneSelection(Parameters):
     """The images that a dataset is derived from.
 
     Args:
@@ -127,7 +127,7 @@ class Scenes:
 
 
 @checked(config=STRICT, kw_only=True)
-class Derived(ABC):
+class Derived(Parameters, ABC):
     """A dataset derived from images of an ID dataset.
 
     Args:

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.curation.sources import Categories
 from farther.derived.base import Share
 from farther.images.read import MAX_PIXELS
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 
 
 class CutOut(NamedTuple):
@@ -49,7 +49,7 @@ class CutOuts:
 
 
 @checked(config=STRICT, kw_only=True)
-class CutOutSource(ABC):
+class CutOutSource(Parameters, ABC):
     """A source of cut-outs.
 
     Args:

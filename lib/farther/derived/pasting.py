@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.derived.base import Share
 from farther.errors import ParameterError
 from farther.images.read import without_pillow_limit
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 #: Smallest alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128
@@ -31,7 +31,7 @@ Side = Annotated[float, Field(gt=0, le=1)]
 
 
 @checked(config=STRICT, kw_only=True)
-class Pasting:
+class Pasting(Parameters):
     """Parameters of pasting cut-outs into a scene.
 
     Args:

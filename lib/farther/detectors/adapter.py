@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables import Header
 
 registry: Registry[Adapter] = Registry(
@@ -24,7 +24,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Adapter(ABC):
+class Adapter(Parameters, ABC):
     """A detector of params.yaml: a `Detector`, or a reader of detections of another program.
 
     Args:

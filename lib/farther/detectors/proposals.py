@@ -28,7 +28,7 @@ from farther import detectors
 from farther.detectors.imported import Imported
 from farther.detectors.settings import MapSelection, ProposalSelection
 from farther.errors import ParameterError
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 
 if TYPE_CHECKING:
     from farther.detectors.adapter import Adapter
@@ -38,7 +38,7 @@ register_source = SOURCES.register
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Source(ABC):
+class Source(Parameters, ABC):
     """Class-agnostic boxes with an objectness.
 
     Args:

@@ -31,7 +31,7 @@ from farther.images.read import load
 from farther.methods import Method, not_applicable
 from farther.methods import load as load_method
 from farther.methods.loading import read_method
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
@@ -44,7 +44,7 @@ REGIONS = 4096
 
 
 @checked(config=STRICT, kw_only=True)
-class CostParams:
+class CostParams(Parameters):
     """What costs are measured on: section `cost` of params.yaml.
 
     Args:

@@ -19,7 +19,7 @@ from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.metrics.statistics.bootstrap import MAX_IMAGES, Comparisons, ImageDraws
 from farther.protocols import Protocol
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
 SeparatedSide = Literal["gtu", "uu", "correct_id"]
@@ -29,7 +29,7 @@ REMOVED_PROPOSAL_KEYS = ("methods", "learn_from")
 
 
 @dataclass(config=STRICT, kw_only=True)
-class SelfAwarenessSettings:
+class SelfAwarenessSettings(Parameters):
     """How a run is made self-aware: section `evaluate.self_awareness` of params.yaml.
 
     Args:
@@ -53,7 +53,7 @@ class SelfAwarenessSettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ProposalSettings:
+class ProposalSettings(Parameters):
     """How proposals are evaluated: section `evaluate.proposals` of params.yaml.
 
     Args:
@@ -90,7 +90,7 @@ class ProposalSettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class EvaluationSettings:
+class EvaluationSettings(Parameters):
     """How runs are evaluated: section `evaluate` of params.yaml.
 
     Args:

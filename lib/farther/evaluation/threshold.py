@@ -13,13 +13,13 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import true_classes
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.documents import read_json, write_json
 from farther.tables.schema import Schema, check
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ThresholdSettings:
+class ThresholdSettings(Parameters):
     """The operating threshold t*: section `threshold` of params.yaml.
 
     Detections with a confidence below t* are discarded before anything is measured. At a lower t*

@@ -19,7 +19,7 @@ from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.clip_config import check_folder
 from farther.images.clip_patches import Patches
 from farther.images.device import inference_mode, torch_device
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.files import digest, regular_file
 from farther.tables.folders import listed
 
@@ -36,7 +36,7 @@ NAMES_AT_ONCE = 256
 
 
 @dataclass(config=STRICT, kw_only=True)
-class EncoderParams:
+class EncoderParams(Parameters):
     """Parameters of a CLIP, and its prompt for class names.
 
     Args:
@@ -58,7 +58,7 @@ class EncoderParams:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class ClipPreprocessing:
+class ClipPreprocessing(Parameters):
     """Preprocessing of images for CLIP; it can be pickled without the network.
 
     Args:

@@ -15,13 +15,13 @@ from pydantic.dataclasses import dataclass
 from farther.cores import count_cores
 from farther.errors import ParameterError
 from farther.images import read
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables import Images
 from farther.tables.files import inside
 
 
 @dataclass(config=STRICT, kw_only=True)
-class StreamParams:
+class StreamParams(Parameters):
     """Parameters of the engine that streams images.
 
     Args:

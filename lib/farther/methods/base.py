@@ -27,7 +27,7 @@ from farther.errors import DataError, FartherError, ParameterError
 from farther.methods.arrays import Array
 from farther.methods.linear_algebra import clipped
 from farther.methods.rows import OLD_FORM, RegionRows, Rows, with_its_argument
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
@@ -107,7 +107,7 @@ def parameters(cls: C) -> C:
 
 
 @parameters
-class Method(ABC):
+class Method(Parameters, ABC):
     """Base class of all OOD scores. Higher means more in-distribution.
 
     A subclass declares its parameters as fields and what it reads as `needs`, and implements

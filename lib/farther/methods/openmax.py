@@ -85,7 +85,8 @@ class OpenMax(Method):
     background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        classes = len(class_columns(regions.header, self.background))
+        columns = class_columns(regions.header, self.background)
+        classes = len(columns)
         sums = np.zeros((classes, classes))
         counts = np.zeros(classes)
         for logits, largest in self._predicted(regions):
@@ -101,6 +102,7 @@ class OpenMax(Method):
                 of_class = to_own_centre[largest == k]
                 tails[k] = np.sort(np.concatenate([tails[k], of_class]))[-self.tail :]
         self.seen_ = counts > 0
+        self.unspread_ = []
         self.smallest_ = np.zeros(classes)
         self.shape_ = np.ones(classes)
         self.log_scale_ = np.zeros(classes)
@@ -108,6 +110,21 @@ class OpenMax(Method):
             if len(tail):
                 self.smallest_[k] = tail[0]
                 self.shape_[k], self.log_scale_[k] = fit_weibull(tail - tail[0] + TRANSLATION)
+            if self.shape_[k] > LARGEST_SHAPE / 2:
+                self.unspread_.append(regions.header.classes[columns[k]])
+
+    def remarks(self) -> list[str]:
+        """See `Method.remarks`."""
+        if not self.unspread_:
+            return []
+        count = len(self.unspread_)
+        names = f"{count} of {len(self.centres_)} classes"
+        if count <= 3:
+            names = ", ".join(self.unspread_)
+        return [
+            f"no Weibull distribution can be fitted to {names} (their detections have one distance "
+            f"from the mean): its shape is at its largest value, {LARGEST_SHAPE:g}"
+        ]
 
     def _predicted(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Logits (n, C) of each block, and the column of the largest one per row."""

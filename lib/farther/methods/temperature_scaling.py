@@ -14,6 +14,13 @@ from farther.methods.logits import Activation, Background, class_columns, class_
 from farther.methods.rows import Rows
 
 
+#: The range of T.
+LOWEST, HIGHEST = 1e-3, 1e3
+
+#: Share of detections of one score from which on it is remarked.
+MANY = 0.1
+
+
 @register("temperature_scaling")
 class TemperatureScaling(Method):
     """The largest class probability at the temperature that calibrates it.
@@ -21,7 +28,8 @@ class TemperatureScaling(Method):
     T minimises the negative log likelihood of the true classes of ID validation detections, as
     OpenOOD does on validation images. A detection that matches no object counts as background with
     `background="keep"`, and is left out otherwise. T is fitted to the softmax for sigmoid heads
-    too.
+    too. T is at most 10³. Where the most likely T is below 10⁻³, as where all of these detections
+    have the right class, T is 1.
 
     Formula:
         score = max_c p_c, with p = softmax(z / T); with `activation="detector"` on a sigmoid head,
@@ -36,6 +44,9 @@ class TemperatureScaling(Method):
 
     Attributes:
         temperature_: T, where it is fitted.
+        most_likely_: "within" the range of T, or where the likelihood still grows: "below" or
+            "above" it.
+        certain_: Share of the validation detections whose largest probability is 1 at T.
 
     References:
         Guo et al., "On Calibration of Modern Neural Networks", 2017, arXiv:1706.04599. Code:
@@ -92,7 +103,39 @@ class TemperatureScaling(Method):
                 if len(batch)
             ]
         )
-        self.temperature_ = fit_temperature(z[known], position[true_column][known])
+        most_likely = fit_temperature(z[known], position[true_column][known])
+        self.temperature_ = most_likely
+        self.most_likely_ = "within"
+        if most_likely <= LOWEST:
+            self.temperature_ = 1.0
+            self.most_likely_ = "below"
+        elif most_likely >= HIGHEST:
+            self.most_likely_ = "above"
+        largest = softmax(z / self.temperature_).max(axis=1)
+        self.certain_ = float(np.mean(largest == 1))
+
+    def remarks(self) -> list[str]:
+        """See `Method.remarks`."""
+        if not hasattr(self, "most_likely_"):
+            return []
+        remarks = []
+        if self.most_likely_ == "below":
+            remarks.append(
+                f"the most likely T is below {LOWEST:g}, as (nearly) all ID validation detections "
+                "have the right class: T = 1 is taken"
+            )
+        if self.most_likely_ == "above":
+            remarks.append(
+                f"the most likely T is above {HIGHEST:g}, as the logits of the ID validation "
+                f"detections tell little of their true classes, or are large: T = {HIGHEST:g} is "
+                "taken"
+            )
+        if self.certain_ > MANY:
+            remarks.append(
+                f"at T = {self.temperature_:.3g}, the score of {self.certain_:.0%} of the ID "
+                "validation detections is exactly 1: it does not rank them"
+            )
+        return remarks
 
     def _score(self, rows: Rows) -> Array:
         temperature = self.temperature
@@ -119,7 +162,7 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
         true_class: Column of each row's true class, ndarray of shape (N,).
 
     Returns:
-        T between 10⁻³ and 10³.
+        T between `LOWEST` and `HIGHEST`; one of these where the likelihood still grows there.
 
     Raises:
         DataError: there are no rows, or a class is out of range.
@@ -134,15 +177,22 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
             f"expected 0 … {logits.shape[1] - 1}, found {np.min(true_class)} … {np.max(true_class)}"
         )
     of_true_class = logits[np.arange(len(logits)), true_class].mean()
-    low = np.log(1e-3)
-    high = np.log(1e3)
+
+    def is_over_confident(temperature: float) -> bool:
+        """Whether the expected logit exceeds the true class's: a higher temperature is better."""
+        scaled = logits / temperature
+        probabilities = np.exp(scaled - log_sum_exp(scaled)[:, None])
+        return bool((probabilities * logits).sum(axis=1).mean() > of_true_class)
+
+    if not is_over_confident(LOWEST):
+        return LOWEST
+    if is_over_confident(HIGHEST):
+        return HIGHEST
+    low = np.log(LOWEST)
+    high = np.log(HIGHEST)
     for _ in range(100):
         middle = (low + high) / 2
-        scaled = logits / np.exp(middle)
-        expected = (np.exp(scaled - log_sum_exp(scaled)[:, None]) * logits).sum(axis=1).mean()
-        # over-confident if the expected logit exceeds the true class's: a higher temperature is
-        # better
-        if expected > of_true_class:
+        if is_over_confident(float(np.exp(middle))):
             low = middle
         else:
             high = middle

@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.errors import ParameterError
 from farther.metrics.open_set.outcomes import Outcome
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables import Regions
 
 
@@ -54,7 +54,7 @@ register = METRICS.register
 
 
 @checked_dataclass(config=STRICT, kw_only=True)
-class UserDefinedMetric(ABC):
+class UserDefinedMetric(Parameters, ABC):
     """A user-defined metric; its parameters are its fields. `farther.Metric` is this class."""
 
     REGISTRY: ClassVar[Registry[Any]] = METRICS

@@ -10,11 +10,11 @@ from pydantic.dataclasses import dataclass
 
 from farther.keyed import FORCE, is_forced
 from farther.params import read_params
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Engine:
+class Engine(Parameters):
     """Where runs are worked on: keys of the section `evaluate`; see `EvaluationSettings`."""
 
     engine: Literal["local", "ray"] = "local"

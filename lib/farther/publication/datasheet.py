@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.datasets.records import read_mapping
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 from farther.tables.documents import parse_yaml
 
 
@@ -50,7 +50,7 @@ def datasheet() -> tuple[Question, ...]:
 
 
 @checked_dataclass(config=STRICT, kw_only=True)
-class Words:
+class Words(Parameters):
     """The publisher's statements about a dataset.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)
-class GallerySettings:
+class GallerySettings(Parameters):
     """Parameters of the gallery.
 
     Args:
@@ -21,7 +21,7 @@ class GallerySettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Counterpart:
+class Counterpart(Parameters):
     """The published detector that a run is compared with.
 
     Args:
@@ -38,7 +38,7 @@ class Counterpart:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ReportSettings:
+class ReportSettings(Parameters):
     """What the report shows: section `report` of params.yaml.
 
     Args:

@@ -25,7 +25,7 @@ from farther.curation import (
 from farther.curation.decisions import IMAGE
 from farther.errors import ParameterError, shorten
 from farther.printable import printable_texts
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
 from farther.tables.annotations import label_of
@@ -44,7 +44,7 @@ ORDERS = {"suspicion": -pl.col("queue"), "similarity": pl.col("margin"), "table"
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Filters:
+class Filters(Parameters):
     """Filters and order of the queue; "" filters nothing.
 
     Args:

@@ -16,14 +16,14 @@ from pydantic.dataclasses import dataclass
 
 from farther.cores import has_gpu
 from farther.errors import ParameterError
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 #: Devices that a user may write.
 Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ScoringSettings:
+class ScoringSettings(Parameters):
     """Where scores are computed: section `scoring` of params.yaml.
 
     Both give the same scores up to rounding.

@@ -28,14 +28,14 @@ from pydantic.dataclasses import dataclass
 from farther.canonical_names import canonical_method
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
-from farther.registry import STRICT, build
+from farther.registry import STRICT, Parameters, build
 
 #: Values of `fit_on` that say whose regions a method learns from; others name an ID split.
 OF_PASS = ("pass", "detections")
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ParameterChoice:
+class ParameterChoice(Parameters):
     """A choice of parameters: the best by AUROC of ID validation against an OOD split.
 
     Args:
@@ -48,7 +48,7 @@ class ParameterChoice:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class MethodEntry:
+class MethodEntry(Parameters):
     """An OOD score: an entry of the section `methods` of params.yaml.
 
     A method whose inputs a detector does not have is left out for its runs. One method may be

@@ -186,6 +186,7 @@ def fit_entry(
     """
     choice = entry.search or entry.oracle
     extra: dict[str, Any] = {}
+    remarks: list[str] = []
     try:
         source = run.on(entry)
         if choice is None:
@@ -200,11 +201,14 @@ def fit_entry(
             )
             method = METHODS.create(searched.best.name, **searched.best.params)
             extra["choice"] = asdict(searched)
+            remarks = searched.remarks()
         fit_method(method, source)
     except FitError as error:
         reason = str(error)
         write_json(folder / "method.json", describe_refused(entry.methods[0], reason))
         return reason
+    if remarks:
+        extra["remarks"] = [*remarks, *method.remarks()]
     method.write_into(folder, extra)
     return None
 

@@ -24,7 +24,7 @@ from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.imported import ImportedScores
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables import Header, Images, Objects, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.folders import listed
@@ -37,7 +37,7 @@ HELD = 3 << 29
 
 
 @dataclass(config=STRICT, kw_only=True)
-class FitSettings:
+class FitSettings(Parameters):
     """What methods are fitted on: section `fit` of params.yaml, without what is about τ.
 
     Args:
@@ -58,7 +58,7 @@ class FitSettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class TauSettings:
+class TauSettings(Parameters):
     """The threshold τ of each method: section `fit` without what methods are fitted on.
 
     Args:

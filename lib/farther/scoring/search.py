@@ -50,6 +50,44 @@ class Search:
     ood_split: str
     oracle: bool
 
+    def remarks(self) -> list[str]:
+        """Parameters whose best value is the smallest or largest of three or more that were tried.
+
+        Values beyond it may be better. Without a remark where another value is as good.
+        """
+        remarks = []
+        for name, value in self.best.params.items():
+            tried = self._numbers_tried(name)
+            if len(tried) < 3 or value not in (min(tried), max(tried)):
+                continue
+            end = "smallest" if value == min(tried) else "largest"
+            remarks.append(
+                f"{name}: the best of the values tried, {value:g}, is the {end}: "
+                "values beyond it may be better"
+            )
+        return remarks
+
+    def _numbers_tried(self, parameter: str) -> set[float]:
+        """The numbers tried of a parameter of the best method; {} where a value between is as good.
+
+        Args:
+            parameter: Name of the parameter.
+        """
+        numbers = set()
+        as_good = set()
+        for trial in self.trials:
+            value = trial.params.get(parameter)
+            if trial.name != self.best.name or not isinstance(value, (int, float)):
+                continue
+            if isinstance(value, bool):
+                continue
+            numbers.add(value)
+            if trial.value == self.best.value:
+                as_good.add(value)
+        if as_good - {min(numbers, default=0), max(numbers, default=0)}:
+            return set()
+        return numbers
+
 
 def search(
     grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle: bool = False

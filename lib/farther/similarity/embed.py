@@ -20,7 +20,7 @@ from farther.images.clip import Encoder, EncoderParams
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed, key_of
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.similarity.embeddings import (
     Embeddings,
     EmbeddingsFolder,
@@ -55,7 +55,7 @@ class EmbedParams(StreamParams):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class EmbedSection:
+class EmbedSection(Parameters):
     """The CLIP that embeds all images and class names: section `embed` of params.yaml.
 
     Args:

@@ -13,14 +13,14 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy
 from farther.errors import DataError
 from farther.images.clip import Encoder
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 
 #: Texts whose cosines with the ID classes are in memory at once.
 BLOCK = 8192
 
 
 @checked(config=STRICT, kw_only=True)
-class MiningParams:
+class MiningParams(Parameters):
     """Parameters of the choice of negative prompts.
 
     Args:

@@ -15,7 +15,7 @@ from farther.datasets.wordnet import WordNetParams
 from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError
 from farther.metrics.ood import auroc
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
 from farther.similarity.sources import EmbeddedSplit
@@ -28,7 +28,7 @@ DECIMALS = 6
 
 
 @checked(config=STRICT, kw_only=True)
-class StratifyParams:
+class StratifyParams(Parameters):
     """Parameters of the similarity to ID: an image's largest cosine to a reference image.
 
     Args:

@@ -52,8 +52,19 @@ class _Loader(_SafeLoader):
     """PyYAML's safe loader with the booleans of YAML 1.2, as in DVC.
 
     `on`, `off`, `yes` and `no` are text. A value that a constructor of the loader refuses is a
-    YAMLError with its line.
+    YAMLError with its line, and so is a key that occurs twice in a mapping.
     """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:  # noqa: FBT001
+        keys = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in keys:
+                problem = f"the key {_cut(repr(key.value))} occurs twice: delete one of them"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            keys.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001
         try:

@@ -22,7 +22,7 @@ from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
 from farther.curation import Division
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Parameters, Registry
 from farther.tables.files import digest
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Trained:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Job(ABC):
+class Job(Parameters, ABC):
     """Dataset, checkpoint and hyperparameters of a training job.
 
     Each trainer adds its network and its recipe.

@@ -288,6 +288,7 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
             "id_regions": results.id_regions,
         },
         "method": {"name": fitted.name, "params": fitted.params},
+        "remarks": fitted.remarks,
         "chosen": fitted.choice and asdict(fitted.choice),
         "fitted_on": fitted.state.get("fitted_on_", {}).get("regions"),
     }
@@ -434,6 +435,7 @@ def _method_facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
     if explanation["fitted_on"]:
         text += f", fitted on {explanation['fitted_on']} regions"
     facts.append(("method", text))
+    facts += [("remark", remark) for remark in explanation["remarks"]]
 
     choice = explanation["chosen"]
     if choice:

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.registry import STRICT, Registry, parameters
+from farther.registry import STRICT, Parameters, Registry, parameters
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SHARED = ("box", "score", "label")
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Pass(ABC):
+class Pass(Parameters, ABC):
     """Extra inference on the regions of a run: MC dropout, test-time augmentation, crops, ….
 
     It yields a regions folder aligned with the run's: rows have the run's `image_id`, `region_id`,

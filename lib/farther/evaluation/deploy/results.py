@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT
+from farther.registry import STRICT, Parameters
 from farther.tables.schema import read_typed
 
 #: Axes that a budget may limit, and the parameter of each limit.
@@ -38,7 +38,7 @@ def _optional_per_image(rate: float | None) -> float | None:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Budget:
+class Budget(Parameters):
     """Limits on the costs of a deployed detector: section `deploy` of params.yaml.
 
     All limits are rates: per unknown object, per ID image and per known object.

@@ -1,0 +1,184 @@
+"""Values of parameters: each has the type that its field declares, in all classes of parameters."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import numpy as np
+import pytest
+from pydantic.dataclasses import dataclass
+
+from farther import methods
+from farther.datasets.base import FORMATS
+from farther.derived import cutouts
+from farther.derived.base import KINDS
+from farther.detectors import passes, proposals
+from farther.detectors.base import registry as DETECTORS
+from farther.errors import ParameterError
+from farther.evaluation.settings import EvaluationSettings, read_settings
+from farther.methods.base import METHODS
+from farther.metrics.user_defined import METRICS
+from farther.pipeline.sections import SECTIONS
+from farther.registry import STRICT, Parameters, build
+from farther_demo import DemoWorld
+
+REGISTRIES = (
+    METHODS,
+    FORMATS,
+    DETECTORS,
+    passes.PASSES,
+    proposals.SOURCES,
+    KINDS,
+    cutouts.SOURCES,
+    METRICS,
+)
+
+
+def classes_of_parameters() -> dict[str, type]:
+    """All classes that params.yaml can name or that read a section, by what a message calls them."""
+    classes = {"section demo": DemoWorld}
+    for registry in REGISTRIES:
+        for name in registry.names():
+            classes[f"{registry.kind} {name}"] = registry.get(name)
+    for section in SECTIONS:
+        for table in section.load():
+            if table.cls is not None and not inspect.isabstract(table.cls):
+                classes[f"params.yaml: {table.title}"] = table.cls
+    return classes
+
+
+CLASSES = classes_of_parameters()
+
+
+def plain_kinds(hint: Any) -> Iterator[type]:
+    """The kinds of values that a field takes, without those in lists and mappings."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        yield from plain_kinds(get_args(hint)[0])
+    elif origin in (Union, types.UnionType):
+        for part in get_args(hint):
+            yield from plain_kinds(part)
+    elif isinstance(hint, type):
+        yield hint
+
+
+def items_of_lists(hint: Any) -> Iterator[Any]:
+    """The hints of the items of the lists that a field takes."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        yield from items_of_lists(get_args(hint)[0])
+    elif origin in (Union, types.UnionType):
+        for part in get_args(hint):
+            yield from items_of_lists(part)
+    elif origin in (tuple, list):
+        yield get_args(hint)[0]
+
+
+def fields_of(cls: type) -> dict[str, Any]:
+    """The type hint of each parameter."""
+    fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    return {name: info.annotation for name, info in fields.items() if info.init is not False}
+
+
+def are_numbers(hint: Any) -> bool:
+    kinds = set(plain_kinds(hint))
+    return bool(kinds & {int, float}) and bool not in kinds
+
+
+NUMBERS = [
+    (what, name)
+    for what, cls in CLASSES.items()
+    for name, hint in fields_of(cls).items()
+    if are_numbers(hint)
+]
+LISTS = [
+    (what, name)
+    for what, cls in CLASSES.items()
+    for name, hint in fields_of(cls).items()
+    if any(are_numbers(item) for item in items_of_lists(hint))
+]
+BOOLEANS = [
+    (what, name)
+    for what, cls in CLASSES.items()
+    for name, hint in fields_of(cls).items()
+    if bool in plain_kinds(hint)
+]
+
+
+def refusal(what: str, name: str, value: Any) -> str:
+    with pytest.raises(ParameterError) as caught:
+        build(CLASSES[what], what, {name: value})
+    return str(caught.value)
+
+
+def test_classes_of_all_kinds_are_asked() -> None:
+    asked = {what.split(" ")[0] for what, _ in NUMBERS}
+    assert {"method", "detector", "dataset", "kind", "source", "params.yaml:", "section"} <= asked
+    assert len(NUMBERS) > 200
+
+
+@pytest.mark.parametrize("what, name", NUMBERS)
+def test_a_boolean_is_not_a_number(what: str, name: str) -> None:
+    for boolean in (True, np.bool_(True)):
+        lines = refusal(what, name, boolean).splitlines()
+        assert any(what in line and f"{name}'" in line or f"'{name}." in line for line in lines)
+        assert any("True" in line for line in lines)
+
+
+@pytest.mark.parametrize("what, name", NUMBERS)
+def test_a_text_is_not_a_number_nor_is_what_is_not_finite(what: str, name: str) -> None:
+    for value in ("10", float("nan"), float("inf")):
+        cls = CLASSES[what]
+        if isinstance(value, str) and str in plain_kinds(fields_of(cls)[name]):
+            continue
+        assert f"'{name}" in refusal(what, name, value)
+
+
+@pytest.mark.parametrize("what, name", LISTS)
+def test_booleans_in_lists_are_not_numbers(what: str, name: str) -> None:
+    message = refusal(what, name, [True, True])
+    assert f"'{name}." in message
+    assert "found True" in message
+
+
+@pytest.mark.parametrize("what, name", BOOLEANS)
+def test_numbers_and_words_are_not_booleans(what: str, name: str) -> None:
+    for value in (1, 0, "yes", "true"):
+        assert f"'{name}" in refusal(what, name, value)
+
+
+def test_numbers_inside_of_other_classes_are_checked_too() -> None:
+    for section in ({"proposals": {"rates": [True]}}, {"self_awareness": {"iou": True}}):
+        with pytest.raises(ParameterError, match=r"params.yaml: evaluate.*found True"):
+            read_settings(section)
+
+
+def test_what_is_meant_by_a_text_that_is_a_number_is_said() -> None:
+    with pytest.raises(ParameterError, match=r"found '1e-3': write 0.001$"):
+        methods.create("energy", temperature="1e-3")
+
+
+def test_integers_are_numbers_and_scalars_of_numpy_are_those_of_python() -> None:
+    settings = EvaluationSettings(iou=1, kept=[np.float32(0.5)], seed=np.int64(3))
+    assert (settings.iou, settings.kept, settings.seed) == (1.0, (0.5,), 3)
+    assert type(settings.seed) is int
+
+
+def test_a_fraction_is_not_an_integer() -> None:
+    with pytest.raises(ParameterError, match="found 2.5"):
+        methods.create("knn", k=2.5)
+
+
+def test_classes_in_extensions_refuse_them_too() -> None:
+    @dataclass(config=STRICT, kw_only=True)
+    class Mine(Parameters):
+        weights: dict[str, float]
+        sizes: tuple[int, int] | None = None
+
+    assert build(Mine, "mine", {"weights": {"a": 1}}).weights == {"a": 1.0}
+    for params in ({"weights": {"a": True}}, {"weights": {}, "sizes": [1, True]}):
+        with pytest.raises(ParameterError, match="found True"):
+            build(Mine, "mine", params)
