@@ -136,3 +136,14 @@ def test_parallel_trees_of_coco_and_images_are_matched_folder_by_folder(tmp_path
         pictures(tmp_path / f"Images/{folder}", *NAMES)
         coco(tmp_path / f"Annotation/{folder}/instances.json", *NAMES)
     assert folders(tmp_path) == {"c": "Images/c", "d": "Images/d"}
+
+
+def test_images_that_only_the_content_of_xml_names_are_found(tmp_path):
+    pictures(tmp_path / "pictures", "holiday.jpg", "2.jpg")
+    for name, filename in (("a", "C:\\x\\holiday.jpg"), ("2", "other.jpg"), ("b", "gone.jpg")):
+        file = tmp_path / f"xml/{name}.xml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(XML.replace("<object>", f"<filename>{filename}</filename><object>"))
+    found = recognise(tmp_path)
+    assert found.entry["layout"] == {"all": ["xml", "pictures"]}
+    assert "1 of 3 images that xml names are not in pictures" in found.notes

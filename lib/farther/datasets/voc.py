@@ -428,6 +428,15 @@ def _image_names_in(folder: Path) -> list[str]:
     return [file.name for file in sorted(listed(folder, "*")) if is_image(file)]
 
 
+def filename_of(path: Path) -> str:
+    """The name of the image that an XML file annotates, as it says; "" where it does not.
+
+    Raises:
+        DataError: it is absent, damaged, or in another format.
+    """
+    return str(_read_xml(path).values.get("filename") or "")
+
+
 def _read_xml(path: Path) -> Record:
     """The tags of an XML file; see `_values`.
 

@@ -59,6 +59,7 @@ class FileTree:
     def __init__(self, root: Path):
         #: Parts of a folder's path within the root → the files in it, by `canonical_name`.
         self._names_by_folder: dict[tuple[str, ...], list[str]] = {}
+        self._stems_by_folder: dict[tuple[str, ...], frozenset[str]] | None = None
         for file in files_below(root):
             *folders, name = file.relative_to(root).parts
             self._names_by_folder.setdefault(tuple(folders), []).append(name)
@@ -87,19 +88,32 @@ class FileTree:
         return {folder: len(present) for folder, present in found.items()}
 
     def count_stems(self, stems: frozenset[str]) -> dict[str, int]:
-        """Number of stems of image files that each folder has itself, for folders with an image.
+        """Number of images that each folder has itself, for folders that have one.
 
         Args:
             stems: Names of images with or without their ending, in `canonical_name` form.
         """
         counts: dict[str, int] = {}
-        for folders, files in self._names_by_folder.items():
-            images = [file for file in files if is_image(file)]
-            if images:
-                forms = {canonical_name(image) for image in images}
-                forms |= {canonical_name(PurePath(image).stem) for image in images}
-                counts[PurePath(*folders).as_posix()] = len(forms & stems)
+        for folders, stems_of_folder in self._image_stems().items():
+            count = len(stems_of_folder & stems)
+            if count:
+                counts[PurePath(*folders).as_posix()] = count
         return counts
+
+    def image_stems(self) -> frozenset[str]:
+        """Names of all images, with and without their ending, in `canonical_name` form."""
+        return frozenset().union(*self._image_stems().values())
+
+    def _image_stems(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """Names of the images of each folder, with and without their ending."""
+        if self._stems_by_folder is None:
+            self._stems_by_folder = {}
+            for folders, files in self._names_by_folder.items():
+                images = [file for file in files if is_image(file)]
+                stems = {canonical_name(image) for image in images}
+                stems |= {canonical_name(PurePath(image).stem) for image in images}
+                self._stems_by_folder[folders] = frozenset(stems)
+        return self._stems_by_folder
 
 
 def choose_folders(
@@ -131,7 +145,7 @@ def choose_folders(
 
     chosen: list[ImageFolder] = []
     for named, count_by_folder in zip(annotated, counts, strict=True):
-        candidates = {folder: count for folder, count in count_by_folder.items() if count}
+        candidates = count_by_folder
         own: dict[str, int] = {}
         if len(candidates) > 1:
             for folder, count in candidates.items():

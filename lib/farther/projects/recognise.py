@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 from farther import datasets
@@ -31,6 +31,7 @@ from farther.datasets.subset_names import (
 )
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.datasets.voc import ROOT_TAG as VOC_TAG
+from farther.datasets.voc import filename_of
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
 from farther.projects.image_folders import (
@@ -580,21 +581,17 @@ def _voc(root: Path) -> _Layout | None:
 
     places = [folder.relative_to(root) for folder in files_by_folder]
     keys = subset_keys([place.parts for place in places])
+    tree = FileTree(root)
+    known_stems = tree.image_stems()
     annotated: list[NamedImages] = []
     for place, files in zip(places, files_by_folder.values(), strict=True):
-        stems = frozenset(canonical_name(file.stem) for file in files)
+        stems = frozenset(_image_stem(file, known_stems) for file in files)
         annotated.append(NamedImages(place, stems, _usual_folders_of_voc(place)))
-    tree = FileTree(root)
     counts = [tree.count_stems(named.names) for named in annotated]
     folders = choose_folders(annotated, counts)
     layout: dict[str, list[str]] = {}
-    for key, place, named, count_by_folder, folder in zip(
-        keys.keys, places, annotated, counts, folders, strict=True
-    ):
-        image_folder = folder.path
-        if not folder.found:  # images may be called otherwise, and named in the XML files
-            with_images = [path for path in named.usual_folders if path in count_by_folder]
-            image_folder = (with_images or [place.as_posix()])[0]
+    for key, place, found in zip(keys.keys, places, folders, strict=True):
+        image_folder = found.path if found.found else place.as_posix()
         layout[key] = [place.as_posix(), image_folder]
     names = [place.as_posix() for place in places]
     entry = {"format": "voc", "layout": layout}
@@ -605,6 +602,20 @@ def _voc(root: Path) -> _Layout | None:
         note = f"{len(unread)} XML files are not in VOC's format and not read, such as {example}"
         recognised = replace(recognised, notes=(*recognised.notes, note))
     return recognised
+
+
+def _image_stem(xml: Path, known_stems: Set[str]) -> str:
+    """The name, without ending, of the image of an XML file, in `canonical_name` form.
+
+    That of the XML file, else its `filename` if there is such an image.
+    """
+    stem = canonical_name(xml.stem)
+    if stem in known_stems:
+        return stem
+    named_stem = canonical_name(PureWindowsPath(filename_of(xml)).stem)
+    if named_stem in known_stems:
+        return named_stem
+    return stem
 
 
 def _are_of_voc(files: Sequence[Path]) -> bool:
