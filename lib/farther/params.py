@@ -300,5 +300,5 @@ def code_digest(*keys: str, file: str | Path = CODE) -> str:
             break
         value = value.get(key)
     if not isinstance(value, str):
-        raise DataError(f"no digest of {'.'.join(keys)!r}; run `dvc repro code`", file=file)
+        raise DataError(f"no digest of {'.'.join(keys)!r}; run `farther repro code`", file=file)
     return value

@@ -159,14 +159,14 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
         "weights": str(DEMO / "drawings-resnet-1.safetensors"),
         "params": {"latents": ["layer1"]},
     }
-    with pytest.raises(DataError, match="have changed since: run `dvc repro evaluate@run`"):
+    with pytest.raises(DataError, match="have changed since: run `farther repro evaluate@run`"):
         write_bundle(replace(source, detector=other), tmp_path / "bundle")
     regions = deployed.files.regions("val") / "regions.json"
     for file, stage in ((deployed.files.threshold, "fit"), (regions, "infer")):
         file.rename(tmp_path / file.name)
         absent = (
             f"{re.escape(str(file))}: the file does not exist: the run has no such artifact yet: "
-            "run `dvc repro "
+            "run `farther repro "
         )
         with pytest.raises(DataError, match=f"{absent}{stage}@run`"):
             write_bundle(source, tmp_path / "bundle")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -10,7 +11,6 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from farther.child_process import follow_parent
 from farther.command.project import Project
 from farther.errors import PROBLEMS, DataError, FartherError, Finding, ParameterError, refused
 
@@ -118,8 +118,13 @@ def _of_new_runs(project: Project, stages: Sequence[Stage]) -> list[Finding]:
                 entries[run] = entry
     if not entries:
         return []
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=follow_parent) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_ignore_interrupts) as pool:
         return pool.submit(_refused_entries, entries, project.encoder).result()
+
+
+def _ignore_interrupts() -> None:
+    """Has this process leave Ctrl-C to its parent, which waits for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _refused_entries(entries: Mapping[str, Any], encoder: Any) -> list[Finding]:

@@ -116,6 +116,6 @@ def _categories(project: Project, benchmark: str) -> set[str]:
     for split in project.benchmark(benchmark).splits:
         file = project.artifacts / "splits" / benchmark / split / "objects.parquet"
         if not file.exists():
-            raise DataError("the file does not exist: run `dvc repro curate`", file=file)
+            raise DataError("the file does not exist: run `farther repro curate`", file=file)
         categories.update(Objects.read(file).category.astype(str))
     return categories

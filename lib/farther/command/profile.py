@@ -46,7 +46,7 @@ def profile(
       farther benchmark profile                              # lists the profiles
       farther benchmark profile --json                       # for programs
       farther benchmark profile fmiyc --data /mnt/datasets
-      farther doctor && dvc repro report
+      farther doctor && farther repro report
       git switch main                              # back to the demo
     """
     from farther.command.init import begin

@@ -123,7 +123,7 @@ def bundled_proposals(
         problem = "they are called unknown by objectness alone: name a source without a rule"
         raise ParameterError(f"{refused}: {problem}")
     source = sources[choose("source of proposals", requested, sources)]
-    advice = f"run `dvc repro proposals@{files.run}`"
+    advice = f"run `farther repro proposals@{files.run}`"
     if recovered is None:
         problem = f"the file does not exist: {advice}, or `dvc pull`"
         raise DataError(problem, file=files.recovered)

@@ -149,7 +149,7 @@ class BundleSource:
         folder = self.files.regions(self.calibration_split)
         _check_there(self.files, folder / "regions.json", "infer")
         if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
-            advice = f"run `dvc repro evaluate@{self.files.run}`"
+            advice = f"run `farther repro evaluate@{self.files.run}`"
             raise DataError(
                 f"checkpoint, parameters or classes of the detector have changed since: {advice}",
                 file=folder,
@@ -395,6 +395,6 @@ def _check_there(files: RunFiles, path: Path, stage: str) -> None:
     """Refuses a run without a file that a stage writes."""
     if not path.is_file():
         advice = (
-            f"the run has no such artifact yet: run `dvc repro {stage}@{files.run}`, or `dvc pull`"
+            f"the run has no such artifact yet: run `farther repro {stage}@{files.run}`, or `dvc pull`"
         )
         raise DataError(f"the file does not exist: {advice}", file=path)

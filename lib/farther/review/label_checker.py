@@ -65,7 +65,7 @@ def label_checker_for(
     if run is None:
         return None
     if run not in runs_with_regions:
-        known = ", ".join(runs_with_regions) or "none; run `dvc repro infer` first"
+        known = ", ".join(runs_with_regions) or "none; run `farther repro` first"
         raise ParameterError(f"unknown run {run!r}, or it has no regions. Known: {known}")
 
     own_name = detectors[run]["benchmark"]

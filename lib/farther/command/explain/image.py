@@ -366,7 +366,7 @@ def _hint(project: Project, image: str) -> str:
 
     files = listed(project.artifacts / "tables", "*/*/images.parquet")
     if not files:
-        return " No images are ingested yet: run `dvc repro` first"
+        return " No images are ingested yet: run `farther repro` first"
     column = "file" if PurePath(image).suffix else "image_id"
     names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
     if column == "file":

@@ -127,7 +127,7 @@ def explain_number(
     run = project.run(run)
     file = inside(project.artifacts / "evaluation", f"{run}.json")
     if not file.is_file():
-        raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
+        raise DataError(f"{run} was not evaluated yet: run `farther repro`", file=file)
     report = read_evaluation(file)
     definition = METRICS[metric_name(metric)]
     if definition.group in ("detector", "classifier", "error_budget"):
