@@ -162,8 +162,8 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
     """The value of a YAML text.
 
     Raises:
-        DataError: it has a merge conflict, is not YAML, holds a value that is not of its type (`!!int x`, `2020-13-45`),
-            or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
+        DataError: it has a merge conflict, is not YAML, holds a value that is not of its type
+            (`!!int x`, `2020-13-45`), or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
     """
     if len(text) > YAML_SIZE:
         problem = f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML"
@@ -272,9 +272,9 @@ def parse_json(
         without: Fields to drop, wherever they are.
 
     Raises:
-        DataError: it is not UTF-8 or not JSON, has a merge conflict, is nested too deeply, or has a number of thousands
-            of digits or one that is not finite, or half of a surrogate pair; names file, row (the
-            line unless `row` is given) and field.
+        DataError: it is not UTF-8 or not JSON, has a merge conflict, is nested too deeply, or has a
+            number of thousands of digits or one that is not finite, or half of a surrogate pair;
+            names file, row (the line unless `row` is given) and field.
     """
     dropped_fields = tuple(without)
     if not dropped_fields:
