@@ -11,6 +11,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
+from farther.command.doctor.machine import conflict_in
 from farther.command.project import Project
 from farther.errors import PROBLEMS, DataError, FartherError, Finding, ParameterError, refused
 
@@ -38,6 +39,9 @@ def refuse(project: Project, targets: Sequence[str] = ()) -> None:
         FartherError: there is no project, or something in it is missing or wrong.
     """
     stages = _stages(project)
+    conflict = conflict_in(project.folder / "dvc.lock")
+    if conflict is not None:
+        raise DataError(conflict)
     own_stages = list(_own_stages(stages))
     if not own_stages:
         return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +15,16 @@ import typer
 from farther.command.exit_status import FINDINGS, FINE
 from farther.command.output import next_step
 from farther.command.project import argument
-from farther.errors import DataError, ParameterError
-from farther.terminal import say
+from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.terminal import say, working
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
 #: Bytes that are read at once.
 BLOCK = 1 << 20
+#: Statuses of HTTP by which a server says that it has no such file.
+NOT_THERE = (404, 410)
 #: Objects that are read at the same time.
 THREADS = 8
 
@@ -80,7 +84,7 @@ def check_objects(
 
     Reads every object that this commit needs and compares its MD5 with its name. `dvc push` and
     `dvc pull` compare names only, so they never replace a damaged object: --remove deletes it. The
-    exit status is 1 if there is a fault.
+    exit status is 1 if there is a fault, 2 if the remote cannot be read.
 
     \b
     Examples:
@@ -90,17 +94,23 @@ def check_objects(
     """
     if remote and cache:
         raise ParameterError("name a remote or give --cache, not both")
-    from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
-    try:
-        with Repo() as repo:
-            odb = repo.cache.local if cache else repo.cloud.get_remote_odb(remote)
-            faults = _report(_read_all(odb, _outputs(repo)))
-    except DvcException as error:
-        raise DataError(str(error)) from None
+    name = "the cache"
+    if not cache:
+        name = f"the remote {remote!r}" if remote else "the default remote"
+    with _errors_of(name), Repo() as repo:
+        outputs = _outputs(repo)
+        odb = repo.cache.local if cache else repo.cloud.get_remote_odb(remote)
+        with working(f"reading {name}"):
+            objects = _read_all(odb, outputs)
+    if not cache and outputs and all(stored.is_absent for stored in objects):
+        problem = f"{name} ({odb.path}) has none of the {len(outputs)} outputs of this commit"
+        raise DataError(f"{problem}: its address is wrong, or nothing was pushed (dvc push)")
+    faults = _report(objects)
     if faults and remove:
-        _remove(odb, faults)
+        with _errors_of(name):
+            _remove(odb, faults)
         say("Removed.")
         if cache:
             next_step("dvc pull, delete these files in artifacts, dvc checkout")
@@ -109,6 +119,48 @@ def check_objects(
     elif faults:
         next_step("run it again with --remove, which deletes the damaged objects")
     return FINDINGS if faults else FINE
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Raises a DataError for any error of the library by which a remote is read.
+
+    Args:
+        name: The remote, for the message.
+    """
+    from dvc.exceptions import DvcException
+
+    try:
+        yield
+    except (DvcException, FartherError) as error:
+        raise DataError(str(error)) from error
+    except Exception as error:
+        problem = f"{name} cannot be used: {_reason(error)}. Address and access are in .dvc/config"
+        raise DataError(f"{problem} and .dvc/config.local; `dvc remote list` shows them") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why a remote cannot be read, in one line, without the number of an error."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = first_line(error) if isinstance(error, Exception) else str(error)
+    if isinstance(error, ConnectionError) or text == type(error).__name__:
+        return text
+    return f"{type(error).__name__}: {text}"
+
+
+def _cause_of_absence(error: FileNotFoundError) -> BaseException | None:
+    """Why an object was not found although it may be there; None where it is not there.
+
+    File systems of HTTP say that a file does not exist where a server cannot be reached or refuses.
+    """
+    cause = error.__cause__
+    status = getattr(cause, "status", None)
+    if status is not None:
+        return None if status in NOT_THERE else cause
+    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+        return cause
+    return None
 
 
 def _outputs(repo: Repo) -> list[StoredObject]:
@@ -135,7 +187,10 @@ def _read(odb: Any, stored: StoredObject) -> StoredObject:
                 size += len(block)
                 if is_folder:
                     listing.append(block)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        cause = _cause_of_absence(error)
+        if cause is not None:
+            raise ConnectionError(_reason(cause)) from error
         return stored
     stored = replace(stored, digest=digest.hexdigest(), size=size)
     if not listing or not stored.is_whole:
@@ -151,9 +206,13 @@ def _read_all(odb: Any, outputs: list[StoredObject]) -> list[StoredObject]:
     """Reads outputs, then the files of those that are folders."""
     read = partial(_read, odb)
     with ThreadPoolExecutor(THREADS) as pool:
-        objects = list(pool.map(read, outputs))
-        files = [file for output in objects for file in output.files]
-        return objects + list(pool.map(read, files))
+        try:
+            objects = list(pool.map(read, outputs))
+            files = [file for output in objects for file in output.files]
+            return objects + list(pool.map(read, files))
+        except BaseException:  # Ctrl-C too: the others are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _report(objects: list[StoredObject]) -> list[StoredObject]:

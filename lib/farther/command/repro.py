@@ -82,8 +82,8 @@ def repro(
     free memory; on a GPU, inference runs one stage at a time. Prints a line for each stage that
     ran: its number, the time since the start, and its duration. Errors are printed in full;
     everything that a stage prints is in artifacts/.work/logs/STAGE.log. Before it starts, it checks
-    the parameters as `farther doctor` does. With --force, the stages that are named, or all where none is, compute everything
-    again, also what they kept from earlier runs.
+    the parameters as `farther doctor` does. With --force, the stages that are named, or all where
+    none is, compute everything again, also what they kept from earlier runs.
 
     \b
     Examples:

@@ -395,6 +395,7 @@ def _check_there(files: RunFiles, path: Path, stage: str) -> None:
     """Refuses a run without a file that a stage writes."""
     if not path.is_file():
         advice = (
-            f"the run has no such artifact yet: run `farther repro {stage}@{files.run}`, or `dvc pull`"
+            f"the run has no such artifact yet: run `farther repro {stage}@{files.run}`, or "
+            "`dvc pull`"
         )
         raise DataError(f"the file does not exist: {advice}", file=path)

@@ -247,7 +247,8 @@ def _check_metrics(project: str, run: str, locked: _LockedRun, texts: Mapping[st
     folder_digest = hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()
     if _digest_of(locked.evaluate.outs, f"artifacts/metrics/{run}") != folder_digest:
         raise DataError(
-            "not the metrics that dvc.lock lists: run `farther repro` in that project and commit both",
+            "not the metrics that dvc.lock lists: run `farther repro` in that project and commit "
+            "both",
             file=f"{project}: artifacts/metrics/{run}",
         )
 

@@ -48,6 +48,12 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+#: The first line of a merge conflict, as git writes it: values are never in the first column.
+_CONFLICT = re.compile(r"^<{7}(?= |$)", re.MULTILINE)
+#: Files that stages write, of which either version of a merge will do.
+_COMPUTED = ("dvc.lock", "artifacts")
+
+
 class _Loader(_SafeLoader):
     """PyYAML's safe loader with the booleans of YAML 1.2, as in DVC.
 
@@ -86,6 +92,25 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"]
 )
+
+
+def check_merged(text: str, file: str | Path | None = None) -> None:
+    """Refuses a text with a merge conflict of git.
+
+    Raises:
+        DataError: it has one; names file and line, and says how to resolve it.
+    """
+    if "<<<<<<<" not in text:
+        return
+    conflict = _CONFLICT.search(text)
+    if conflict is None:
+        return
+    line = text.count("\n", 0, conflict.start()) + 1
+    name = Path(file or "")
+    advice = "keep one of the versions, and delete the lines of <, = and >"
+    if set(_COMPUTED) & set(name.parts):
+        advice = f"run `git checkout --theirs {name}`, then `farther repro`"
+    raise DataError(f"a merge conflict at line {line}: {advice}", file=file)
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -148,12 +173,13 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
     """The value of a YAML text.
 
     Raises:
-        DataError: it is not YAML, holds a value that is not of its type (`!!int x`, `2020-13-45`),
-            or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
+        DataError: it has a merge conflict, is not YAML, holds a value that is not of its type
+            (`!!int x`, `2020-13-45`), or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
     """
     if len(text) > YAML_SIZE:
         problem = f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML"
         raise DataError(problem, file=file)
+    check_merged(text, file)
     try:
         _check_events(text, file)
         return yaml.load(text, Loader=_Loader)
@@ -257,9 +283,9 @@ def parse_json(
         without: Fields to drop, wherever they are.
 
     Raises:
-        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands
-            of digits or one that is not finite, or half of a surrogate pair; names file, row (the
-            line unless `row` is given) and field.
+        DataError: it is not UTF-8 or not JSON, has a merge conflict, is nested too deeply, or has a
+            number of thousands of digits or one that is not finite, or half of a surrogate pair;
+            names file, row (the line unless `row` is given) and field.
     """
     dropped_fields = tuple(without)
     if not dropped_fields:
@@ -286,6 +312,8 @@ def parse_json(
         if "\\u" in text and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
+        if isinstance(text, str):
+            check_merged(text, file)
         problem = f"not JSON: {error.msg} (column {error.colno}); is the file complete?"
         if row is None and field is None:
             row = error.lineno

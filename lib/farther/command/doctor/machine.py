@@ -94,12 +94,35 @@ def dvc_locks(folder: Path) -> list[Finding]:
     if any(_is_held(file) for file in (*checks, folder_of_locks / "rwlock.lock")):
         return [Finding("repository", "DVC", "note", "another DVC command is running")]
     findings = []
+    conflict = conflict_in(folder / "dvc.lock")
+    if conflict is not None:
+        remedy = {"remedy": f"git checkout --theirs {folder / 'dvc.lock'}, then farther repro"}
+        del checks[folder / "dvc.lock"]
+        findings.append(Finding("repository", "DVC", "wrong", conflict, remedy))
     for file, is_intact in checks.items():
         if os.path.lexists(file) and not is_intact(file):
             text = f"{file} is damaged; a killed DVC or a full disk does that"
             remedy = {"remedy": _remedy(file)}
             findings.append(Finding("repository", "DVC", "wrong", text, remedy))
     return findings
+
+
+def conflict_in(lock: Path) -> str | None:
+    """The merge conflict in dvc.lock, in words; None where there is none."""
+    from farther.tables.documents import check_merged
+    from farther.tables.files import read_text
+
+    if not lock.is_file():
+        return None
+    try:
+        text = read_text(lock)
+    except DataError:
+        return None
+    try:
+        check_merged(text, lock)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _is_rwlock(file: Path) -> bool:
