@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -58,13 +59,10 @@ def environment(folder: Path, *extras: str) -> dict[str, str]:
         extras: Names of extras; none for farther alone.
     """
     installed = installed_by(*extras)
-    hidden = {name for name in _distributions() if name not in installed}
-    visible_modules = {module for module, names in _modules().items() if names & installed}
-    hidden_modules = {
-        module for module, names in _modules().items() if module not in visible_modules
-    }
+    hidden_distributions = _distributions() - installed
+    hidden_modules = {module for module, names in _modules().items() if not names & installed}
     folder.mkdir(parents=True)
-    hook = HOOK.format(modules=hidden_modules, distributions=hidden)
+    hook = HOOK.format(modules=hidden_modules, distributions=hidden_distributions)
     (folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
     paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
@@ -106,10 +104,12 @@ def _required(name: str, extras: Iterable[str]) -> list[Requirement]:
     return required
 
 
+@cache
 def _distributions() -> set[str]:
     return {canonicalize_name(each.metadata["Name"]) for each in metadata.distributions()}
 
 
+@cache
 def _modules() -> dict[str, set[str]]:
     """The distributions of each top-level module."""
     return {

@@ -18,6 +18,7 @@ from farther.errors import DataError
 from farther.tables import Images
 from farther.tables.parquet import (
     arrow_rows,
+    collected,
     read_batches,
     read_parquet,
     scan_parquet,
@@ -178,4 +179,4 @@ def test_the_first_rows_of_several_files_are_read_and_no_more(tmp_path: Path):
     files[2].write_text("damaged")
     assert scan_parquet(files).head(6).collect().height == 6
     with pytest.raises(DataError, match=r"6\.parquet: not a readable Parquet file"):
-        scan_parquet(files).head(7).collect()
+        collected(scan_parquet(files).head(7))

@@ -115,7 +115,7 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
     """The rows of Parquet files of equal columns, as a lazy frame that reads only what is used.
 
     Raises:
-        DataError: the first file cannot be read; `collect` raises it for the others.
+        DataError: the first file cannot be read; `collected` raises it for the others.
     """
     with _opened(paths[0]) as file, parquet_errors(paths[0]):
         schema = _without_rows(file.schema_arrow).schema
@@ -143,6 +143,22 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
 
     with parquet_errors(paths[0]):  # Polars' frames have types that its lazy frames refuse
         return register_io_source(frames, schema=schema)
+
+
+def collected(scanned: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a lazy frame that `scan_parquet` made.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    try:
+        return scanned.collect()
+    except pl.exceptions.ComputeError as error:
+        # Polars 1 has the error of a reader in its own one, as text.
+        _, found, problem = str(error).partition(f"{DataError.__name__}: ")
+        if not found:
+            raise
+        raise DataError(problem) from None
 
 
 def _check_schema(

@@ -350,11 +350,11 @@ def _rows_of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
 
 def _rows(file: Path, condition: pl.Expr) -> list[dict[str, Any]]:
     """The rows of a table that meet a condition, read lazily; none where there is no such table."""
-    from farther.tables.parquet import scan_parquet
+    from farther.tables.parquet import collected, scan_parquet
 
     if not file.is_file():
         return []
-    return scan_parquet([file]).filter(condition).collect().to_dicts()
+    return collected(scan_parquet([file]).filter(condition)).to_dicts()
 
 
 def _hint(project: Project, image: str) -> str:
@@ -362,13 +362,14 @@ def _hint(project: Project, image: str) -> str:
     import polars as pl
 
     from farther.tables.folders import listed
-    from farther.tables.parquet import scan_parquet
+    from farther.tables.parquet import collected, scan_parquet
 
     files = listed(project.artifacts / "tables", "*/*/images.parquet")
     if not files:
         return " No images are ingested yet: run `farther repro` first"
     column = "file" if PurePath(image).suffix else "image_id"
-    names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
+    frame = collected(scan_parquet(files).select(pl.col(column).unique()))
+    names = frame[column].sort().to_list()
     if column == "file":
         image = PurePath(image).name
         names = list(dict.fromkeys(PurePath(name).name for name in names))

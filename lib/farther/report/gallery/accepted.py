@@ -22,6 +22,7 @@ from farther.metrics.self_awareness.image_uncertainty import NO_DETECTION
 from farther.report.gallery.examples import Example, Mark, ReadImages, mark_of, thumbnail, truth
 from farther.report.results import Run, title_of_split
 from farther.tables import Images, Objects, Regions, RegionsFolder
+from farther.tables.parquet import collected
 
 #: Longest side of a picture, in pixels.
 SIDE = 176
@@ -155,7 +156,7 @@ def _decisions(
     image_by_id = {image["image_id"]: image for image in images.to_dicts()}
     objects = Objects.read(files.objects(split)).frame.filter(is_example)
     folder = RegionsFolder(files.regions(split))
-    detections = folder.scan().filter(is_example).select(DRAWN).collect()
+    detections = collected(folder.scan().filter(is_example).select(DRAWN))
 
     expectation = expectation_of(accepted)
     for example in accepted.examples:

@@ -14,6 +14,7 @@ from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
+from farther.tables.parquet import collected
 from farther.tables.unknown_proposals import UnknownProposalTable
 
 #: Columns that identify an object, and a region.
@@ -69,7 +70,7 @@ class SplitOutcomes:
             classes=folder.header.classes,
             images=Images.read(files.images(split)).frame.filter(is_readable),
             objects=Objects.read(files.objects(split)).frame.filter(is_readable),
-            detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
+            detections=collected(folder.scan().select(*REGION, "box", "label", confidence="score")),
             proposals=_read_proposals(run, files, split),
         )
 
