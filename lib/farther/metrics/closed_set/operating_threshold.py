@@ -31,46 +31,45 @@ def choose(
 ) -> dict[str, Any]:
     """Chooses t* on ID data.
 
-        Args:
-            objects: Ground truth of ID images.
-            regions: Detections in them, stored at a low threshold.
-            rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
-                over the classes (as the code behind VOS's checkpoints does). "best_map": the one
-                confidence that maximises mAP over IoU 0.50 … 0.95 (FMIYC, Section 5); see below. A
-                number from 0 to 1: that number. For a classifier of whole images the threshold is 0
-                whatever the rule, and the rule reported is "whole images".
-            tolerance: For "best_map": fraction of mAP that may be lost.
-            images: The images, whose sizes tell more about boxes that fit no object.
+    Args:
+        objects: Ground truth of ID images.
+        regions: Detections in them, stored at a low threshold.
+        rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
+            over the classes (as the code behind VOS's checkpoints does). "best_map": the one
+            confidence that maximises mAP over IoU 0.50 … 0.95 (FMIYC, Section 5); see below. A
+            number from 0 to 1: that number. For a classifier of whole images the threshold is 0
+            whatever the rule, and the rule reported is "whole images".
+        tolerance: For "best_map": fraction of mAP that may be lost.
+        images: The images, whose sizes tell more about boxes that fit no object.
 
-        Returns:
-            threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the
-            one with the best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5;
-            None where a class has no object.
+    Returns:
+        threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the
+        one with the best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5;
+        None where a class has no object.
 
-        A detection with a low confidence is at the end of the ranking, where it can add to average
-        precision but never lower it; so mAP is largest with no threshold at all. "best_map" therefore
-        is the *largest* threshold whose mAP is at most `tolerance` below that: what it cuts off adds
-        nothing to mAP.
+    A detection with a low confidence is at the end of the ranking, where it can add to average
+    precision but never lower it; so mAP is largest with no threshold at all. "best_map" therefore
+    is the *largest* threshold whose mAP is at most `tolerance` below that: what it cuts off adds
+    nothing to mAP.
 
-        Raises:
-            DataError: there is no object or no detection of any known class, or none of these matches:
-                then names whether images, boxes or classes do not fit.
-            ParameterError: the rule is unknown, or a number is not between 0 and 1.
+    Raises:
+        DataError: there is no object or no detection of any known class, or none of these matches:
+            then names whether images, boxes or classes do not fit.
+        ParameterError: the rule is unknown, or a number is not between 0 and 1.
 
-        >>> from farther.tables import Images, Objects, Regions
-    from farther.tables.annotations import why_ignored
-        >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
-        >>> regions = Regions(
-        ...     image_id=["a", "a"],
-        ...     region_id=[0, 1],
-        ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
-        ...     score=[0.75, 0.25],
-        ...     label=[0, 0],
-        ...     logits=[[1.0], [1.0]],
-        ...     classes=("cat",),
-        ... )
-        >>> choose(objects, regions, "best_f1")["threshold"]
-        0.75
+    >>> from farther.tables import Images, Objects, Regions
+    >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
+    >>> regions = Regions(
+    ...     image_id=["a", "a"],
+    ...     region_id=[0, 1],
+    ...     box=[[0, 0, 10, 10], [50, 0, 60, 10]],
+    ...     score=[0.75, 0.25],
+    ...     label=[0, 0],
+    ...     logits=[[1.0], [1.0]],
+    ...     classes=("cat",),
+    ... )
+    >>> choose(objects, regions, "best_f1")["threshold"]
+    0.75
     """
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
