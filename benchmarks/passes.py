@@ -25,7 +25,7 @@ import torch
 
 from farther import detectors
 from farther.detectors.passes import read_passes
-from farther.images import read
+from farther.images.inputs import as_pixels
 from farther.tables import Header
 
 DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
@@ -145,7 +145,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = sorted(options.images.rglob("*.jpg"))[: options.batches * options.batch_size]
-    images = [read.as_pixels(file, str(file)) for file in files]
+    images = [as_pixels(file, str(file)) for file in files]
     if options.crops:
         crops_per_second(images, options)
     else:

@@ -169,7 +169,7 @@ def test_warnings_hold_no_path_of_this_machine(lay, tmp_path):
         {"val2017/1.png": (100, 80), "val2017/2.png/folder": "", FILE: coco((1, 0, 0, 9, 9))}
     )
     _, warnings = run(root, tmp_path)
-    assert warnings["warnings"][0]["found"] == "OSError: not a file"
+    assert warnings["warnings"][0]["found"] == "cannot be read: not a file"
     assert str(tmp_path) not in json.dumps(warnings)
 
 

@@ -383,7 +383,8 @@ def test_without_unknown_objects_nothing_is_chosen(tmp_path):
     )
     assert (found.choice, found.methods) == (None, {})
     assert found.notes == [
-        "Nothing can be chosen: no unknown objects are annotated in the OOD splits, or all are crowds or difficult."
+        "Nothing can be chosen: the OOD splits have no unknown objects, or only crowds and "
+        "difficult ones."
     ]
 
 

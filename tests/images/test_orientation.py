@@ -8,8 +8,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from farther.detectors.networks.ultralytics_import import import_quietly
+from farther.images.inputs import as_pixels
 from farther.images.orientation import BACK, TURNS, turned
-from farther.images.read import as_pixels, load, read_header
+from farther.images.read import load, read_header
 
 ORIENTATIONS = range(1, 9)
 #: Options by the ending of the file: JPEG differs between decoders by a little, the others not at

@@ -127,7 +127,7 @@ def test_12000_by_9000_pixels_are_read_without_a_warning(tmp_path, recwarn):
 @pytest.mark.parametrize("side", [11, 15, 100])
 def test_an_image_with_more_pixels_than_allowed_is_refused_with_the_limit(tmp_path, side, recwarn):
     path = saved(tmp_path, Image.new("L", (side, 10)), "a.png")
-    with pytest.raises(DataError, match=r"a\.png: more than max_pixels = 100 pixels"):
+    with pytest.raises(DataError, match=r"a\.png: .* pixels, more than the limit of 100"):
         pictures.load(path, max_pixels=100)
 
 
@@ -198,7 +198,7 @@ def test_a_page_of_postscript_called_jpeg_starts_no_program(tmp_path, monkeypatc
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started a program"))
     page = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
     (tmp_path / "photo.jpg").write_text(page)
-    with pytest.raises(DataError, match="not an image, or in another format than JPEG"):
+    with pytest.raises(DataError, match="unknown image format: not one of JPEG"):
         pictures.load(tmp_path / "photo.jpg")
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_is_not_an_image_installs_nothing_beside_ultralytics(tmp_pat
         checks, "check_requirements", lambda *_, **__: pytest.fail("installs a package")
     )
     (tmp_path / "a.jpg").write_text("not an image")
-    with pytest.raises(DataError, match="not an image"):
+    with pytest.raises(DataError, match="unknown image format"):
         pictures.load(tmp_path / "a.jpg")
 
 
@@ -226,11 +226,10 @@ def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
         reason, is_image = pictures.problem_of(tmp_path / name)
         assert reason and is_image == (name != "a.webp")
         (tmp_path / name).write_bytes(content[:5])
-        assert pictures.problem_of(tmp_path / name) == ("unknown image format", False)
-    assert pictures.problem_of(tmp_path / "b.jpg") == (
-        "[Errno 2] No such file or directory: 'b.jpg'",
-        False,
-    )
+        reason, is_image = pictures.problem_of(tmp_path / name)
+        assert reason.startswith("unknown image format")
+        assert not is_image
+    assert pictures.problem_of(tmp_path / "b.jpg") == ("the file does not exist", False)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def problem_with(error: Exception, path: Path) -> str:
     if isinstance(error, UnidentifiedImageError):
         if is_unread_image(path):
             return why_unread(path)
-        return f"not an image, or in another format than {', '.join(FORMATS)}"
+        return f"unknown image format: not one of {', '.join(FORMATS)}"
     return f"cannot be read: {error or type(error).__name__}".replace(str(path), path.name)
 
 

@@ -269,9 +269,7 @@ class _Chooser:
             return "no method applies"
         objects = self._unknown_objects
         if not objects[self._chosen_on].sum() or not objects[self._measured_on].sum():
-            return (
-                "no unknown objects are annotated in the OOD splits, or all are crowds or difficult"
-            )
+            return "the OOD splits have no unknown objects, or only crowds and difficult ones"
         return None
 
     def _choice_by_method(self) -> dict[str, _Choice]:
