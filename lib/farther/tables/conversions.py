@@ -57,7 +57,7 @@ class Conversions:
                 `MeanAveragePrecision`, and `logits` where there are some. Labels are names of
                 classes, or indices into `classes`. Other keys are not read.
             classes: Names of all classes of the detector; left out, those that occur, or "0", "1",
-                … for numbers.
+                … for numbers, which metrics complete by those of the objects.
             image_ids: Names of the images; "0", "1", … by default.
 
         Raises:
@@ -76,7 +76,9 @@ class Conversions:
         logits = None
         if logits_by_image:
             logits = np.concatenate(logits_by_image)
-        return cls._from_detections(detections_by_image, image_ids, names, logits=logits)
+        return cls._from_detections(
+            detections_by_image, image_ids, names, logits=logits, are_observed=classes is None
+        )
 
     @classmethod
     def from_arrays(
@@ -133,6 +135,7 @@ class Conversions:
         else:
             score = np.ones(count, np.float32)
 
+        are_observed = not classes and z is None
         if not classes:
             class_count = int(label.max(initial=-1)) + 1
             if z is not None:
@@ -163,6 +166,7 @@ class Conversions:
             label=label,
             logits=z,
             classes=unique_names(classes),
+            are_observed=are_observed,
             **optional,
         )  # type: ignore[call-arg]
 
@@ -304,6 +308,8 @@ class Conversions:
         classes: Sequence[str],
         background_index: int | None = None,
         logits: np.ndarray | None = None,
+        *,
+        are_observed: bool = False,
     ) -> Self:
         """Regions of the detections of each image."""
         _require_results(detections_by_image)
@@ -319,6 +325,7 @@ class Conversions:
             classes=tuple(classes),
             background_index=background_index,
             logits=logits,
+            are_observed=are_observed and logits is None,
         )  # type: ignore[call-arg]
 
 

@@ -111,6 +111,8 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops
         2020, Eq. 5 with the confidence as the only variable, arXiv:2004.13546.
     """
+    if not matched:
+        return None
     score = np.concatenate([detections.score for detections in matched.values()])
     is_true = np.concatenate([detections.is_true for detections in matched.values()])
     return _binned_gap(score, is_true.astype(np.float64), bins)
