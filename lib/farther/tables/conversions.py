@@ -15,6 +15,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.tables.arrays import array_of
 from farther.tables.header import unique_names
+from farther.tables.library_results import label_numbers, ultralytics_boxes, weight_and_bias
 
 if TYPE_CHECKING:
     from farther.tables.regions import Regions
@@ -91,7 +92,7 @@ class Conversions:
         boxes: Any = None,
         images: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
-        last_layer: tuple[Any, Any] | None = None,
+        last_layer: Any = None,
     ) -> Self:
         """Regions of plain arrays, or of tensors on any device, which most scores need.
 
@@ -105,7 +106,8 @@ class Conversions:
             boxes: Shape (N, 4): xmin, ymin, xmax, ymax; placeholders when None.
             images: Image of each region; each region has an image of its own when None.
             classes: Names of the K classes; "0", "1", … when None.
-            last_layer: Weight (K, D) and bias (K,) of the last linear layer.
+            last_layer: The last linear layer, or its weight (K, D) and bias (K,); the bias may be
+                None.
 
         Raises:
             DataError: neither logits nor labels are given, or arrays do not fit together.
@@ -155,7 +157,7 @@ class Conversions:
         if features is not None:
             optional["features"] = array_of(features).astype(np.float32)
         if last_layer is not None:
-            weight, bias = last_layer
+            weight, bias = weight_and_bias(last_layer)
             optional["weight"] = array_of(weight)
             optional["bias"] = array_of(bias)
         return cls(
@@ -175,20 +177,22 @@ class Conversions:
         """Regions of the results of Ultralytics' `YOLO(…)(images)`: a list of `Results`, or one.
 
         Args:
-            results: Objects with `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
+            results: Objects with `boxes` or `obb` (`xyxy`, `conf`, `cls`), `names` and `path`. Of
+                oriented boxes, the upright boxes around them are taken; masks and key points are
+                not read.
             image_ids: Names of the images; the paths by default.
         """
         results = _as_list(results)
         _require_results(results)
-        names = results[0].names
-        if any(result.names != names for result in results):
+        names = getattr(results[0], "names", ())
+        if any(getattr(result, "names", ()) != names for result in results):
             raise DataError(
                 "the results are of models with different classes: convert those of each model",
                 field="names",
             )
         detections_by_image = []
         for result in results:
-            boxes = result.boxes
+            boxes = ultralytics_boxes(result)
             detections_by_image.append(
                 ImageDetections(array_of(boxes.xyxy), array_of(boxes.conf), array_of(boxes.cls))
             )
@@ -203,15 +207,15 @@ class Conversions:
         """Regions of the outputs of one of torchvision's detection models.
 
         Args:
-            outputs: One dict of `boxes`, `scores` and `labels` per image.
+            outputs: One dict of `boxes`, `scores` and `labels`, numbers or names, per image.
             image_ids: Names of the images.
             classes: Name of each label, that of label 0 (`__background__`) included, as
                 `weights.meta["categories"]`; a name that occurs twice (COCO's "N/A") gets its
                 number.
         """
-        return cls._from_detections(
-            _detections(outputs), image_ids, unique_names(classes), background_index=0
-        )
+        names = unique_names(classes)
+        detections = _detections(outputs, names)
+        return cls._from_detections(detections, image_ids, names, background_index=0)
 
     @classmethod
     def from_transformers(
@@ -220,11 +224,12 @@ class Conversions:
         """Regions of the results of an image processor's `post_process_object_detection`.
 
         Args:
-            outputs: One dict of `boxes`, `scores` and `labels` per image.
+            outputs: One dict of `boxes`, `scores` and `labels`, numbers or names, per image.
             image_ids: Names of the images.
             classes: The model's `config.id2label`; a name that occurs twice gets its number.
         """
-        return cls._from_detections(_detections(outputs), image_ids, _class_names(classes))
+        names = _class_names(classes)
+        return cls._from_detections(_detections(outputs, names), image_ids, names)
 
     @classmethod
     def from_supervision(
@@ -428,13 +433,13 @@ def _as_list(results: Any) -> list[Any]:
     return [results]
 
 
-def _detections(outputs: Any) -> list[ImageDetections]:
-    """The detections of dicts of `boxes`, `scores` and `labels`."""
+def _detections(outputs: Any, classes: Sequence[str]) -> list[ImageDetections]:
+    """The detections of dicts of `boxes`, `scores` and `labels`, which may be names of classes."""
     detections_by_image = []
     for output in _as_list(outputs):
         boxes = array_of(output["boxes"])
         scores = array_of(output["scores"])
-        labels = array_of(output["labels"])
+        labels = array_of(label_numbers(output["labels"], classes))
         detections_by_image.append(ImageDetections(boxes, scores, labels))
     return detections_by_image
 
