@@ -16,6 +16,7 @@ import numpy as np
 from farther.errors import DataError, shorten
 from farther.tables.arguments import array_of, class_names, floats, integers, number, texts
 from farther.tables.header import unique_names
+from farther.tables.library_results import label_numbers, ultralytics_boxes, weight_and_bias
 
 #: The largest index of a class that the column `label` holds.
 LARGEST_LABEL = int(np.iinfo(np.int16).max)
@@ -77,7 +78,7 @@ class Conversions:
                 `MeanAveragePrecision`, and `logits` where there are some. Labels are names of
                 classes, or indices into `classes`. Other keys are not read.
             classes: Names of all classes of the detector; left out, those that occur, or "0", "1",
-                … for numbers.
+                … for numbers, which metrics complete by those of the objects.
             image_ids: Names of the images; "0", "1", … by default.
 
         Raises:
@@ -98,7 +99,9 @@ class Conversions:
         logits = None
         if logits_by_image:
             logits = np.concatenate(logits_by_image)
-        return cls._from_detections(detections_by_image, image_ids, names, logits=logits)
+        return cls._from_detections(
+            detections_by_image, image_ids, names, logits=logits, are_observed=classes is None
+        )
 
     @classmethod
     def from_arrays(
@@ -111,7 +114,7 @@ class Conversions:
         boxes: Any = None,
         images: Sequence[str] | None = None,
         classes: Sequence[str] | Mapping[int, str] | None = None,
-        last_layer: tuple[Any, Any] | None = None,
+        last_layer: Any = None,
     ) -> Self:
         """Regions of plain arrays, or of tensors on any device, which most scores need.
 
@@ -125,7 +128,8 @@ class Conversions:
             boxes: Shape (N, 4): xmin, ymin, xmax, ymax; placeholders when None.
             images: Image of each region; each region has an image of its own when None.
             classes: Names of the K classes; "0", "1", … when None.
-            last_layer: Weight (K, D) and bias (K,) of the last linear layer.
+            last_layer: The last linear layer, or its weight (K, D) and bias (K,); the bias may be
+                None.
 
         Raises:
             DataError: neither logits nor labels are given, or arrays do not fit together.
@@ -159,6 +163,7 @@ class Conversions:
             score = np.ones(count, np.float32)
 
         names = [] if classes is None else class_names(classes)
+        are_observed = not names and z is None
         if not names:
             class_count = int(label.max(initial=-1)) + 1
             if z is not None:
@@ -179,7 +184,7 @@ class Conversions:
             shape = (count, None)
             optional["features"] = floats(features, "features", shape=shape, dtype=np.float32)
         if last_layer is not None:
-            weight, bias = last_layer
+            weight, bias = weight_and_bias(last_layer)
             optional["weight"] = array_of(weight, "last_layer")
             optional["bias"] = array_of(bias, "last_layer")
         with _named(box="boxes", score="scores", label="labels", image_id="images"):
@@ -191,6 +196,7 @@ class Conversions:
                 label=label,
                 logits=z,
                 classes=unique_names(names),
+                are_observed=are_observed,
                 **optional,
             )  # type: ignore[call-arg]
 
@@ -199,20 +205,22 @@ class Conversions:
         """Regions of the results of Ultralytics' `YOLO(…)(images)`: a list of `Results`, or one.
 
         Args:
-            results: Objects with `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
+            results: Objects with `boxes` or `obb` (`xyxy`, `conf`, `cls`), `names` and `path`. Of
+                oriented boxes, the upright boxes around them are taken; masks and key points are
+                not read.
             image_ids: Names of the images; the paths by default.
         """
         results = _as_list(results)
         _require_results(results)
-        names = results[0].names
-        if any(result.names != names for result in results):
+        names = getattr(results[0], "names", ())
+        if any(getattr(result, "names", ()) != names for result in results):
             raise DataError(
                 "the results are of models with different classes: convert those of each model",
                 field="names",
             )
         detections_by_image = []
         for result in results:
-            boxes = result.boxes
+            boxes = ultralytics_boxes(result)
             detections_by_image.append(
                 ImageDetections.of(boxes.xyxy, boxes.conf, boxes.cls, ("xyxy", "conf", "cls"))
             )
@@ -229,14 +237,15 @@ class Conversions:
         """Regions of the outputs of one of torchvision's detection models.
 
         Args:
-            outputs: One dict of `boxes`, `scores` and `labels` per image.
+            outputs: One dict of `boxes`, `scores` and `labels`, numbers or names, per image.
             image_ids: Names of the images.
             classes: Name of each label, that of label 0 (`__background__`) included, as
                 `weights.meta["categories"]`; a name that occurs twice (COCO's "N/A") gets its
                 number.
         """
         names = unique_names(class_names(classes))
-        return cls._from_detections(_detections(outputs), image_ids, names, background_index=0)
+        detections = _detections(outputs, names)
+        return cls._from_detections(detections, image_ids, names, background_index=0)
 
     @classmethod
     def from_transformers(
@@ -245,12 +254,12 @@ class Conversions:
         """Regions of the results of an image processor's `post_process_object_detection`.
 
         Args:
-            outputs: One dict of `boxes`, `scores` and `labels` per image.
+            outputs: One dict of `boxes`, `scores` and `labels`, numbers or names, per image.
             image_ids: Names of the images.
             classes: The model's `config.id2label`; a name that occurs twice gets its number.
         """
         names = unique_names(class_names(classes))
-        return cls._from_detections(_detections(outputs), image_ids, names)
+        return cls._from_detections(_detections(outputs, names), image_ids, names)
 
     @classmethod
     def from_supervision(
@@ -340,6 +349,8 @@ class Conversions:
         classes: Sequence[str],
         background_index: int | None = None,
         logits: np.ndarray | None = None,
+        *,
+        are_observed: bool = False,
     ) -> Self:
         """Regions of the detections of each image."""
         _require_results(detections_by_image)
@@ -357,6 +368,7 @@ class Conversions:
                 classes=tuple(classes),
                 background_index=background_index,
                 logits=logits,
+                are_observed=are_observed and logits is None,
             )  # type: ignore[call-arg]
 
 
@@ -527,14 +539,17 @@ def _as_list(results: Any) -> list[Any]:
     return [results]
 
 
-def _detections(outputs: Any) -> list[ImageDetections]:
-    """The detections of dicts of `boxes`, `scores` and `labels`."""
+def _detections(outputs: Any, classes: Sequence[str]) -> list[ImageDetections]:
+    """The detections of dicts of `boxes`, `scores` and `labels`, which may be names of classes."""
     detections_by_image = []
     for record in records_of(outputs, "outputs", ("boxes", "scores", "labels")):
-        keys = ("boxes", "scores", "labels")
-        values = [record.values[key] for key in keys]
-        names = [record.name(key) for key in keys]
-        detections_by_image.append(ImageDetections.of(*values, names))
+        detections = ImageDetections.of(
+            record.values["boxes"],
+            record.values["scores"],
+            label_numbers(record.values["labels"], classes),
+            [record.name(key) for key in ("boxes", "scores", "labels")],
+        )
+        detections_by_image.append(detections)
     return detections_by_image
 
 

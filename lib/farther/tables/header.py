@@ -64,6 +64,8 @@ class Header:
         whole_images: True for image classifiers: the only region of an image is the whole image,
             and t* is 0.
         detector: Origin of the rows: name, parameters, checkpoint digest.
+        are_observed: True where `classes` are those that occur in the rows, and the detector may
+            have others.
         weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias =
             logits; or None.
         bias: ndarray of shape (K,), or None.
@@ -79,6 +81,7 @@ class Header:
     whole_images: bool = False
     unknown_columns: tuple[int, ...] = ()
     detector: dict[str, Any] = field(default_factory=dict)
+    are_observed: bool = False
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
 
@@ -175,6 +178,8 @@ class Header:
         """All but the last layer, as JSON."""
         names = [field.name for field in fields(self) if field.name not in ("weight", "bias")]
         values = {name: getattr(self, name) for name in names}
+        if not self.are_observed:  # so that files of others stay as they were
+            del values["are_observed"]
         return {**values, **self.columns_of_classes()}
 
     def layer_digest(self) -> str:
@@ -225,6 +230,7 @@ class HeaderInfo(Schema):
     whole_images: bool = False  # folders written before have neither this field nor the next
     unknown_columns: list[int] = Field(default_factory=list)
     detector: dict[str, Any]
+    are_observed: bool = False
 
 
 def _read_last_layer(file: Path) -> dict[str, np.ndarray]:

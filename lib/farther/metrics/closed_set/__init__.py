@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.matching import assign, best_of_each_class, falling_in_groups
 from farther.metrics.matching.boxes import (
@@ -52,7 +52,8 @@ def evaluate(
     Args:
         objects: Ground truth; objects of other classes are left out.
         regions: Detections, best stored at a low threshold.
-        classes: Names of the known classes; those of `regions` without the background when None.
+        classes: Names of the known classes; those of `regions` without the background when None,
+            see `known_class_names`.
         max_detections: Best-scored detections per image and class that count.
 
     Returns:
@@ -66,7 +67,7 @@ def evaluate(
         per_class: {class: {"ap", "ap50", "ar", "objects"}}.
 
     Raises:
-        DataError: `classes` is empty or names a class twice.
+        DataError: see `known_class_names`.
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
@@ -85,6 +86,46 @@ def evaluate(
     """
     known = ClosedSet.of(objects, regions, classes, max_detections)
     return Matches.of(known).evaluate()
+
+
+def known_class_names(
+    objects: Objects, regions: Regions, classes: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Names of the known classes, whose objects count.
+
+    Where the classes of `regions` are only those that occur in them (`Header.are_observed`), the
+    classes of the objects are known, too: an object of a class that was never detected is missed.
+
+    Args:
+        objects: Ground truth.
+        regions: Detections.
+        classes: The names, if they are given.
+
+    Raises:
+        DataError: `classes` is empty or names a class twice; or the detections have numbers of
+            classes, and the objects names.
+    """
+    if classes is not None:
+        names = tuple(class_names(classes))
+        if not names or len(set(names)) != len(names):
+            problem = f"expected different names of classes, found {list(names)}"
+            raise DataError(problem, field="classes")
+        return names
+    known = tuple(regions.header.known_classes)
+    if not regions.header.are_observed:
+        return known
+    categories = set(objects.category[~objects.is_unlabelled])
+    are_numbers = all(name.isdecimal() for name in known)
+    if known and are_numbers and categories and categories.isdisjoint(known):
+        named = sorted(categories)
+        if not all(name.isdecimal() for name in named):
+            examples = ", ".join(shorten(name) for name in named[:3])
+            problem = (
+                f"the detections have numbers of classes ({', '.join(known[:3])}), the objects "
+                f"names ({examples}): give `classes` to both"
+            )
+            raise DataError(problem, field="classes")
+    return (*known, *sorted(categories - set(known)))
 
 
 @dataclass(frozen=True)
@@ -233,18 +274,12 @@ class ClosedSet:
                 ones too, but in more time.
 
         Raises:
-            DataError: `classes` is empty or names a class twice.
+            DataError: see `known_class_names`.
         """
         instance(objects, Objects, "objects")
         instance(regions, Regions, "regions")
         max_detections = whole_number(max_detections, "max_detections", at_least=0)
-        if classes is not None:
-            classes = class_names(classes)
-        names = tuple(regions.header.known_classes if classes is None else classes)
-        if not names or len(set(names)) != len(names):
-            raise DataError(
-                f"expected different names of classes, found {list(names)}", field="classes"
-            )
+        names = known_class_names(objects, regions, classes)
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         class_of_label = places_among(np.array(regions.classes, dtype=object), names)
         region_class = class_of_label[regions.label]

@@ -259,6 +259,8 @@ def means(values_by_class: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, 
     mean_by_part = {}
     for part in PARTS:
         of_classes = np.array([values[part] for values in values_by_class.values()])
+        if not values_by_class:
+            of_classes = np.full((1, 1), np.nan)
         mean_by_part[part] = mean_of_defined(of_classes)
     idq = harmonic_mean(1 - mean_by_part["lrp"], 1 - mean_by_part["laece"])
     return {**mean_by_part, "idq": idq}

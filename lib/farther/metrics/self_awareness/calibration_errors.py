@@ -119,6 +119,8 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
     """
     instance(matched, MatchesByClass, "matched")
     bins = whole_number(bins, "bins", at_least=1)
+    if not matched:
+        return None
     score = np.concatenate([detections.score for detections in matched.values()])
     is_true = np.concatenate([detections.is_true for detections in matched.values()])
     return _binned_gap(score, is_true.astype(np.float64), bins)

@@ -27,7 +27,7 @@ from typing import Any, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.closed_set import ClosedSet
+from farther.metrics.closed_set import ClosedSet, known_class_names
 from farther.metrics.matching.boxes import image_numbers, places_among
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
@@ -140,7 +140,7 @@ class Wilderness:
         _refuse_other_images(regions, closed_images, "closed")
         _refuse_other_images(wild_regions, wild_images, "wild")
         self.protocol = protocol
-        self.classes = tuple(regions.header.known_classes)
+        self.classes = known_class_names(objects, regions)
         self._closed_count = len(set(closed_images))
         self._wild_names = sorted(set(wild_images))
         # Position of each wild image in the order in which they are added.
@@ -361,6 +361,8 @@ def _match(
         classes: The known classes.
         iou: Smallest overlap of a detection and its object.
     """
+    if not classes:
+        return []
     known = ClosedSet.of(objects, regions, classes, max_detections=len(regions))
     matched = known.match([iou])
     positives = matched.positives.tolist()
