@@ -15,7 +15,7 @@ import numpy as np
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.ood.two_sides import Reached, SeparationMetric, checked, measure
-from farther.metrics.statistics.bootstrap import ImageDraws, interval
+from farther.metrics.statistics.bootstrap import MIN_REPLICATES, ImageDraws, interval
 from farther.metrics.weighting import RowWeights
 
 #: Area under a precision–recall curve: by steps or by straight lines; see `evaluate`.
@@ -86,39 +86,52 @@ def with_intervals(
         id_scores, ood_scores: See `evaluate`.
         id_images, ood_images: Image of each region, as regions of one image are not independent;
             each region is an image of its own when None.
-        replicates: Number of replicates.
+        replicates: Number of replicates, at least 100.
         seed: Seed of the draws.
 
     Returns:
-        Name → value, low, high; metrics that are not defined are left out.
+        Name → value, low, high. Metrics that are not defined are left out, and so are those without
+        an interval, such as one that is the same in nearly all replicates (see
+        `farther.metrics.statistics.bootstrap.why_no_interval`); `evaluate` has their values.
 
     Raises:
-        DataError, ParameterError: see `evaluate`.
+        DataError: a side has a single image, or see `evaluate`.
+        ParameterError: there are too few replicates, or see `evaluate`.
 
     >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
     (0.8125, 0.7..., 0.8...)
     """
-    id_weights = _drawn_weights(len(id_scores), id_images, replicates, seed)
-    ood_weights = _drawn_weights(len(ood_scores), ood_images, replicates, seed + 1)
+    id_weights = _drawn_weights(len(id_scores), id_images, replicates, seed, "id_images")
+    ood_weights = _drawn_weights(len(ood_scores), ood_images, replicates, seed + 1, "ood_images")
     values = evaluate(id_scores, ood_scores)
     values_by_replicate = evaluate(id_scores, ood_scores, id_weights, ood_weights)
     values_with_interval = {}
     for name, value in values.items():
         if value is None:
             continue
-        bounds = interval(values_by_replicate[name])
+        bounds = interval(values_by_replicate[name], value)
         if bounds is not None:
             values_with_interval[name] = (value, *bounds)
     return values_with_interval
 
 
 def _drawn_weights(
-    regions: int, images: Sequence[str] | None, replicates: int, seed: int
+    regions: int, images: Sequence[str] | None, replicates: int, seed: int, field: str
 ) -> RowWeights:
     """Weights of regions by a bootstrap over their images; see `with_intervals`."""
+    if replicates < MIN_REPLICATES:
+        raise ParameterError(
+            f"replicates: an interval needs {MIN_REPLICATES} or more, found {replicates}"
+        )
     if images is None:
         images = [str(index) for index in range(regions)]
     names = np.array([str(name) for name in images], dtype=object)
+    if len(set(names)) == 1:
+        raise DataError(
+            "an interval over images needs two or more, found one; `evaluate` has the values "
+            "without intervals",
+            field=field,
+        )
     return ImageDraws(set(names), replicates, seed).rows(names)
 
 
