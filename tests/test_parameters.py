@@ -15,8 +15,8 @@ from farther import methods
 from farther.datasets.base import FORMATS
 from farther.derived import cutouts
 from farther.derived.base import KINDS
+from farther.detectors import base as detectors
 from farther.detectors import passes, proposals
-from farther.detectors.base import registry as DETECTORS
 from farther.errors import ParameterError
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.methods.base import METHODS
@@ -28,7 +28,7 @@ from farther_demo import DemoWorld
 REGISTRIES = (
     METHODS,
     FORMATS,
-    DETECTORS,
+    detectors.registry,
     passes.PASSES,
     proposals.SOURCES,
     KINDS,
@@ -38,7 +38,7 @@ REGISTRIES = (
 
 
 def classes_of_parameters() -> dict[str, type]:
-    """All classes that params.yaml can name or that read a section, by what a message calls them."""
+    """All classes that params.yaml can name or that read a section, by their names in messages."""
     classes = {"section demo": DemoWorld}
     for registry in REGISTRIES:
         for name in registry.names():
@@ -124,7 +124,7 @@ def test_classes_of_all_kinds_are_asked() -> None:
 def test_a_boolean_is_not_a_number(what: str, name: str) -> None:
     for boolean in (True, np.bool_(True)):
         lines = refusal(what, name, boolean).splitlines()
-        assert any(what in line and f"{name}'" in line or f"'{name}." in line for line in lines)
+        assert any((what in line and f"{name}'" in line) or f"'{name}." in line for line in lines)
         assert any("True" in line for line in lines)
 
 
@@ -168,7 +168,7 @@ def test_integers_are_numbers_and_scalars_of_numpy_are_those_of_python() -> None
 
 
 def test_a_fraction_is_not_an_integer() -> None:
-    with pytest.raises(ParameterError, match="found 2.5"):
+    with pytest.raises(ParameterError, match=r"found 2\.5"):
         methods.create("knn", k=2.5)
 
 

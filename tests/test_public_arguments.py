@@ -504,9 +504,6 @@ CALLS: dict[str, Call] = {
         conformal.corrected, {"limit": 0.5, "images": 4}
     ),
     "metrics.statistics.conformal.images_needed": Call(conformal.images_needed, {"limit": 0.5}),
-    "metrics.statistics.conformal.zero_count_limit": Call(
-        conformal.zero_count_limit, {"images": 4, "level": 0.5}
-    ),
     "metrics.statistics.ranking.average_ranks": Call(ranking.average_ranks, {"values": SCORES}),
     "metrics.statistics.ranking.mean_ranks": Call(
         ranking.mean_ranks, {"values": SCORES.reshape(3, 2), "level": 0.5}

@@ -58,9 +58,7 @@ class Parameters:
     """
 
     @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The schema by which pydantic checks the fields."""
         return _without_conversions(handler(source))
 

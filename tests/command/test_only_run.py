@@ -58,7 +58,7 @@ def test_explain_uncertainty_is_of_the_only_run(project, capsys):
 
 def test_explain_number_is_of_the_only_run_and_by_any_name(project, capsys):
     files = RunFiles("r", "b")
-    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=100))
     evaluate_run(inputs, build(FitSection, "fit", {}).tau_settings(), EvaluationCode(""))
     exact = printed(capsys, "explain", "number", "r", "one", "far", "r_u", "--json")
     assert printed(capsys, "explain", "number", "ONE", "far", "R-U", "--json") == exact

@@ -54,7 +54,7 @@ class Project:
         params["review"] = {"voc": RUN}
         params["inference"]["workers"] = 0
         params["methods"] = {name: params["methods"][name] for name in METHODS}
-        params["evaluate"] |= {"replicates": 20, "kept": [0.9, 0.95], "confidences": [0.5]}
+        params["evaluate"] |= {"replicates": 100, "kept": [0.9, 0.95], "confidences": [0.5]}
         self.params = params
         self.write_params()
         world = build(DemoWorld, "demo", params["demo"])

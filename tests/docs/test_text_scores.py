@@ -90,7 +90,7 @@ def project(tmp_path, monkeypatch):
         "threshold": {"rule": 0.3},
         "fit": {},
         "scoring": {},
-        "evaluate": {"replicates": 20, "kept": [0.95], "confidences": [0.5]},
+        "evaluate": {"replicates": 100, "kept": [0.95], "confidences": [0.5]},
         "deploy": {"max_false_alarms": 0.02},
     }
     for text in PAGE.blocks("yaml"):

@@ -46,7 +46,7 @@ PARAMS = {
     "detectors": {"r": {"adapter": "yolo", "benchmark": "b"}},
     "methods": {"one": {"method": "msp"}, "two": {"method": "msp"}},
     "scoring": {},
-    "evaluate": {"replicates": 20},
+    "evaluate": {"replicates": 100},
     "deploy": {"max_false_alarms": 0.25},
 }
 

@@ -92,4 +92,4 @@ def evaluated_inputs(inputs):
 
 
 def evaluate(files, methods=("msp", "vim")):
-    return evaluated(files, methods, ["far"], EvaluationSettings(replicates=20))
+    return evaluated(files, methods, ["far"], EvaluationSettings(replicates=100))

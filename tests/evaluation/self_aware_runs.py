@@ -53,7 +53,7 @@ def evaluate_small(files: RunFiles, tested=("far",), **settings) -> SelfAwarenes
 
 def inputs(files: RunFiles, **settings) -> RunInputs:
     """Inputs of `shifted_run`."""
-    return RunInputs(files, ROLES, EvaluationSettings(**{"replicates": 40, **settings}))
+    return RunInputs(files, ROLES, EvaluationSettings(**{"replicates": 100, **settings}))
 
 
 def evaluate_shifted(files: RunFiles, **settings) -> SelfAwarenessResults:

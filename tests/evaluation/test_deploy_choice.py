@@ -38,7 +38,7 @@ from farther.tables.documents import write_json
 
 def inputs(artifacts, **settings):
     files = RunFiles("r", "b", artifacts)
-    return RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 20, **settings}))
+    return RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 100, **settings}))
 
 
 def chosen(artifacts, methods=("one",), **budget):
@@ -536,11 +536,11 @@ def test_costs_are_kept_and_measured_again_where_what_they_are_made_from_changed
     scores.with_columns(score=scores.score / 2).write(files.scores("two", "test"))
     assert methods_measured(artifacts, measured) == ["two"]
     assert methods_measured(artifacts, measured, code="2") == ["one", "two"]
-    assert methods_measured(artifacts, measured, code="2", replicates=10) == ["one", "two"]
+    assert methods_measured(artifacts, measured, code="2", replicates=100) == ["one", "two"]
 
     objects = Objects.read(files.objects("test"))
     objects[:-1].write(files.objects("test"))
-    assert methods_measured(artifacts, measured, code="2", replicates=10) == ["one", "two"]
+    assert methods_measured(artifacts, measured, code="2", replicates=100) == ["one", "two"]
 
 
 def test_another_budget_measures_other_settings_and_keeps_no_costs_of_the_earlier_ones(

@@ -287,7 +287,7 @@ def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_con
 
 def test_parts_of_the_objects_have_intervals_too(files):
     names = {"fox": "canine", "bear": "other"}
-    settings = EvaluationSettings(replicates=50, supercategories=names)
+    settings = EvaluationSettings(replicates=100, supercategories=names)
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
         for group, found in getattr(far, part).items():
@@ -452,7 +452,7 @@ def test_the_per_image_score_is_that_of_the_least_familiar_region(evaluated_run)
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_benchmark_without_ood_splits_has_the_detectors_metrics(files):
-    report = evaluated(files, ["msp"], [], EvaluationSettings(replicates=20))
+    report = evaluated(files, ["msp"], [], EvaluationSettings(replicates=100))
     assert report.closed_set.values["ap"] > 0
     assert report.methods["msp"].splits == {}
     assert report.gains.methods == {"msp": {}}

@@ -19,7 +19,7 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
 
     def pairs():
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])", "by": "file"}})
-        report = evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=20)))
+        report = evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=100)))
         split = report.methods["msp"].splits["far"]
         return split.groups["pairs"]
 

@@ -254,7 +254,7 @@ def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(
     write_split(changed_run, "val_c1", objects, every_third, names)
     roles = Roles(["far"], {"c1": 1, "c5": 5}, "pseudo_ood", shifted_val={"val_c1": 1})
     results = evaluate_self_awareness(
-        RunInputs(changed_run, roles, EvaluationSettings(replicates=40))
+        RunInputs(changed_run, roles, EvaluationSettings(replicates=100))
     )
     # T(Val) of Table A.8.
     accuracy = results.accuracy["val_c1"]

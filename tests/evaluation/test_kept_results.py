@@ -126,7 +126,7 @@ def write(path, value):
 
 def evaluated(files, code="", tau=None, metrics_code=None, **settings):
     """Names of what was computed."""
-    inputs = RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 5, **settings}))
+    inputs = RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 100, **settings}))
     digests = EvaluationCode(code, metrics_code or {})
     _, computed = evaluate_run(inputs, tau or TauSettings(), digests)
     return computed

@@ -16,7 +16,7 @@ from farther.metrics.statistics import bootstrap
 
 
 def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files):
-    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
+    settings = EvaluationSettings(replicates=100, confidences=(), kept=())
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
     with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
@@ -34,7 +34,7 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
 
 
 def test_replicates_that_another_version_wrote_are_not_compared(files):
-    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
+    settings = EvaluationSettings(replicates=100, confidences=(), kept=())
     evaluated(files, ["msp"], ["far"], settings)
     stored = paired.StoredEvaluation(files.root, "r")
     pl.DataFrame({"auroc": [0.5, 0.6]}).write_parquet(files.replicates("msp", "far"))

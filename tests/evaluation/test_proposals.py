@@ -79,7 +79,7 @@ def files(tmp_path):
 
 def test_results_are_those_counted_by_hand(files):
     settings = EvaluationSettings(
-        replicates=20, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75))
+        replicates=100, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75))
     )
     found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings)
     source = found.sources["rpn"]
@@ -130,7 +130,7 @@ def test_by_default_one_false_alarm_in_five_validation_images_is_allowed(files, 
 def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_path, tau):
     write_scores(files, "msp", "test", Regions.read(files.regions("test")), [0.9, 0.9, 0.1, 0.9])
     write_scores(files, "msp", "near", Regions.read(files.regions("near")), [0.9, 0.2])
-    settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.25))
+    settings = EvaluationSettings(replicates=100, proposals=ProposalSettings(alarms=0.25))
     called = files.recovered.parent / "called"
     found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings, tables=called)
     assert found.sources["rpn"].threshold == pytest.approx(0.6)

@@ -18,7 +18,7 @@ from farther.metrics.self_awareness.images import DetectedImages
 
 
 def test_thresholds_are_chosen_on_validation_images(small_run):
-    results = evaluate_small(small_run, replicates=20)
+    results = evaluate_small(small_run, replicates=100)
     values = results.values
     # The dog on nothing is best cut off; what is left lies exactly on its object.
     assert results.detector.confidence_thresholds == pytest.approx({"cat": 0.9, "dog": 0.7})
@@ -122,7 +122,7 @@ def test_examples_are_the_first_accepted_and_the_first_rejected_image(run, shift
 
 
 def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(shifted_run):
-    run = SelfAwareRun(inputs(shifted_run, replicates=3))
+    run = SelfAwareRun(inputs(shifted_run, replicates=100))
     replicates = run.replicates()
     draws = run.draws["clean"]
     images = run.clean

@@ -73,7 +73,7 @@ def classifier(tmp_path_factory):
 
 
 def evaluated(files):
-    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=60))
+    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=100))
     return evaluate_run(inputs, TauSettings(), EvaluationCode(""))
 
 

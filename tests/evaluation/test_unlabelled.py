@@ -51,7 +51,7 @@ def results(tmp_path_factory, world):
             files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions))
         )
         write_scores(files, "msp", "far", found[rows], scores[rows])
-        report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=5))
+        report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=100))
         call.wilderness = report.wilderness
         groups = report.methods["msp"].splits["far"].groups
         return {group: (of.values, of.parts) for group, of in groups.items()}

@@ -76,7 +76,7 @@ def test_errors_and_background_have_intervals(files, objects, regions):
     write_scores(files, "msp", "test", id_regions, [0.9])
     write_scores(files, "msp", "far", ood_regions, [0.9, 0.1])
 
-    results = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
+    results = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=100)).wilderness
     background = results.background
     # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on
     # nothing.
@@ -105,7 +105,7 @@ def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
     for split in ("val", "test"):
         write_split(files, split, objects, regions)
     write_split(files, "far", foxes, wild_regions)
-    inputs = RunInputs(files, run.Roles(("far",)), EvaluationSettings(replicates=5))
+    inputs = RunInputs(files, run.Roles(("far",)), EvaluationSettings(replicates=100))
     results = WildImages(inputs).errors()
 
     named_regions = with_prefix(wild_regions, "far/")

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from farther.metrics.statistics.conformal import (
     corrected,
     images_needed,
     largest_within,
-    zero_count_limit,
 )
 
 
@@ -32,16 +30,6 @@ def test_as_few_images_as_are_needed_allow_no_loss_at_all():
         assert corrected(limit, needed) >= -1e-9
     assert images_needed(0.01) == 99
     assert corrected(0.01, 0) < 0
-
-
-def test_the_interval_of_a_zero_count_is_the_rule_of_three():
-    for images in (10, 100, 1000):
-        exact = (
-            stats.binomtest(0, images).proportion_ci(0.9, method="exact").high
-        )  # one-sided at 95%
-        assert zero_count_limit(images) == pytest.approx(exact)
-    assert zero_count_limit(1000) == pytest.approx(3 / 1000, rel=0.01)
-    assert zero_count_limit(0) == 1
 
 
 def draw(random, images):

@@ -274,7 +274,7 @@ class Project:
         scores = self.artifacts / "scores" / "pets-net"
         fit_run(entries, RunRegions(regions, operating=0.5), fitted, code)
         score_run(regions, self.artifacts / "passes/pets-net", fitted, scores, lambda method: "")
-        settings = EvaluationSettings(replicates=20)
+        settings = EvaluationSettings(replicates=100)
         inputs = RunInputs(
             RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings
         )

@@ -63,7 +63,7 @@ def project(evaluated, tmp_path, params, monkeypatch):
 
     files = RunFiles("pets-net", "pets", tmp_path / "artifacts")
     write_json(tmp_path / "artifacts/splits/pets/roles.json", Miniature(tmp_path).benchmark.roles())
-    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=100))
     evaluate_run(inputs, TauSettings(), EvaluationCode("with the group"))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     return Project(tmp_path / "params.yaml", tmp_path)

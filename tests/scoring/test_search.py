@@ -46,14 +46,18 @@ def trials(*values):
 
 
 def test_a_best_value_at_the_end_of_those_tried_is_remarked():
-    assert "k: the best of the values tried, 3, is the largest" in trials(0.1, 0.2, 0.3).remarks()[0]
+    assert (
+        "k: the best of the values tried, 3, is the largest" in trials(0.1, 0.2, 0.3).remarks()[0]
+    )
     assert "1, is the smallest" in trials(0.3, 0.2, 0.1).remarks()[0]
     for values in ([0.1, 0.3, 0.2], [0.3, 0.3, 0.2], [0.1, 0.2]):
         assert trials(*values).remarks() == []
 
 
 def test_remarks_on_the_values_tried_are_stored_with_the_method(run, tmp_path):
-    entry = read_entry("knn", {"search": {"ood_split": "ood_val", "grids": {"knn": {"k": [1, 2, 60]}}}})
+    entry = read_entry(
+        "knn", {"search": {"ood_split": "ood_val", "grids": {"knn": {"k": [1, 2, 60]}}}}
+    )
     assert fit_entry(entry, run, tmp_path / "knn", search) is None
     stored = json.loads((tmp_path / "knn/method.json").read_text())
     best = stored["choice"]["best"]["params"]["k"]

@@ -38,7 +38,7 @@ PARAMS = {
     "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}},
     "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     "scoring": {},
-    "evaluate": {"replicates": 5},
+    "evaluate": {"replicates": 100},
     "deploy": {"max_false_alarms": 0.02},
 }
 

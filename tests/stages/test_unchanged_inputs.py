@@ -55,7 +55,7 @@ PARAMS = {
     "evaluate.protocol": "published-code",
     "evaluate.aupr": "trapezoid",
     "evaluate.separation": ["uu"],
-    "evaluate.replicates": 4,
+    "evaluate.replicates": 100,
     "evaluate.drawn_images": 3,
     "evaluate.seed": 5,
     "evaluate.comparisons": "single",
@@ -274,7 +274,7 @@ def inputs(tmp_path_factory) -> Path:
         "scoring": {},
         "evaluate": {
             **{
-                "replicates": 3,
+                "replicates": 100,
                 "kept": [0.95],
                 "confidences": [0.5],
                 "user_defined": {"mean_score": {}},

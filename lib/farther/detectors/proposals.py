@@ -53,7 +53,7 @@ class Source(Parameters, ABC):
     iou: Annotated[float, Field(gt=0, le=1)] = 0.5
     smallest: Annotated[float, Field(ge=0)] = 8.0
 
-    def check(self, detector: Adapter) -> None:  # noqa: B027
+    def check(self, detector: Adapter) -> None:
         """Refuses a detector that has no such proposals.
 
         Raises:

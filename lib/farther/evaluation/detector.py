@@ -52,7 +52,7 @@ def _closed_set(inputs: RunInputs, matches: closed_set.Matches) -> ClosedSetResu
     per_class = values.pop("per_class")
     replicates = _replicates(inputs, matches)
     return ClosedSetResults(
-        values=values, intervals=intervals.within(replicates), per_class=per_class
+        values=values, **intervals.of_metrics(values, replicates), per_class=per_class
     )
 
 

@@ -23,7 +23,11 @@ def of_detector(inputs: RunInputs, known: ClosedSet) -> ErrorBudget | None:
     gain_intervals: dict[str, Interval] = {}
     if inputs.id_draws is not None:
         weights = inputs.id_draws.of(known.images)
-        gain_intervals = intervals.within(error_budget.known_gains(known, iou, weights))
+        replicates = error_budget.known_gains(known, iou, weights)
+        measured = intervals.of_metrics(
+            {kind: value(gain[0]) for kind, gain in gains.items()}, replicates
+        )
+        gain_intervals = measured["intervals"]
 
     errors, _ = error_budget.of_known(known, iou)
     kinds = {}
@@ -58,8 +62,7 @@ def of_method(
 
     budget = {}
     for kind, count in errors.counts.items():
-        budget[kind] = MetricValues(
-            values={"count": count, **plain(gains[kind])},
-            intervals=intervals.within(replicates.get(kind, {})),
-        )
+        values = {"count": count, **plain(gains[kind])}
+        of_kind = intervals.of_metrics(values, replicates.get(kind, {}))
+        budget[kind] = MetricValues(values=values, **of_kind)
     return budget

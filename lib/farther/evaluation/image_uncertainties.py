@@ -182,19 +182,21 @@ def uncertainties(run: SelfAwareRun, inputs: RunInputs) -> dict[str, MetricValue
             results[title].values[aggregate] = ood.auroc(id_side, ood_side)
             if weights is not None:
                 replicates = ood.auroc(id_side, ood_side, *weights)
-                results[title].intervals[aggregate] = interval(replicates)
+                results[title].intervals[aggregate] = interval(
+                    replicates, results[title].values[aggregate]
+                )
     return results
 
 
 def _weights(run: SelfAwareRun, ood_splits: Sequence[str]) -> tuple[RowWeights, RowWeights] | None:
     """Weights of the ID images, and of the OOD images of all splits; None without replicates."""
-    if not run.draws:
+    if run.draws is None:
         return None
-    id_weights = run.draws["clean"].of(np.array(run.clean.names, dtype=object))
+    id_weights = run.draws.clean.of(np.array(run.clean.names, dtype=object))
     weights_by_split = []
     for name in ood_splits:
         images = np.array(run.ood[name].names, dtype=object)
-        weights_by_split.append(run.draws[name].of(images))
+        weights_by_split.append(run.draws.ood[name].of(images))
     ood_weights = reduce(joined, weights_by_split)
     return _one_row_per_image(id_weights), _one_row_per_image(ood_weights)
 
@@ -218,12 +220,17 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
 
     settings = run.settings
     validation_draws = settings.draws(run.held_out.names)
+    clean_draws = None
+    shifted_draws = None
+    if run.draws is not None:
+        clean_draws = run.draws.clean
+        shifted_draws = run.draws.shifted
     results = {
         settings.calibration_split: average_precision(run.held_out, validation_draws),
-        settings.id_split: average_precision(run.clean, run.draws.get("clean")),
+        settings.id_split: average_precision(run.clean, clean_draws),
     }
     for name, images in run.shifted.items():
-        results[name] = average_precision(images, run.draws.get("shifted"))
+        results[name] = average_precision(images, shifted_draws)
     if run.shifted_val:
         names: frozenset[str] = frozenset()
         for images in run.shifted_val.values():
@@ -238,7 +245,9 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
     on_validation.values["lrp"] = value(run.means(matched, None)["lrp"][0])
     if validation_draws is not None:
         weights = validation_draws.of(matched.images)
-        on_validation.intervals["lrp"] = interval(run.means(matched, weights)["lrp"])
+        on_validation.intervals["lrp"] = interval(
+            run.means(matched, weights)["lrp"], on_validation.values["lrp"]
+        )
     return results
 
 
@@ -263,5 +272,5 @@ def average_precision(
     if draws is not None:
         weights = draws.of(known.images)
         replicates = mean_of_defined(matched.average_precision(weights), axis=(0, 1))
-        results.intervals["ap"] = interval(replicates)
+        results.intervals["ap"] = interval(replicates, results.values["ap"])
     return results

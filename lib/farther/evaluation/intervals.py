@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -11,9 +12,46 @@ from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import bootstrap
 
 
-def within(replicates: Mapping[str, np.ndarray]) -> dict[str, Interval]:
-    """The interval of each metric; see `farther.metrics.statistics.bootstrap.interval`."""
-    return {name: bootstrap.interval(values) for name, values in replicates.items()}
+class Intervals(TypedDict):
+    """The fields of `MetricValues` on intervals."""
+
+    intervals: dict[str, Interval]
+    no_interval: dict[str, str]
+    share_images: dict[str, int]
+
+
+def of_metrics(
+    values: Mapping[str, Any],
+    replicates: Mapping[str, np.ndarray],
+    images: Mapping[str, int] | None = None,
+    problem: str = "",
+) -> Intervals:
+    """The intervals of metrics, and why some have none.
+
+    See `farther.metrics.statistics.bootstrap.interval`.
+
+    Args:
+        values: The metrics of the images as they are.
+        replicates: Metric → its value in each replicate, ndarray of shape (B,).
+        images: Share → number of the images with the units that it counts. A share of 0 or 1 has an
+            exact interval.
+        problem: Why the draws are no base of an interval; empty where they are.
+    """
+    images = images or {}
+    intervals: dict[str, Interval] = {}
+    no_interval = {}
+    for name, metric_replicates in replicates.items():
+        value = values.get(name)
+        intervals[name] = None
+        if value is None:
+            continue
+        is_exact = name in images and value in (0, 1)
+        if is_exact or not problem:
+            intervals[name] = bootstrap.interval(metric_replicates, value, images=images.get(name))
+        reason = problem or bootstrap.why_no_interval(metric_replicates, value)
+        if intervals[name] is None:
+            no_interval[name] = reason
+    return Intervals(intervals=intervals, no_interval=no_interval, share_images=dict(images))
 
 
 def against_best(

@@ -13,6 +13,7 @@ import polars as pl
 from farther.evaluation import intervals, plots, summaries, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
+from farther.evaluation.groups.base import MetricGroup
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.replicates import read_replicates, write_replicates
 from farther.evaluation.results import (
@@ -254,7 +255,7 @@ def _group_results(scored: ScoredSplit) -> tuple[SplitResults, dict[str, np.ndar
         for key, values in group_replicates.items():
             replicates[f"{group.prefix}{key}"] = values
 
-        results = GroupResults(intervals=intervals.within(group_replicates))
+        results = GroupResults()
         for key, value in {**group.counts(scored), **group.values(scored, ONCE)}.items():
             if isinstance(value, dict):
                 results.parts[key] = value
@@ -262,9 +263,23 @@ def _group_results(scored: ScoredSplit) -> tuple[SplitResults, dict[str, np.ndar
                 results.labels[key] = value
             else:
                 results.values[key] = value
-        groups[group.name] = results
+        problem = _too_few_images(scored, group)
+        of_group = intervals.of_metrics(
+            results.values, group_replicates, group.images(scored), problem
+        )
+        groups[group.name] = results.model_copy(update=of_group)
         details |= group.details(scored)
     return SplitResults(groups=groups, **details), replicates
+
+
+def _too_few_images(scored: ScoredSplit, group: MetricGroup) -> str:
+    """Why resamples of the images say nothing of a group's metrics; "" where they do."""
+    images = len(scored.split.images)
+    if group.needs_id_images:
+        images = min(images, len(scored.inputs.id_split.images))
+    if images < 2:
+        return "there is a single image to resample"
+    return ""
 
 
 def _leaks(fitted: FittedMethod, inputs: RunInputs) -> list[str]:

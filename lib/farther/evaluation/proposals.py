@@ -395,11 +395,15 @@ class _FalseAlarms:
         return float((self.objectness > self.tau).sum()) / self.images
 
     def per_image_interval(self) -> Interval:
-        """95% interval of `per_image`; None without replicates."""
+        """95% interval of `per_image`; None without replicates.
+
+        Without a false alarm it is that of the share of images with one.
+        """
         if self.draws is None:
             return None
         alarms = self.draws.rows(self.image_id[self.objectness > self.tau])
-        return bootstrap.interval(alarms.total() / self.images)
+        images = self.images if self.per_image == 0 else None
+        return bootstrap.interval(alarms.total() / self.images, self.per_image, images=images)
 
     def thresholds(self, rates: Sequence[float]) -> np.ndarray:
         """τ_o at each rate of false alarms per image, ndarray of shape (rates,)."""
@@ -490,7 +494,10 @@ def _recovered_objects(
     """
     tau = false_alarms.tau
     rates = settings.proposals.rates
-    value_intervals: dict[str, Interval] = {}
+    values = {"objects": len(recovery.missed), **_shares(recovery, tau)}
+    images_with_objects = len(np.unique(recovery.image_id))
+    replicates: dict[str, np.ndarray] = {}
+    rate_shares = [_shares(recovery, rate_tau) for rate_tau in false_alarms.thresholds(rates)]
     rate_intervals: list[Interval] = [None] * len(rates)
     draws = settings.draws(images, settings.seed + 1)
     if draws is not None and false_alarms.draws is not None:
@@ -498,16 +505,17 @@ def _recovered_objects(
         replicates = recovery.missed_shares(
             np.full(settings.replicates, tau), draws.weights, columns
         )
-        value_intervals = intervals.within(replicates)
         drawn_thresholds = false_alarms.drawn_thresholds(rates, false_alarms.draws)
         for number, rate_thresholds in enumerate(drawn_thresholds):
-            replicates = recovery.missed_shares(rate_thresholds, draws.weights, columns)
-            rate_intervals[number] = bootstrap.interval(replicates["still_missed"])
+            rate_replicates = recovery.missed_shares(rate_thresholds, draws.weights, columns)
+            rate_intervals[number] = bootstrap.interval(
+                rate_replicates["still_missed"],
+                rate_shares[number]["still_missed"],
+                images=images_with_objects,
+            )
 
     froc = []
-    rate_taus = false_alarms.thresholds(rates)
-    for rate, rate_tau, interval in zip(rates, rate_taus, rate_intervals, strict=True):
-        shares = _shares(recovery, rate_tau)
+    for rate, shares, interval in zip(rates, rate_shares, rate_intervals, strict=True):
         point = FrocPoint(
             alarms=rate,
             recovered=shares["recovered"],
@@ -525,8 +533,12 @@ def _recovered_objects(
         by_category[str(category)] = _group_shares(of_category, tau)
 
     return RecoveredObjects(
-        values={"objects": len(recovery.missed), **_shares(recovery, tau)},
-        intervals=value_intervals,
+        values=values,
+        **intervals.of_metrics(
+            values,
+            replicates,
+            dict.fromkeys(("missed", "still_missed", "recovered"), images_with_objects),
+        ),
         froc=froc,
         curve=_curve(recovery, false_alarms, max(rates)),
         by_size=by_size,

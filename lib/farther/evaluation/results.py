@@ -24,7 +24,7 @@ from farther.tables.schema import Schema
 #: A value or a count.
 Number = int | float | None
 
-#: Bounds of a 95% interval; None where no replicate has a value.
+#: Bounds of a 95% interval; None where there is none.
 Interval = tuple[float, float] | None
 
 
@@ -47,10 +47,15 @@ class MetricValues(Stored):
     Args:
         values: Values and counts by key.
         intervals: 95% intervals by key, of the metrics that have one.
+        no_interval: Why a metric with a value has no interval, by key; {} without replicates.
+        share_images: Number of the images with the units that a share counts, by key, of the shares that
+            have an exact interval where they are 0 or 1.
     """
 
     values: dict[str, Number] = Field(default_factory=dict)
     intervals: dict[str, Interval] = Field(default_factory=dict)
+    no_interval: dict[str, str] = Field(default_factory=dict)
+    share_images: dict[str, int] = Field(default_factory=dict)
 
 
 class ClosedSetResults(MetricValues):
@@ -353,6 +358,8 @@ class SplitResults(Stored):
         against_best: Difference from the best method, by metric; {} without replicates.
         ap_u_by_confidence: AP_U of detections ranked by the detector's confidence.
         by_category, by_size, by_supercategory: Outcomes of parts of the unknown objects.
+        taken_for: Unknown category → known class → number of its misclassified objects that are
+            detected as that class, each counted once, by the most confident detection.
         over_iou: Means over IoU thresholds; None where the setting `iou` is above all of them.
         error_budget: Kind of error on unknown objects → the number of errors, and gains; None for
             a classifier.
@@ -364,6 +371,7 @@ class SplitResults(Stored):
     by_category: dict[str, MetricValues] = Field(default_factory=dict)
     by_size: dict[str, MetricValues] = Field(default_factory=dict)
     by_supercategory: dict[str, MetricValues] = Field(default_factory=dict)
+    taken_for: dict[str, dict[str, int]] = Field(default_factory=dict)
     over_iou: MetricValues | None = None
     error_budget: dict[str, MetricValues] | None = None
 
@@ -382,6 +390,18 @@ class SplitResults(Stored):
         if metric.group not in self.groups:
             return None
         return self.groups[metric.group].intervals.get(metric.key)
+
+    def why_no_interval(self, metric: Metric) -> str:
+        """Why a metric has no interval; "" where it has one, or there are no replicates."""
+        if metric.group not in self.groups:
+            return ""
+        return self.groups[metric.group].no_interval.get(metric.key, "")
+
+    def share_images(self, metric: Metric) -> int | None:
+        """Number of the images with the units that a share counts; None for other metrics."""
+        if metric.group not in self.groups:
+            return None
+        return self.groups[metric.group].share_images.get(metric.key)
 
 
 class MeanOverSplits(MetricValues):

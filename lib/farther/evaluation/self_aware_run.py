@@ -7,7 +7,8 @@ calibration split and its pseudo-OOD images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -52,6 +53,37 @@ def rejected(detector: SelfAwareDetector, images: DetectedImages) -> np.ndarray:
     if detector.image_threshold is None:
         return np.zeros(len(images.names), dtype=bool)
     return images.uncertainty(detector.aggregate) > detector.image_threshold
+
+
+@dataclass(frozen=True)
+class RunDraws:
+    """Draws of the images of a run, by their roles.
+
+    Args:
+        clean: Of the ID test split.
+        ood: Of each OOD split without known objects, by its name.
+        shifted: Of the originals of shifted images, so that all severities stay together; None
+            without shifted splits.
+    """
+
+    clean: ImageDraws
+    ood: Mapping[str, ImageDraws]
+    shifted: ImageDraws | None
+
+
+@dataclass(frozen=True)
+class _JudgedImages:
+    """Images that a detector accepts or rejects.
+
+    Args:
+        names: Of I images.
+        is_right: Whether each is treated as it should be, ndarray of shape (I,), bool.
+        draws: Draws of them; each counts once when None.
+    """
+
+    names: Sequence[str]
+    is_right: np.ndarray
+    draws: ImageDraws | None
 
 
 class SelfAwareRun:
@@ -163,27 +195,22 @@ class SelfAwareRun:
         return images.uncertainty(self.detector.aggregate)
 
     @cached_property
-    def draws(self) -> dict[str, ImageDraws]:
-        """Draws of the images `clean`, `shifted`, and of each OOD split; {} without replicates.
-
-        Of shifted images the originals are drawn, so that all severities stay together.
-        """
+    def draws(self) -> RunDraws | None:
+        """Draws of the images; None without replicates."""
         settings = self.settings
-        if not settings.replicates:
-            return {}
+        clean = settings.draws(self.clean.names)
+        if clean is None:
+            return None
 
-        names_by_side = {"clean": self.clean.names}
+        ood = {}
         for name, images in self.ood.items():
-            names_by_side[name] = images.names
+            draws = settings.draws(images.names)
+            if draws is not None:
+                ood[name] = draws
+        shifted = None
         if self.pooled is not None:
-            names_by_side["shifted"] = self.pooled.original
-
-        draws = {}
-        for side, names in names_by_side.items():
-            draws[side] = ImageDraws(
-                names, settings.replicates, settings.seed, settings.drawn_images
-            )
-        return draws
+            shifted = settings.draws(self.pooled.original)
+        return RunDraws(clean, ood, shifted)
 
     def match(self, detector: SelfAwareDetector, images: DetectedImages) -> MatchesByClass:
         """Matched detections in accepted images."""
@@ -225,32 +252,22 @@ class SelfAwareRun:
             tpr, the share of ID images accepted, tnr, the share of OOD images rejected, and their
             harmonic mean balanced_accuracy: ndarrays of shape (1,), or (B,) with replicates.
         """
-        is_accepted = {"clean": ~rejected(detector, self.clean)}
-        is_rejected = {name: rejected(detector, images) for name, images in self.ood.items()}
-        tpr = self._share(is_accepted, replicates=replicates)
-        tnr = self._share(is_rejected, replicates=replicates)
+        draws = self.draws if replicates else None
+        clean_draws = None if draws is None else draws.clean
+        clean = _JudgedImages(self.clean.names, ~rejected(detector, self.clean), clean_draws)
+        ood = []
+        for name, images in self.ood.items():
+            ood_draws = None if draws is None else draws.ood[name]
+            ood.append(_JudgedImages(images.names, rejected(detector, images), ood_draws))
+        tpr = _share_of_right([clean])
+        tnr = _share_of_right(ood)
         balanced_accuracy = self_awareness.harmonic_mean(tpr, tnr)
         return {"tpr": tpr, "tnr": tnr, "balanced_accuracy": balanced_accuracy}
 
-    def _share(self, is_correct_by_side: Mapping[str, np.ndarray], *, replicates: bool) -> Any:
-        """Share of correct images on several sides together.
-
-        Args:
-            is_correct_by_side: Whether each image of a side of `draws` is correct, bool.
-            replicates: Whether images are drawn.
-        """
-        correct = np.zeros(1)
-        total = np.zeros(1)
-        for side, is_correct in is_correct_by_side.items():
-            if replicates:
-                names = self.clean.names if side == "clean" else self.ood[side].names
-                weights = self.draws[side].of(np.array(names, dtype=object))
-                correct = correct + weights @ is_correct
-                total = total + weights @ np.ones(len(is_correct), dtype=np.int64)
-            else:
-                correct = correct + is_correct.sum()
-                total = total + len(is_correct)
-        return ratio(correct, total)
+    def images_of_shares(self) -> dict[str, int]:
+        """Number of the images that `tpr` and `tnr` are shares of."""
+        ood = sum(len(images.names) for images in self.ood.values())
+        return {"tpr": len(self.clean.names), "tnr": ood}
 
     def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
         """DAQ and its parts (Table 6), with the suffix `_t` for shifted images.
@@ -269,17 +286,37 @@ class SelfAwareRun:
         return quality
 
     def replicates(self) -> dict[str, np.ndarray]:
-        """Replicates of `quality` for the run made self-aware by its settings."""
+        """Replicates of `quality` for the run made self-aware by its settings.
+
+        {} without replicates.
+        """
+        if self.draws is None:
+            return {}
         quality = self.balanced(self.detector, replicates=True)
-        clean = self.measure(self.detector, self.clean, self.draws["clean"])
+        clean = self.measure(self.detector, self.clean, self.draws.clean)
         quality |= _with_suffix(clean, "")
         if self.pooled is not None:
-            shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])
+            shifted = self.measure(self.detector, self.pooled, self.draws.shifted)
             quality |= _with_suffix(shifted, "_t")
             quality["daq"] = self_awareness.harmonic_mean(
                 quality["balanced_accuracy"], quality["idq"], quality["idq_t"]
             )
         return quality
+
+
+def _share_of_right(sides: Sequence[_JudgedImages]) -> Any:
+    """Share of the images of several sides together that are treated as they should be."""
+    right = np.zeros(1)
+    total = np.zeros(1)
+    for side in sides:
+        if side.draws is None:
+            right = right + side.is_right.sum()
+            total = total + len(side.is_right)
+        else:
+            weights = side.draws.of(np.array(side.names, dtype=object))
+            right = right + weights @ side.is_right
+            total = total + weights @ np.ones(len(side.is_right), dtype=np.int64)
+    return ratio(right, total)
 
 
 def _with_suffix(values: Mapping[str, Any], suffix: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from farther.evaluation.results import (
     AcceptedImages,
     CalibratedReliability,
     ExampleImage,
-    Interval,
     Reliability,
     SelfAwarenessResults,
 )
@@ -84,14 +83,12 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
     run = SelfAwareRun(inputs)
     detector = run.detector
     clean = self_awareness.metrics(run.match(detector, run.clean), run.iou, run.protocol)
-    value_intervals: dict[str, Interval] = {}
-    if run.draws:
-        value_intervals = intervals.within(run.replicates())
+    values = run.quality(detector)
     return SelfAwarenessResults(
         settings=replace(run.awareness, image_threshold=run.image_threshold),
         detector=detector,
-        values=run.quality(detector),
-        intervals=value_intervals,
+        values=values,
+        **intervals.of_metrics(values, run.replicates(), run.images_of_shares()),
         per_class=clean["per_class"],
         reliability=Reliability(**clean["reliability"]),
         reliability_before=_reliability_before(run),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, PydanticCustomError
 
@@ -17,7 +17,7 @@ from farther.metrics.open_set.proposals import RATES
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
-from farther.metrics.statistics.bootstrap import MAX_IMAGES, Comparisons, ImageDraws
+from farther.metrics.statistics.bootstrap import MAX_IMAGES, MIN_REPLICATES, Comparisons, ImageDraws
 from farther.protocols import Protocol
 from farther.registry import STRICT, Parameters, build
 
@@ -105,8 +105,8 @@ class EvaluationSettings(Parameters):
         separation: Further comparisons: "gtu", of ID detections with the OOD detections on
             labelled unknown objects; "uu", with those on no object; "correct_id", of the ID
             detections of the right class with all OOD detections.
-        replicates: Number of bootstrap resamples of the images, for intervals and tests; 0 for
-            none.
+        replicates: Number of bootstrap resamples of the images, for intervals and tests: 100 or
+            more, or 0 for none.
         recomputed_replicates: The same for the metrics of wilderness, which are computed anew in
             each resample: about 0.1 s per resample on 20,000 detections; 0 for no intervals.
         drawn_images: Largest number of images of a split that are resampled one by one; those of a
@@ -145,6 +145,17 @@ class EvaluationSettings(Parameters):
     engine: Literal["local", "ray"] = "local"
     memory: float = Field(default=4.0, gt=0)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @field_validator("replicates", "recomputed_replicates")
+    @classmethod
+    def _enough_replicates(cls, replicates: int) -> int:
+        """Refuses numbers of resamples that give no interval."""
+        if 0 < replicates < MIN_REPLICATES:
+            raise ValueError(
+                f"{replicates} resamples are too few for intervals: write {MIN_REPLICATES} or "
+                "more, or 0 for no intervals"
+            )
+        return replicates
 
     def draws(self, images: Collection[str], seed: int | None = None) -> ImageDraws | None:
         """Bootstrap draws of images; None without replicates.

@@ -8,9 +8,17 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import ClassifierResults, MeanOverSplits, MetricValues, SplitResults
+from farther.evaluation.results import (
+    ClassifierResults,
+    Interval,
+    MeanOverSplits,
+    MetricValues,
+    Number,
+    SplitResults,
+)
 from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.ood import classification, misclassification
+from farther.metrics.statistics import bootstrap
 from farther.metrics.weighting import plain, ratio
 
 
@@ -49,7 +57,8 @@ def _mean_over(
 ) -> MeanOverSplits:
     """Means of the metrics that all splits have, with intervals of those with replicates."""
     mean_values: dict[str, float | None] = {}
-    mean_replicates: dict[str, np.ndarray] = {}
+    mean_intervals: dict[str, Interval] = {}
+    no_interval: dict[str, str] = {}
     for metric in METRICS.values():
         if not metric.averaged or not _all_have(metric, splits, results):
             continue
@@ -61,10 +70,52 @@ def _mean_over(
 
         if all(metric.name in replicates[split] for split in splits):
             replicates_by_split = [replicates[split][metric.name] for split in splits]
-            mean_replicates[metric.name] = np.mean(replicates_by_split, axis=0)
+            mean = mean_values[metric.name]
+            mean_interval = _interval_of_mean(
+                metric, mean, [results[split] for split in splits], replicates_by_split
+            )
+            mean_intervals |= mean_interval.intervals
+            no_interval |= mean_interval.no_interval
 
     return MeanOverSplits(
-        splits=list(splits), values=mean_values, intervals=intervals.within(mean_replicates)
+        splits=list(splits), values=mean_values, intervals=mean_intervals, no_interval=no_interval
+    )
+
+
+def _interval_of_mean(
+    metric: Metric,
+    mean: float | None,
+    results: Sequence[SplitResults],
+    replicates: Sequence[np.ndarray],
+) -> MetricValues:
+    """The interval of a mean over splits, or why it has none.
+
+    A share that is 0 in all splits, or 1, has an exact interval. Else a split whose own interval is
+    not from resamples leaves the mean without one: that split would count as certain.
+
+    Args:
+        metric: The metric.
+        mean: Its mean; None where a split has no value.
+        results: The results on each split.
+        replicates: Its replicates in each split.
+    """
+    images = [split.share_images(metric) for split in results]
+    images_of_mean = {}
+    problem = ""
+    if mean in (0, 1) and None not in images:
+        # A share of 0 in S splits of n images or more is a mean of 0 in S · n images.
+        smallest = min(count for count in images if count is not None)
+        images_of_mean[metric.name] = len(results) * smallest
+    for split, split_replicates in zip(results, replicates, strict=True):
+        problem = problem or bootstrap.why_no_interval(split_replicates, split.value(metric))
+        problem = problem or split.why_no_interval(metric)
+    return MetricValues(
+        **intervals.of_metrics(
+            {metric.name: mean},
+            {metric.name: np.mean(replicates, axis=0)},
+            images_of_mean,
+            problem and f"in one of the splits, {problem}",
+        )
     )
 
 
@@ -87,7 +138,7 @@ def misclassification_results(inputs: RunInputs, id_scores: np.ndarray) -> Metri
     if inputs.id_draws is not None:
         weights = inputs.id_draws.rows(inputs.id_regions.image_id)
         replicates = misclassification.evaluate(id_scores, is_correct, weights)
-    return MetricValues(values=values, intervals=intervals.within(replicates))
+    return MetricValues(values=values, **intervals.of_metrics(values, replicates))
 
 
 def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
@@ -114,16 +165,17 @@ def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> Metr
         replicates["false_alarms"] = flagged_replicates / max(images, 1)
         replicates["id_flagged"] = ratio(flagged_replicates, weights.total())
 
-    return MetricValues(
-        values={
-            "flagged": flagged,
-            "id_regions": len(id_scores),
-            "images": images,
-            "false_alarms": false_alarms,
-            "id_flagged": id_flagged,
-        },
-        intervals=intervals.within(replicates),
-    )
+    values: dict[str, Number] = {
+        "flagged": flagged,
+        "id_regions": len(id_scores),
+        "images": images,
+        "false_alarms": false_alarms,
+        "id_flagged": id_flagged,
+    }
+    images_of_shares = {"id_flagged": len(np.unique(inputs.id_regions.image_id))}
+    if not flagged:  # then the share of images with a false alarm
+        images_of_shares["false_alarms"] = images
+    return MetricValues(values=values, **intervals.of_metrics(values, replicates, images_of_shares))
 
 
 def classifier_results(inputs: RunInputs) -> ClassifierResults | None:
@@ -139,9 +191,15 @@ def classifier_results(inputs: RunInputs) -> ClassifierResults | None:
         shifted = classification.Classified.of(split.objects, split.regions())
         metrics_by_shifted[split.name] = plain(classification.metrics(shifted))
 
+    values = plain(classification.metrics(inputs.classified))
+    images = len(np.unique(inputs.classified.images))
     return ClassifierResults(
-        values=plain(classification.metrics(inputs.classified)),
-        intervals=intervals.within(classifier_replicates(inputs)),
+        values=values,
+        **intervals.of_metrics(
+            values,
+            classifier_replicates(inputs),
+            {"accuracy": images, "accuracy_top5": images},
+        ),
         shifted=metrics_by_shifted,
     )
 

@@ -115,11 +115,12 @@ class WildImages:
         """
         thresholds = self._impact.operating_points(DIAGNOSIS_RECALL)
         threshold_by_class = dict(zip(self._impact.classes, thresholds, strict=True))
+        metrics = self._impact.metrics()
         impact_intervals: dict[str, Interval] = {}
         if self._settings.recomputed_replicates:
-            impact_intervals = self._impact_intervals(self._settings.recomputed_replicates)
+            impact_intervals = self._impact_intervals(metrics)
         return WildernessResults(
-            **self._impact.metrics(),
+            **metrics,
             intervals=impact_intervals,
             diagnosis_recall=DIAGNOSIS_RECALL,
             confusion=self._confusion(threshold_by_class),
@@ -149,7 +150,10 @@ class WildImages:
                 diagnosed.matched, diagnosed.cause, recalls, diagnosed.weights
             )
             for cause, share_at_recalls in error_diagnosis.shares(replicates).items():
-                share_intervals[cause] = [bootstrap.interval(share) for share in share_at_recalls]
+                share_intervals[cause] = [
+                    bootstrap.interval(share_replicates, share)
+                    for share_replicates, share in zip(share_at_recalls, shares[cause], strict=True)
+                ]
 
         if not self._has_boxes and wild_names:
             shares["unknown_unknown"] = [None] * len(recalls)
@@ -232,9 +236,10 @@ class WildImages:
                 self._id_draws.rows(known.image_id),
                 self._wild_draws(self._wild_names).rows(unknown.image_id),
             )
+        values = background_probability.metrics(known_margins, unknown_margins)
         return BackgroundResults(
-            values=background_probability.metrics(known_margins, unknown_margins),
-            intervals=intervals.within(replicates),
+            values=values,
+            **intervals.of_metrics(values, replicates),
             known=self._margins(known_margins, known),
             unknown=self._margins(unknown_margins, unknown),
         )
@@ -295,8 +300,13 @@ class WildImages:
         settings = self._settings
         return ImageDraws(names, settings.replicates, settings.seed + 1, settings.drawn_images)
 
-    def _impact_intervals(self, replicates: int) -> dict[str, Interval]:
-        """Intervals of wilderness impact, which is computed anew in each replicate."""
+    def _impact_intervals(self, metrics: Mapping[str, Any]) -> dict[str, Interval]:
+        """Intervals of wilderness impact, which is computed anew in each replicate.
+
+        Args:
+            metrics: Those of the images as they are.
+        """
+        replicates = self._settings.recomputed_replicates
         seed = self._settings.seed
         id_draws = ImageDraws(self._id_split.images, replicates, seed)
         wild_draws = ImageDraws(self._wild_names, replicates, seed + 1)
@@ -314,10 +324,18 @@ class WildImages:
                 protocol=self._settings.protocol,
                 seed=seed,
             )
-            values = {"map_closed": metrics["map_closed"], "map_open": metrics["map_open"]}
-            for recall, impact in metrics["at_recall"].items():
-                for name in ("average_impact", "average_impact_by_precision"):
-                    values[f"{name}@{recall}"] = impact[name]
-            return values
+            return _impacts(metrics)
 
-        return intervals.within(bootstrap.recomputed(replicates, compute))
+        measured = intervals.of_metrics(
+            _impacts(metrics), bootstrap.recomputed(replicates, compute)
+        )
+        return measured["intervals"]
+
+
+def _impacts(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of `farther.metrics.wilderness.evaluate` with intervals, by their names."""
+    values = {"map_closed": metrics["map_closed"], "map_open": metrics["map_open"]}
+    for recall, impact in metrics["at_recall"].items():
+        for name in ("average_impact", "average_impact_by_precision"):
+            values[f"{name}@{recall}"] = impact[name]
+    return values

@@ -187,9 +187,12 @@ class SplitWithProposals:
             metrics = _metrics(outcome, unknown_score, recalled, self._split.weights)
             replicates = {name: metrics[name] for name in CHANGED if name in metrics}
 
+        values = _metrics(outcome, unknown_score, recalled, ONCE)
+        images = open_set.images_of_shares(outcome)
+        images["u_recall"] = images["r_u"]
         return MethodWithProposals(
-            values=_metrics(outcome, unknown_score, recalled, ONCE),
-            intervals=intervals.within(replicates),
+            values=values,
+            **intervals.of_metrics(values, replicates, images),
             without=_metrics_without_proposals(scored),
             by_size=_by_group(outcome, outcome.split.sizes()),
             by_category=_by_group(outcome, outcome.split.objects.category),

@@ -192,7 +192,7 @@ class Method(Parameters, ABC):
         """True if `learn_truth` must be called after `fit`."""
         return False
 
-    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:  # noqa: B027, most learn none
+    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
         """Fits to in-distribution validation detections whose true class is known.
 
         Called after `fit`.
@@ -214,7 +214,7 @@ class Method(Parameters, ABC):
         """
         return None
 
-    def learn_pass(self, regions: RegionsLike, others: RegionsLike) -> None:  # noqa: B027, most learn none
+    def learn_pass(self, regions: RegionsLike, others: RegionsLike) -> None:
         """Fits to the training regions of a pass too; called after `fit`.
 
         Args:
@@ -233,7 +233,7 @@ class Method(Parameters, ABC):
         """
         return None
 
-    def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:  # noqa: B027, most learn none
+    def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:
         """Fits to validation regions, known and unknown, on which no result is reported.
 
         Called after `fit`.
@@ -509,7 +509,7 @@ class Method(Parameters, ABC):
                 problem = f"{widths[name]} values per row, but {self.name} was fitted on {expected}"
                 raise DataError(problem, field=name)
 
-    def _fit(self, regions: RegionsLike) -> None:  # noqa: B027
+    def _fit(self, regions: RegionsLike) -> None:
         """Does nothing: the default of methods without fitted state."""
 
     @abstractmethod

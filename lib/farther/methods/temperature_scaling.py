@@ -13,7 +13,6 @@ from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.logits import Activation, Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
-
 #: The range of T.
 LOWEST, HIGHEST = 1e-3, 1e3
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import SplitResults
+from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
 from farther.report.listing import with_and
@@ -46,12 +47,14 @@ class Shares:
 
     Args:
         objects: Number of unknown objects.
+        images: Number of the images that they are in; None where it is not known.
         counts: Outcome → the number of objects with it.
         replicates: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {}
             without replicates.
     """
 
     objects: int
+    images: int | None
     counts: Mapping[str, int]
     replicates: Mapping[str, np.ndarray]
 
@@ -60,10 +63,10 @@ class Shares:
         return self.counts[outcome] / self.objects
 
     def interval(self, outcome: str) -> tuple[float, float] | None:
-        """Its 95% interval over images; None without replicates."""
+        """Its 95% interval over images; None where there is none."""
         if not self.replicates:
             return None
-        return interval(self.replicates[outcome])
+        return interval(self.replicates[outcome], self.share(outcome), images=self.images)
 
     def printed(self, outcome: str) -> str:
         """The share in per cent, with its interval in brackets if it has one."""
@@ -119,14 +122,17 @@ class Distances:
         """Outcomes in all splits of a distance; None where they have no unknown object."""
         splits = [split.name for split in run.splits if split.distance == distance]
         counts = dict.fromkeys(OUTCOMES.values(), 0)
+        images = 0
         for split in splits:
-            values = run.details(split, method).of_group("open_set")
+            details = run.details(split, method)
+            images += details.share_images(METRICS["r_u"]) or 0
+            values = details.of_group("open_set")
             for key, outcome in OUTCOMES.items():
                 counts[outcome] += int(values.get(key) or 0)
         objects = sum(counts.values())
         if not objects:
             return None
-        return Shares(objects, counts, self._replicates(run, method, splits))
+        return Shares(objects, images or None, counts, self._replicates(run, method, splits))
 
     def _replicates(self, run: Run, method: str, splits: Sequence[str]) -> dict[str, np.ndarray]:
         """Outcome → its share in each bootstrap replicate of the pooled splits.
@@ -365,14 +371,15 @@ class Distances:
                 far.shares.replicates[outcome] - near.shares.replicates[outcome]
                 for near, far in ends
             ]
-            low, high = interval(np.mean(change_replicates, axis=0)) or (np.nan, np.nan)
+            low, high = interval(np.mean(change_replicates, axis=0), change) or (np.nan, np.nan)
             if low <= 0 <= high:
                 return (
                     f"From {first} to {last}, the misclassified share does not change "
                     f"significantly: {100 * change:+.0f} points "
                     f"[{100 * low:+.0f}, {100 * high:+.0f}]{_mean_of(len(ends))}."
                 )
-            bracket = _bracket(sorted((abs(low), abs(high))))
+            if not np.isnan(low):
+                bracket = _bracket(sorted((abs(low), abs(high))))
         verb = "falls" if change < 0 else "rises"
         points = f"{100 * abs(change):.0f} points{bracket}"
         return (
@@ -426,12 +433,12 @@ class Distances:
                 return f"{opening} {_compared(best, reference, gains[best])}."
             replicates.append(of_pair)
 
-        ends = interval(np.mean(replicates, axis=0)) or (np.nan, np.nan)
+        ends = interval(np.mean(replicates, axis=0), gains[best])
         comparison = _compared(best, reference, gains[best], ends)
         significant = 0
         for of_pair in replicates:
-            low_of_pair, _ = interval(of_pair) or (0, 0)
-            if low_of_pair > 0:
+            interval_of_pair = interval(of_pair)
+            if interval_of_pair is not None and interval_of_pair[0] > 0:
                 significant += 1
         if len(replicates) == 1:
             return f"{opening} {comparison}."

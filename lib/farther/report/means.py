@@ -20,7 +20,7 @@ from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import bootstrap
 from farther.report.distances import panel_titles
 from farther.report.power import images_to_halve, replicates
-from farther.report.results import DISTANCES, VALUES, Run, cell, with_best
+from farther.report.results import DISTANCES, VALUES, Run, cell, not_significant, with_best
 from farther.report.tables import ResultTable
 
 #: What happens to unknown objects, then how well detections are separated.
@@ -170,7 +170,8 @@ class RunMeans:
         }
         for metric in metrics:
             interval = mean.intervals.get(metric.name)
-            row = {**counts, **cell(metric, mean.values.get(metric.name), interval)}
+            reason = mean.no_interval.get(metric.name, "")
+            row = {**counts, **cell(metric, mean.values.get(metric.name), interval, reason)}
             group = GROUPS[metric.group]
             row["is_few"] = any(group.is_from_few(split, self.run.few) for split in details)
             row["is_tied"] = (method, distance, metric.name) in self._tied
@@ -219,7 +220,7 @@ class RunMeans:
         return means
 
     def _not_worse(self, metric: Metric, means: Mapping[str, _Mean]) -> Iterator[str]:
-        """Methods whose difference from the best one has an interval with zero."""
+        """Methods that are not significantly different from the best one."""
         if not means or self.run.evaluation is None:
             return
         values = {method: mean.value for method, mean in means.items()}
@@ -234,8 +235,7 @@ class RunMeans:
             self.run.evaluation.settings.comparisons,
         )
         for method, difference in differences.items():
-            low, high = difference["interval"] or (1, 1)
-            if low <= 0 <= high:
+            if not_significant(difference["interval"], difference["p"]):
                 yield method
 
 

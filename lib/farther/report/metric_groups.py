@@ -128,16 +128,22 @@ def _cost_cells(run: Run, names: Sequence[str]) -> pl.DataFrame:
     for method in run.methods:
         costs = evaluation.methods[method].costs
         intervals = {**_quality_intervals(evaluation), **costs.intervals}
+        no_interval = {**_quality(evaluation).no_interval, **costs.no_interval}
         labels = {"method": method, "label": run.label(method), "family": run.family(method)}
         for name in names:
             if name in COSTS:
                 value = costs.values[name]
             else:
                 value = run.detector.get(name)
-            rows.append(
-                {**description, **labels, **cell(METRICS[name], value, intervals.get(name))}
-            )
+            reason = no_interval.get(CLOSED_SET_NAMES.get(name, name), "")
+            printed = cell(METRICS[name], value, intervals.get(name), reason)
+            rows.append({**description, **labels, **printed})
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
+
+
+def _quality(evaluation: Evaluation) -> MetricValues:
+    """The detector's quality on ID test images."""
+    return evaluation.classifier or evaluation.closed_set
 
 
 def _quality_intervals(evaluation: Evaluation) -> dict[str, Interval]:

@@ -28,7 +28,7 @@ from farther.evaluation.results import (
 )
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
-from farther.report.listing import RATE_DECIMALS, interval_text, percent, rate
+from farther.report.listing import ABSENT, RATE_DECIMALS, interval_text, percent, rate
 from farther.report.replicates import Replicates
 from farther.tables.files import inside
 from farther.tables.regions import OUTPUTS
@@ -78,6 +78,7 @@ VALUES: dict[str, type[pl.DataType]] = {
     "printed": pl.Float64,
     "text": pl.String,
     "interval": pl.String,
+    "no_interval": pl.String,
     "is_best": pl.Boolean,
     "is_second": pl.Boolean,
     "is_tied": pl.Boolean,
@@ -207,7 +208,8 @@ class Run:
         rows = []
         for metric in metrics:
             value = stored_values.get(metric.name, details.value(metric))
-            row = {**description, **cell(metric, value, details.interval(metric))}
+            reason = details.why_no_interval(metric)
+            row = {**description, **cell(metric, value, details.interval(metric), reason)}
             row["is_few"] = GROUPS[metric.group].is_from_few(details, self.few)
             row["is_tied"] = _is_tied(method, details.against_best.get(metric.name))
             rows.append(row)
@@ -547,9 +549,18 @@ def _read_metrics(file: Path) -> dict[str, float | None]:
 
 
 def cell(
-    metric: Metric, value: float | None, interval: Sequence[float] | None = None
+    metric: Metric,
+    value: float | None,
+    interval: Sequence[float] | None = None,
+    no_interval: str = "",
 ) -> dict[str, Any]:
-    """A value with its interval as columns of `VALUES`: as numbers, and as they are printed."""
+    """A value with its interval as columns of `VALUES`: as numbers, and as they are printed.
+
+    Args:
+        metric: The metric.
+        value, interval: Its value and interval; None without.
+        no_interval: Why a value has no interval; then the interval is printed as a dash.
+    """
     low, high = interval or (None, None)
     columns: dict[str, Any] = {"metric": metric.name, "value": value, "low": low, "high": high}
     if value is None:
@@ -564,10 +575,11 @@ def cell(
     else:
         columns["printed"] = round(100 * value, 1)
         columns["text"] = percent(value)
-    columns["interval"] = ""
+    columns["interval"] = ABSENT if no_interval and not metric.is_count else ""
+    columns["no_interval"] = no_interval
     if metric.is_rate and interval is not None:
         columns["interval"] = f"[{rate(low)}, {rate(high)}]"
-    elif not metric.is_count:
+    elif not metric.is_count and interval is not None:
         columns["interval"] = interval_text(interval)
     return columns
 
@@ -601,8 +613,19 @@ def with_best(
 
 
 def _is_tied(method: str, from_best: FromBest | None) -> bool:
-    """True if the interval of a method's difference from the best one contains zero."""
-    if from_best is None or from_best.interval is None or from_best.best == method:
+    """Whether a method is not significantly different from the best one, and is another one."""
+    if from_best is None or from_best.best == method:
         return False
-    low, high = from_best.interval
+    return not_significant(from_best.interval, from_best.p)
+
+
+def not_significant(interval: Sequence[float] | None, p: float | None) -> bool:
+    """Whether the interval of a difference contains zero, or the methods agree in all resamples.
+
+    Args:
+        interval, p: See `farther.metrics.statistics.bootstrap.compare_with`.
+    """
+    if interval is None:
+        return p == 1
+    low, high = interval
     return low <= 0 <= high

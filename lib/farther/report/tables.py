@@ -459,7 +459,17 @@ def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
 
 
 #: Columns of `Run.values` that programs read.
-DATA_COLUMNS = ("split", "distance", "method", "metric", "value", "low", "high", "is_best")
+DATA_COLUMNS = (
+    "split",
+    "distance",
+    "method",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "no_interval",
+    "is_best",
+)
 
 
 def summary_data(params: Mapping[str, Any], root: str | Path = ".") -> list[dict[str, Any]]:
@@ -471,8 +481,8 @@ def summary_data(params: Mapping[str, Any], root: str | Path = ".") -> list[dict
 
     Returns:
         One entry per run: `run`, `title`, `benchmark`, `detector` (its own metrics; {} before it is
-        evaluated), `values` (one row per split, method and metric, with a 95% interval and whether
-        it is the best of its column) and `not_applicable` (method → reason).
+        evaluated), `values` (one row per split, method and metric, with a 95% interval, or why it
+        has none, and whether it is the best of its column) and `not_applicable` (method → reason).
     """
     entries = []
     for run in read_runs(params, Path(root) / "artifacts"):

@@ -1,10 +1,14 @@
 """Charts of results, compared with values worked out by hand."""
 
+from collections import Counter
+
 import pytest
 from tests.report.charts.conftest import rows
 
+from farther.evaluation.files import RunFiles
 from farther.report.charts import results as charts
 from farther.report.results import CHARTED, OPEN_SET
+from farther.tables import ObjectOutcomes, Regions
 
 
 def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
@@ -46,37 +50,63 @@ def test_correlations_are_over_all_rows_of_the_tables(make_run):
     assert charts.correlations(make_run({}).values) is None
 
 
-def test_known_classes_have_a_confusion_of_their_own(make_run):
-    confused = {"cat": {"cat": 9, "dog": 1}, "dog": {"dog": 12}, "Lynx": {"cat": 20}}
+def counted(chart):
+    """The cells of a heat map: category, class and number."""
+    return [tuple(row.values()) for row in rows(chart)]
+
+
+CONFUSED = {
+    "cat": {"cat": 9, "dog": 1},
+    "dog": {"dog": 12},
+    "Lynx": {"cat": 2, "dog": 1},
+    "Kite": {"dog": 1},
+}
+
+
+def test_the_confusion_of_the_paper_has_a_chart_for_known_and_one_for_unknown_classes(make_run):
     run = make_run(
         {},
         {
             "closed_set": {"per_class": {"cat": {}, "dog": {}}},
-            "wilderness": {"confusion": confused},
+            "wilderness": {"confusion": CONFUSED},
         },
     )
-    cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, limit=5))]
-    assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
-    assert (
-        charts.confusion_of_known(run, limit=1).title
-        == "Known objects detected as known classes (1 of 2 categories)"
-    )
+    known = charts.confusion_at_recall(run, limit=5, of_known=True)
+    assert counted(known) == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
+    unknown = charts.confusion_at_recall(run, limit=5, of_known=False)
+    assert counted(unknown) == [("Lynx", "cat", 2), ("Lynx", "dog", 1), ("Kite", "dog", 1)]
+    one_category = charts.confusion_at_recall(run, limit=1, of_known=False)
+    assert one_category.title.endswith("(1 of 2 categories)")
+    for of_known in (True, False):
+        assert charts.confusion_at_recall(make_run({}), limit=5, of_known=of_known) is None
 
 
-def test_only_unknown_categories_are_confused(make_run):
-    confused = {"cat": {"cat": 9}, "Lynx": {"cat": 2, "dog": 1}, "Kite": {"dog": 1}}
-    run = make_run(
-        {},
-        {
-            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
-            "wilderness": {"confusion": confused},
-        },
-    )
-    assert [tuple(row.values()) for row in rows(charts.confusion(run, limit=5))] == [
-        ("Lynx", "cat", 2),
-        ("Lynx", "dog", 1),
-        ("Kite", "dog", 1),
-    ]
-    assert charts.confusion(run, limit=1).title.endswith("(1 of 2 categories)")
-    assert charts.confusion_of_known(make_run({}), limit=5) is None
-    assert charts.confusion(make_run({}), limit=5) is None
+def test_the_classes_of_misclassified_objects_add_up_to_the_misclassified_objects(run, evaluated):
+    files = RunFiles(run.name, run.benchmark, evaluated / "artifacts")
+    for method in run.methods:
+        misclassified = 0
+        expected: Counter[tuple[str, str]] = Counter()
+        for split in run.splits:
+            counts = run.details(split.name, method).of_group("open_set")
+            misclassified += counts.get("fn_misclassified") or 0
+            objects = ObjectOutcomes.read(files.object_outcomes(method, split.name)).frame
+            regions = Regions.read(files.regions(split.name))
+            class_by_region = {
+                (image, region): regions.classes[label]
+                for image, region, label in zip(
+                    regions.image_id, regions.region_id, regions.label, strict=True
+                )
+            }
+            for row in objects.filter(outcome="misclassified").iter_rows(named=True):
+                predicted = class_by_region[row["image_id"], row["region_id"]]
+                expected[row["category"], predicted] += 1
+
+        chart = charts.taken_for(run, method, limit=100)
+        cells = [] if chart is None else counted(chart)
+        assert {(category, name): count for category, name, count in cells} == expected
+        assert sum(count for _, _, count in cells) == misclassified
+    assert charts.taken_for(run, "msp", limit=100) is not None
+
+
+def test_without_misclassified_objects_there_is_no_chart_of_their_classes(make_run):
+    assert charts.taken_for(make_run({"msp": {}}), "msp", limit=5) is None

@@ -28,7 +28,7 @@ def content(tmp_path, **budget):
         file.rename(file.with_name("net.json"))
     (artifacts / "splits/b").rename(artifacts / "splits/voc")
     files = RunFiles("net", "voc", artifacts)
-    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=100))
     write_choice(inputs, Budget(**budget))
     run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
     return deploy.content([run], artifacts)

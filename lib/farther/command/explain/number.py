@@ -176,6 +176,7 @@ def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
         "value": value,
         "formula": _fill(metric.formula, vars(report)),
         "interval": results.intervals.get(key),
+        "no_interval": results.no_interval.get(key, ""),
     }
     file = f"artifacts/metrics/{report.run}/detector.json"
     return _explanation(report, metric, computation, [report.settings.id_split], [file])
@@ -211,6 +212,7 @@ def _of_id_images(
         "value": results.values[metric.key],
         "formula": _fill(metric.formula, results.values),
         "interval": results.intervals.get(metric.key),
+        "no_interval": results.no_interval.get(metric.key, ""),
         **_of_method(project, report, method),
     }
     splits = [report.settings.id_split]
@@ -260,6 +262,7 @@ def _of_split(
         "value": results.value(metric),
         "formula": _fill(metric.formula, values),
         "interval": results.interval(metric),
+        "no_interval": results.why_no_interval(metric),
         "against_best": against_best,
         **_of_method(project, report, method),
     }
@@ -403,6 +406,8 @@ def _facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
         low, high = explanation["interval"]
         resamples = f"{explanation['replicates']} bootstrap resamples of images"
         facts.append(("interval", f"[{low:.4f}, {high:.4f}]: 95%, {resamples}"))
+    elif explanation.get("no_interval"):
+        facts.append(("interval", f"none: {explanation['no_interval']}"))
     if explanation.get("against_best"):
         best = explanation["against_best"]
         p = "" if best["p"] is None else f", p = {best['p']:.3f}"

@@ -116,14 +116,14 @@ class Pass(Parameters, ABC):
         """Input of `forward` for one image, shape (H, W, 3), uint8; the detector's by default."""
         return detector.prepare(image)
 
-    def check(self, detector: Detector) -> None:  # noqa: B027
+    def check(self, detector: Detector) -> None:
         """Refuses a detector that does not support the pass, before any image is read.
 
         Raises:
             ParameterError: it does not; says why.
         """
 
-    def learn(self, regions: Path) -> None:  # noqa: B027
+    def learn(self, regions: Path) -> None:
         """Fits the pass to the run's own regions, before any image is read.
 
         The fitted values must be picklable, and `identity` must depend on them.

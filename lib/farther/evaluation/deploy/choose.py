@@ -64,7 +64,7 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import FittedRun
 from farther.metrics.statistics import bootstrap
-from farther.metrics.statistics.conformal import images_needed, zero_count_limit
+from farther.metrics.statistics.conformal import images_needed
 from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.documents import write_json
 
@@ -372,7 +372,8 @@ class _Chooser:
             if point is best:
                 break
             loss = losses[method]
-            if loss.interval is None or loss.is_significant:
+            is_undecided = loss.interval is None and loss.value != 0
+            if is_undecided or loss.is_significant:
                 continue
             # It must itself be worth more than the cheapest method: two differences that are not
             # significant may add up to one that is.
@@ -556,7 +557,7 @@ class _Chooser:
         interval = None
         if weights is not None:
             after_replicates = self._tested.map50(method, operating, setting.tau, weights)
-            interval = bootstrap.interval(self._map50_before_replicates - after_replicates)
+            interval = bootstrap.interval(self._map50_before_replicates - after_replicates, change)
         return MeasuredCost(
             value=None if math.isnan(change) else change,
             images=len(self._tested.names),
@@ -675,8 +676,6 @@ def _compared_axis(
 def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None) -> MeasuredCost:
     """A ratio of counts per image, with its interval.
 
-    A ratio of 0 or 1 has the limit of a count of 0.
-
     Args:
         count: Count of each image, ndarray of shape (I,).
         of: The units of each image that are counted, ndarray of shape (I,).
@@ -690,12 +689,14 @@ def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None) -> M
 
     interval = None
     if weights is not None:
-        if counted == 0:
-            interval = 0.0, zero_count_limit(images)
-        elif counted == total and count.max() <= of.max():
-            interval = 1 - zero_count_limit(images), 1.0
-        else:
-            interval = bootstrap.interval(ratio(weights @ count, weights @ of))
+        # More counts than units are no share: false alarms per image. Without one of them, the
+        # interval is that of the share of images with one.
+        is_share = bool(np.all(count <= of))
+        interval = bootstrap.interval(
+            ratio(weights @ count, weights @ of),
+            counted / total,
+            images=images if is_share else None,
+        )
     return MeasuredCost(
         value=counted / total, count=counted, of=total, images=images, interval=interval
     )

@@ -165,12 +165,13 @@ class DeployChoice:
         """Whether the interval of a measured value is within a limit.
 
         Returns:
-            "met" or "exceeded" where the whole interval is within or beyond the limit, else "open".
+            "met" or "exceeded" where the whole interval is within or beyond the limit, else, and
+            without an interval, "open".
         """
         measured = self.measured[axis]
-        if measured.value is None:
+        if measured.value is None or measured.interval is None:
             return "open"
-        low, high = measured.interval or (measured.value, measured.value)
+        low, high = measured.interval
         if high <= limit:
             return "met"
         if low > limit:

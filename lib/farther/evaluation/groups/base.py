@@ -35,6 +35,7 @@ class MetricGroup(ABC):
         unit: The unit that is counted: "detections", "images" or "objects".
         sizes: Keys of the number of units on each side.
         sizes_in: The section with these numbers; "" for the group's own.
+        needs_id_images: Whether its metrics vary with the ID images, too.
         needs: A remark on what is needed, shown where the group was not evaluated.
     """
 
@@ -44,6 +45,7 @@ class MetricGroup(ABC):
     unit: ClassVar[str] = "detections"
     sizes: ClassVar[tuple[str, ...]] = ()
     sizes_in: ClassVar[str] = ""
+    needs_id_images: ClassVar[bool] = True
     needs: ClassVar[str] = "see section 'evaluate' of params.yaml"
 
     @property
@@ -62,6 +64,10 @@ class MetricGroup(ABC):
 
     def counts(self, scored: ScoredSplit) -> dict[str, Any]:
         """Numbers that are stored beside the metrics, such as those that formulas name."""
+        return {}
+
+    def images(self, scored: ScoredSplit) -> dict[str, int]:
+        """Number of the images with the units that a metric is a share of, by its key."""
         return {}
 
     @abstractmethod

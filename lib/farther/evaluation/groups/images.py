@@ -24,6 +24,11 @@ class ImagesAsKnown(MetricGroup):
     columns = ("as_known",)
     unit = "images"
     sizes = ("images",)
+    needs_id_images = False
+
+    def images(self, scored: ScoredSplit) -> dict[str, int]:
+        """All images of the split."""
+        return {"as_known": len(scored.split.images)}
 
     def counts(self, scored: ScoredSplit) -> dict[str, Any]:
         """The number of images."""

@@ -19,6 +19,7 @@ class Known(MetricGroup):
     unit = "objects"
     sizes = ("unknown_objects",)
     sizes_in = "open_set"
+    needs_id_images = False
 
     def applies(self, scored: ScoredSplit) -> bool:
         """Whether objects of known classes are annotated."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from farther.evaluation.results import MetricValues
 from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
+from farther.metrics.open_set.outcomes import MISCLASSIFIED
 
 
 class OpenSet(MetricGroup):
@@ -24,6 +26,11 @@ class OpenSet(MetricGroup):
     columns = ("tp_u", "aose", "fn_missed", "fp_u", "ap_u_11")
     unit = "objects"
     sizes = ("unknown_objects",)
+    needs_id_images = False
+
+    def images(self, scored: ScoredSplit) -> dict[str, int]:
+        """See `farther.metrics.open_set.images_of_shares`."""
+        return open_set.images_of_shares(scored.outcome)
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.metrics`."""
@@ -37,6 +44,7 @@ class OpenSet(MetricGroup):
             "ap_u_by_confidence": open_set.metrics(scored.outcome)["ap_u"],
             "by_category": _by_group(scored, split.objects.category),
             "by_size": _by_group(scored, split.sizes()),
+            "taken_for": _taken_for(scored),
         }
         supercategories = scored.settings.supercategories
         if supercategories:
@@ -63,11 +71,27 @@ def _by_group(scored: ScoredSplit, group: np.ndarray) -> dict[str, MetricValues]
     if weights is not None:
         replicates = open_set.by_group(outcome, group, weights.of(outcome.split.images))
 
+    images = open_set.images_of_groups(outcome, group)
     results = {}
     for name, values in open_set.by_group(outcome, group).items():
-        group_intervals = intervals.within(replicates.get(name, {}))
-        results[name] = MetricValues(values=values, intervals=group_intervals)
+        of_group = intervals.of_metrics(values, replicates.get(name, {}), images[name])
+        results[name] = MetricValues(values=values, **of_group)
     return results
+
+
+def _taken_for(scored: ScoredSplit) -> dict[str, dict[str, int]]:
+    """The known classes that misclassified objects are detected as; see `SplitResults`."""
+    outcome = scored.outcome
+    detections = scored.split.detections
+    is_misclassified = outcome.of_object == MISCLASSIFIED
+    categories = outcome.split.objects.category[is_misclassified]
+    labels = detections.label[outcome.deciding_region()[is_misclassified]]
+    counts = Counter(zip(categories, labels.tolist(), strict=True))
+
+    taken_for: dict[str, dict[str, int]] = {}
+    for (category, label), count in sorted(counts.items()):
+        taken_for.setdefault(category, {})[detections.classes[label]] = count
+    return taken_for
 
 
 def _over_iou(scored: ScoredSplit) -> MetricValues | None:
@@ -79,7 +103,7 @@ def _over_iou(scored: ScoredSplit) -> MetricValues | None:
     replicates = {}
     if scored.split.weights is not None:
         replicates = _means_over_iou(scored, scored.split.weights)
-    return MetricValues(values=values, intervals=intervals.within(replicates))
+    return MetricValues(values=values, **intervals.of_metrics(values, replicates))
 
 
 def _means_over_iou(scored: ScoredSplit, weights: Weights) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
+from farther.metrics import open_set
 
 
 class OpenWorld(MetricGroup):
@@ -27,6 +28,10 @@ class OpenWorld(MetricGroup):
     def applies(self, scored: ScoredSplit) -> bool:
         """Whether the detector is one of objects, not a classifier."""
         return not scored.inputs.whole_images
+
+    def images(self, scored: ScoredSplit) -> dict[str, int]:
+        """The images with unknown objects."""
+        return {"u_recall": open_set.images_of_shares(scored.outcome)["r_u"]}
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `MixedImages.metrics`; all are undefined where no image of the split has boxes."""

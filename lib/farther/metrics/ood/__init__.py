@@ -15,7 +15,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.ood.two_sides import Reached, SeparationMetric, measure
-from farther.metrics.statistics.bootstrap import ImageDraws, interval
+from farther.metrics.statistics.bootstrap import MIN_REPLICATES, ImageDraws, interval
 from farther.metrics.weighting import RowWeights
 from farther.tables.arguments import floats, number, one_of, texts, whole_number
 
@@ -86,21 +86,24 @@ def with_intervals(
         id_scores, ood_scores: See `evaluate`.
         id_images, ood_images: Image of each region, as regions of one image are not independent;
             each region is an image of its own when None.
-        replicates: Number of replicates.
+        replicates: Number of replicates, at least 100.
         seed: Seed of the draws.
 
     Returns:
-        Name → value, low, high; metrics that are not defined are left out.
+        Name → value, low, high. Metrics that are not defined are left out, and so are those without
+        an interval, such as one that is the same in nearly all replicates (see
+        `farther.metrics.statistics.bootstrap.why_no_interval`); `evaluate` has their values.
 
     Raises:
-        DataError, ParameterError: see `evaluate`.
+        DataError: a side has a single image, or see `evaluate`.
+        ParameterError: there are too few replicates, or see `evaluate`.
 
     >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
     (0.8125, 0.7..., 0.8...)
     """
     id_scores = floats(id_scores, "id_scores")
     ood_scores = floats(ood_scores, "ood_scores")
-    replicates = whole_number(replicates, "replicates")
+    replicates = whole_number(replicates, "replicates", at_least=MIN_REPLICATES)
     seed = whole_number(seed, "seed", at_least=0)
     id_names = _image_names(id_images, "id_images", len(id_scores))
     ood_names = _image_names(ood_images, "ood_images", len(ood_scores))
@@ -112,7 +115,7 @@ def with_intervals(
     for name, value in values.items():
         if value is None:
             continue
-        bounds = interval(values_by_replicate[name])
+        bounds = interval(values_by_replicate[name], value)
         if bounds is not None:
             values_with_interval[name] = (value, *bounds)
     return values_with_interval
@@ -122,7 +125,14 @@ def _image_names(images: Sequence[str] | None, name: str, regions: int) -> np.nd
     """The image of each region; see `with_intervals`."""
     if images is None:
         return np.array([str(index) for index in range(regions)], dtype=object)
-    return texts(images, name, length=regions)
+    names = texts(images, name, length=regions)
+    if len(set(names)) == 1:
+        raise DataError(
+            "an interval over images needs two or more, found one; `evaluate` has the values "
+            "without intervals",
+            field=name,
+        )
+    return names
 
 
 def auroc(

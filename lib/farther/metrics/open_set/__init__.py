@@ -213,6 +213,39 @@ def by_group(
     return metrics_by_group
 
 
+def images_of_shares(outcome: Outcome) -> dict[str, int]:
+    """Number of the images with the units of each share of `metrics`: nose, r_u, missed and p_u.
+
+    Under "published-code" nose is no share of objects, and is left out.
+    """
+    split = outcome.split
+    with_objects = len(np.unique(split.object_image[outcome.of_object != NOT_COUNTED]))
+    is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
+    images = {
+        "r_u": with_objects,
+        "missed": with_objects,
+        "p_u": len(np.unique(split.detections.image[is_flagged])),
+    }
+    if split.settings.protocol == "paper":
+        images["nose"] = with_objects
+    return images
+
+
+def images_of_groups(outcome: Outcome, group: np.ndarray) -> dict[str, dict[str, int]]:
+    """Number of the images with objects of each group, for the shares of `by_group`.
+
+    Args:
+        outcome, group: See `by_group`.
+    """
+    is_counted = outcome.of_object != NOT_COUNTED
+    image = outcome.split.object_image[is_counted]
+    images = {}
+    for name in np.unique(group[is_counted].astype(str)):
+        with_objects = len(np.unique(image[group[is_counted] == name]))
+        images[str(name)] = {"r_u": with_objects, "nose": with_objects}
+    return images
+
+
 def _at_each_iou(
     outcomes: Iterable[Outcome], unknown_score: np.ndarray | None, weights: ImageWeights | None
 ) -> list[dict[str, np.ndarray]]:

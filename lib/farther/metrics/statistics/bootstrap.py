@@ -37,6 +37,9 @@ T = TypeVar("T", Objects, Regions)
 #: Methods whose values differ by no more than this in all replicates agree: the rest is rounding.
 TOLERANCE = 1e-12
 
+#: Fewest replicates that give an interval: of fewer, less than three are beyond either end.
+MIN_REPLICATES = 100
+
 #: How a comparison with the best method allows for the number of methods; see `compare_with`.
 Comparisons = Literal["all_pairs", "single"]
 
@@ -224,28 +227,71 @@ def _is_number_or_none(value: Any) -> bool:
     return value is None or isinstance(value, (int, float))
 
 
-def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
+def interval(
+    values: np.ndarray,
+    value: float | None = None,
+    level: float = 0.95,
+    *,
+    images: int | None = None,
+) -> tuple[float, float] | None:
     """The percentile interval: the middle `level` of the replicates.
+
+    Replicates that are all equal say nothing of how far a metric may vary. A share of 0 or 1, which
+    all replicates have as well, then gets the exact interval of a binomial proportion (Clopper and
+    Pearson, 1934). Its trials are the images, not the objects in them, which are not independent.
 
     Args:
         values: A metric in each replicate, ndarray of shape (B,); NaN where it is not defined.
+        value: The metric of the images as they are, which its interval must contain; None where it
+            is not known.
         level: Share of the replicates inside, above 0 and below 1.
+        images: Number of the images with the units that a share counts; None for other metrics.
 
     Returns:
-        Lower and upper end; None where no replicate has a value.
+        Lower and upper end; None where there is no interval, see `why_no_interval`.
 
     Raises:
         ParameterError: `level` is not between 0 and 1.
 
     >>> interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
+    >>> low, high = interval(np.zeros(200), 0.0, images=100)
+    >>> low, round(high, 4)
+    (0.0, 0.0362)
     """
     level = _checked_level(level)
     values = floats(values, "values", nan=True)
-    defined_values = values[~np.isnan(values)]
-    if not len(defined_values):
+    if len(values) < MIN_REPLICATES:
         return None
-    ascending = np.sort(defined_values)
+    if images and value in (0, 1):
+        rarest = ((1 - level) / 2) ** (1 / images)
+        return (0.0, 1 - rarest) if value == 0 else (rarest, 1.0)
+    if why_no_interval(values, value, level):
+        return None
+    return _ends(values, level)
+
+
+def why_no_interval(values: np.ndarray, value: float | None = None, level: float = 0.95) -> str:
+    """Why a metric that is not a share of 0 or 1 has no interval, in words; "" where it has one.
+
+    Args:
+        values, value, level: See `interval`.
+    """
+    if len(values) < MIN_REPLICATES:
+        return f"fewer than {MIN_REPLICATES} resamples"
+    if np.isnan(values).mean() > 0.5:
+        return "it is not defined in most resamples of the images"
+    low, high = _ends(values, level)
+    if high - low <= TOLERANCE:
+        return "it is the same in nearly all resamples of the images"
+    if value is not None and not low - TOLERANCE <= value <= high + TOLERANCE:
+        return "resampling shifts it: the middle of the resamples does not contain it"
+    return ""
+
+
+def _ends(values: np.ndarray, level: float) -> tuple[float, float]:
+    """The ends of the middle `level` of the replicates that are not NaN, of which there is one."""
+    ascending = np.sort(values[~np.isnan(values)])
     return _quantile(ascending, (1 - level) / 2), _quantile(ascending, (1 + level) / 2)
 
 
@@ -281,8 +327,9 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         p, twice the smaller share of replicates on one side of 0 (Efron and Tibshirani, 1993; one
         is added to both counts, so that p is never 0); and the interval of first − second, the
         differences that such a test does not reject, so that it excludes 0 exactly where p is below
-        1 − level. Both are None without replicates, the interval also where there are too few for
-        the level, such as 39 for 95%.
+        1 − level. Both are None without replicates, and where the difference is the same in all of
+        them, as of a single image; of methods that agree in all of them p is 1. The interval is
+        None also where there are too few replicates for the level, such as 39 for 95%.
 
     Raises:
         ParameterError: the two have different numbers of replicates, or `level` is not between 0
@@ -301,6 +348,8 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     count = len(sorted_difference)
     if not count:
         return {"interval": None, "p": None}
+    if sorted_difference[-1] - sorted_difference[0] <= TOLERANCE:
+        return _without_spread(float(sorted_difference[0]))
 
     rarer = min(np.sum(sorted_difference <= 0), np.sum(sorted_difference >= 0))
     p = float(_p_value(rarer, count, sides=2))
@@ -310,6 +359,11 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     low = float(sorted_difference[rejected - 1])
     high = float(sorted_difference[count - rejected])
     return {"interval": (low, high), "p": p}
+
+
+def _without_spread(difference: float) -> dict[str, Any]:
+    """The comparison of two methods whose difference is the same in all replicates."""
+    return {"interval": None, "p": 1.0 if abs(difference) <= TOLERANCE else None}
 
 
 def _p_value(rarer: Any, count: int, sides: int) -> Any:
@@ -353,8 +407,9 @@ def compare_with(
 
     Returns:
         {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has
-        a value, the interval also where there are too few for the level, such as 19 for 95%; of the
-        reference (0, 0) and 1.
+        a value, and where the difference is the same in all replicates; of the reference itself,
+        and of methods that agree with it in all replicates, p is 1. The interval is None also where
+        there are too few replicates for the level, such as 19 for 95%.
 
     Raises:
         ParameterError: methods have different numbers of replicates, or the level or `comparisons`
@@ -457,12 +512,10 @@ def _compare_all_pairs(
     widths = np.multiply.outer(scales, spread.largest)
     as_extreme = np.count_nonzero(widths >= np.abs(differences)[:, None], axis=1)
     p_values = _p_value(as_extreme, count, sides=1)
-    are_equal = (scales <= TOLERANCE) & (np.abs(differences) <= TOLERANCE)
-
     comparison_by_name: dict[str, dict[str, Any]] = {}
     for row, name in enumerate(names):
-        if are_equal[row]:
-            comparison_by_name[name] = {"interval": (0.0, 0.0), "p": 1.0}
+        if scales[row] <= TOLERANCE:
+            comparison_by_name[name] = _without_spread(float(differences[row]))
             continue
         bounds = None
         if rejected:

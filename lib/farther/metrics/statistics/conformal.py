@@ -76,22 +76,3 @@ def images_needed(limit: float) -> int:
     """
     limit = number(limit, "limit", above=0)
     return math.ceil(1 / limit - 1 - ROUNDING)
-
-
-def zero_count_limit(images: int, level: float = 0.95) -> float:
-    """Upper end of the interval of a rate that was 0 in n images (Clopper and Pearson).
-
-    It is about 3 / n at 95%.
-
-    Args:
-        images: Number n of independent images; the rate may be 1 where there is none.
-        level: Level of the interval, whose lower end is 0.
-
-    >>> round(zero_count_limit(100), 4)
-    0.0295
-    """
-    images = whole_number(images, "images", at_least=0)
-    level = number(level, "level", above=0, below=1)
-    if not images:
-        return 1.0
-    return 1 - (1 - level) ** (1 / images)

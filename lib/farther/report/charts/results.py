@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -243,49 +244,77 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     )
 
 
-def confusion_of_known(run: Run, limit: int) -> vl.Chart | None:
-    """Known class × known class that detections assign to it; None without such detections.
+def taken_for(run: Run, method: str, limit: int) -> vl.Chart | None:
+    """Unknown category × known class that its misclassified objects are detected as.
 
-    The left part of Dhamija et al., 2020, Figure 4; see `confusion`, which is the right one.
+    Each misclassified object of any OOD split counts once. None without such objects.
+
+    Args:
+        run: The run.
+        method: The method that flags detections as unknown.
+        limit: Largest number of categories, the most frequent ones.
     """
-    return _confusion(run, limit, "Known objects detected as known classes", of_known=True)
+    counts: Counter[tuple[str, str]] = Counter()
+    for split in run.splits:
+        for category, count_by_class in run.details(split.name, method).taken_for.items():
+            for class_name, count in count_by_class.items():
+                counts[category, class_name] += count
+    rows = []
+    for (category, class_name), count in sorted(counts.items()):
+        rows.append({"category": category, "class": class_name, "objects": count})
+    cells = pl.DataFrame(
+        rows, schema={"category": pl.String, "class": pl.String, "objects": pl.Int64}
+    )
+    title = "Misclassified unknown objects by the class that they are detected as"
+    return _confusion(cells, "objects", title, limit)
 
 
-def confusion(run: Run, limit: int) -> vl.Chart | None:
-    """Unknown category × known class that detections assign to it; None without such detections.
+def confusion_at_recall(run: Run, limit: int, *, of_known: bool) -> vl.Chart | None:
+    """Known or unknown category × known class that detections assign to it; None without any.
 
     Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the
-    known objects is found (Dhamija et al., 2020, Figure 4).
+    known objects is found (Dhamija et al., 2020, Figure 4, its left or its right part). Of a class
+    without known objects none counts.
 
     Args:
         run: The run.
         limit: Largest number of categories, the most frequent ones.
+        of_known: Whether the known categories are shown, else the unknown ones.
     """
-    return _confusion(run, limit, "Unknown objects detected as known classes", of_known=False)
-
-
-def _confusion(run: Run, limit: int, title: str, *, of_known: bool) -> vl.Chart | None:
-    """The confusion of the known, or of the unknown categories."""
     cells = _count_confusions(run, of_known=of_known)
+    kind = "Known" if of_known else "Unknown"
+    title = f"{kind} objects detected as known classes at the recall of Figure 4"
+    return _confusion(cells, "detections", title, limit)
+
+
+def _confusion(cells: pl.DataFrame, counted: str, title: str, limit: int) -> vl.Chart | None:
+    """A heat map of counts by category and class; None without counts.
+
+    Args:
+        cells: Columns category, class and `counted`.
+        counted: What is counted.
+        title: Of the chart.
+        limit: Largest number of categories, the most frequent ones.
+    """
     if cells.is_empty():
         return None
-    totals = cells.group_by("category").agg(pl.col("detections").sum())
-    most_frequent = totals.sort("detections", "category", descending=[True, False])["category"]
+    totals = cells.group_by("category").agg(pl.col(counted).sum())
+    most_frequent = totals.sort(counted, "category", descending=[True, False])["category"]
     most_frequent = most_frequent.head(limit)
     cells = most_frequent.to_frame().join(cells, on="category", maintain_order="left_right")
     if len(most_frequent) < len(totals):
         title += f" ({len(most_frequent)} of {len(totals)} categories)"
-    text = vl.describe_rows("{category} as {class} {detections}", cells)
+    text = vl.describe_rows(f"{{category}} as {{class}} {{{counted}}}", cells)
     return vl.heat_map(
         title,
-        f"Detections by category: {text}.",
+        f"{counted.capitalize()} by category: {text}.",
         cells,
-        "detections",
-        vl.quantitative("detections"),
+        counted,
+        vl.quantitative(counted),
         step=22,
         x=vl.nominal("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
         y=vl.nominal("category", title=None, sort=most_frequent.to_list()),
-        tooltip=vl.tooltip("category", "class", "detections:"),
+        tooltip=vl.tooltip("category", "class", f"{counted}:"),
     )
 
 

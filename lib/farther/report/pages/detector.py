@@ -114,14 +114,11 @@ def _contents(*, has_examples: bool, has_budget: bool, has_unknown: bool) -> dic
 
 def _unknown_objects(run: Run, method: str, categories: int) -> dict[str, Any]:
     """Charts of the outcomes of unknown objects, and of the classes that they are taken for."""
-    confusion = charts.confusion(run, categories)
-    confusion_of_known = None
-    if confusion:
-        confusion_of_known = charts.confusion_of_known(run, categories)
     return {
         "outcomes": charts.outcomes(run, method),
-        "confusion": confusion,
-        "confusion_of_known": confusion_of_known,
+        "confusion": charts.taken_for(run, method, categories),
+        "confusion_of_known": charts.confusion_at_recall(run, categories, of_known=True),
+        "confusion_of_unknown": charts.confusion_at_recall(run, categories, of_known=False),
     }
 
 

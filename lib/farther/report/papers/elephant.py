@@ -189,7 +189,8 @@ PAPER = Paper(
         " values: page Published",
         "Section 2": "the column Classifier of the page Detectors says how each detector rejects "
         "what is no object",
-        "Figure 4": "the page of each detector has the confusion of known and of unknown objects",
+        "Figure 4": "the page of each detector, under Charts, has the confusion of known and of "
+        "unknown objects",
         "row Dropout Sampling": "a run of the adapter `repeated`, where params.yaml has one: see "
         "farther list detectors repeated",
     },
