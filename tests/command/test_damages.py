@@ -348,7 +348,6 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "text for an image": (
         written("photos/pets/val/val3.png", "no image"),
-        "val3.png: unknown image format "
         "(1 of 6 images of val, more than max_warnings = 0.05 allows)",
     ),
     "score of a detection": (

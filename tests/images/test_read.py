@@ -1,11 +1,14 @@
 import os
 import struct
+import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from farther.errors import DataError
 from farther.images import read as pictures
@@ -141,6 +144,69 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path):
     (tmp_path / "bomb.png").write_bytes(png_that_claims(60_000, 60_000))
     with pytest.raises(DataError, match="max_pixels"):
         pictures.load(tmp_path / "bomb.png")
+
+
+def test_the_message_about_a_large_image_has_its_pixels_the_limit_and_what_to_do(tmp_path):
+    path = saved(tmp_path, Image.new("1", (14_000, 14_000)), "a.png")
+    with pytest.raises(DataError) as error:
+        pictures.load(path, advice="raise inference.max_pixels")
+    assert error.value.problem == (
+        "14,000 × 14,000 = 196,000,000 pixels, more than the limit of 178,956,970: raise "
+        "inference.max_pixels, or cut it into tiles"
+    )
+
+
+def test_a_header_is_read_whatever_the_number_of_pixels(tmp_path, recwarn):
+    (tmp_path / "a.png").write_bytes(png_that_claims(60_000, 60_000))
+    assert pictures.read_header(tmp_path / "a.png") == (60_000, 60_000, 1)
+    assert not recwarn.list
+
+
+def test_threads_that_read_leave_pillows_limit_as_it_was(tmp_path):
+    before = Image.MAX_IMAGE_PIXELS
+    path = saved(tmp_path, left_red_right_blue(), "a.png")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(pictures.load, [path] * 64))
+    assert before == Image.MAX_IMAGE_PIXELS
+
+
+def test_heif_is_refused_with_the_package_that_reads_it(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(DataError, match=r"a\.jpg: HEIF .*pip install pillow-heif"):
+        pictures.load(tmp_path / "a.jpg")
+    reason, is_image = pictures.problem_of(tmp_path / "a.jpg")
+    assert "pillow-heif" in reason
+    assert not is_image
+
+
+def test_heif_is_read_where_the_package_is_installed(tmp_path, monkeypatch):
+    class StandIn(ImageFile.ImageFile):
+        """Opens any file as one red pixel."""
+
+        format = "HEIF"
+
+        def _open(self):
+            self._mode = "RGB"
+            self._size = (1, 1)
+
+        def load(self):
+            self.im = Image.new("RGB", (1, 1), "red").im
+
+    def register():
+        Image.register_open("HEIF", StandIn, lambda head: head[4:8] == b"ftyp")
+
+    monkeypatch.setitem(Image.OPEN, "HEIF", None)
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    module = SimpleNamespace(register_heif_opener=register)
+    monkeypatch.setitem(sys.modules, "pillow_heif", module)
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic")
+    assert pictures.load(tmp_path / "a.heic").tolist() == [[[255, 0, 0]]]
+
+
+def test_a_format_that_is_not_read_is_named(tmp_path):
+    (tmp_path / "a.DNG").write_bytes(b"anything")
+    with pytest.raises(DataError, match=r"a\.DNG: a camera's raw format is not read: convert it"):
+        pictures.load(tmp_path / "a.DNG")
 
 
 def test_pillows_own_limit_is_left_as_it_was(tmp_path):

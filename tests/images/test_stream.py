@@ -201,7 +201,7 @@ def test_unusable_images_are_left_out_and_listed_with_reasons_in_the_order_of_th
     folder = world.run("a", params=replace(SMALL, max_failures=0.5))
     reasons = {failure["image_id"]: failure["reason"] for failure in folder.failures}
     assert list(reasons) == ["image 1", "image 3", "image 6", "image 7", "image 11"]
-    assert reasons["image 1"].startswith("not an image")
+    assert reasons["image 1"].startswith("unknown image format")
     assert reasons["image 3"].startswith(
         "the model's output cannot be used: row 0: field 'logits': not a finite"
     )

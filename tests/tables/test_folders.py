@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from farther.errors import DataError
-from farther.tables.folders import entries, files_below, in_unicode, listed
+from farther.tables.folders import entries, files_below, find_file, in_unicode, listed
 
 
 @pytest.fixture
@@ -111,3 +111,38 @@ def test_names_that_are_not_utf_8_are_refused_where_tables_would_hold_them(tmp_p
         with pytest.raises(DataError, match=r"\\udcff.png: the name is not UTF-8: rename it"):
             find()
     assert list(files_below(tmp_path)) == [file]
+
+
+@pytest.mark.parametrize("junk", ["._a.png", ".DS_Store", "Thumbs.db", "DESKTOP.INI", "Icon\r"])
+def test_files_of_systems_are_in_no_list(tmp_path, junk):
+    for folder in ("", "a", "__MACOSX", "a/@eaDir", ".ipynb_checkpoints"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for name in ("x.png", junk):
+            (tmp_path / folder / name).touch()
+    own = [tmp_path / "a/x.png", tmp_path / "x.png"]
+    assert sorted(files_below(tmp_path)) == listed(tmp_path, "**/*.png") == own
+    assert [entry.name for entry in entries(tmp_path)] == ["a", "x.png"]
+
+
+def test_names_that_look_like_those_of_systems_are_listed(tmp_path):
+    names = ["MACOSX", "_a.png", "desktop.ini.png", "thumbs", "x.DS_Store"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [entry.name for entry in entries(tmp_path)] == names
+
+
+def test_the_ending_of_a_pattern_matches_in_any_case_and_the_rest_does_not(tmp_path):
+    for name in ("a.xml", "b.XML", "B.Xml", "c.xm", "xml"):
+        (tmp_path / name).touch()
+    assert [path.name for path in listed(tmp_path, "*.xml")] == ["B.Xml", "a.xml", "b.XML"]
+    assert [path.name for path in listed(tmp_path, "[ab].XML")] == ["a.xml", "b.XML"]
+    assert [path.name for path in listed(tmp_path, "B.*")] == ["B.Xml"]
+
+
+def test_a_file_is_found_by_its_ending_in_another_case(tmp_path):
+    (tmp_path / "a.JSON").touch()
+    assert find_file(tmp_path / "a.json") == tmp_path / "a.JSON"
+    assert find_file(tmp_path / "A.json") == tmp_path / "A.json"
+    (tmp_path / "a.json").touch()
+    with pytest.raises(DataError, match="differ in the case"):
+        find_file(tmp_path / "a.json")

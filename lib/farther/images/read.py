@@ -110,7 +110,7 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS, advice: str = RAISE) ->
             if problem:
                 raise DataError(problem, file=path)
             return rgb(upright(image))
-    except (MemoryError, DataError):
+    except MemoryError:
         raise
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, …
         raise DataError(problem_with(error, path), file=path) from None
@@ -186,8 +186,9 @@ def read_header(path: Path) -> tuple[int, int, int]:
         OSError, ValueError, SyntaxError, …: see `open_image`.
     """
     with open_image(path) as image:
-        if image.format == "PNG" and "exif" not in image.info and _has_exif(path):
-            image.load()  # reads the chunks behind the pixels
+        if image.format == "PNG" and "exif" not in image.info:
+            # Pillow reads the chunks behind the pixels with these.
+            image.info["exif"] = _exif_of_png(path)
         width, height = image.size
         orientation = orientation_of(image)
         if image.format != "TIFF":  # of which Pillow gives the displayed size
@@ -251,18 +252,21 @@ def _register_heif() -> None:
         ) from None
 
 
-def _has_exif(png: Path) -> bool:
-    """True if a PNG file has EXIF data; of each chunk only length and type are read."""
-    with png.open("rb") as file:
+def _exif_of_png(path: Path) -> bytes:
+    """The EXIF data of a PNG file, which may be behind the pixels; empty without any.
+
+    Of the other chunks only length and type are read.
+    """
+    with path.open("rb") as file:
         file.seek(8)
         head = file.read(8)
         while len(head) == 8:
             length, kind = struct.unpack(">I4s", head)
             if kind == b"eXIf":
-                return True
+                return file.read(length)
             file.seek(length + 4, os.SEEK_CUR)
             head = file.read(8)
-    return False
+    return b""
 
 
 def rgb(image: Image.Image) -> np.ndarray:
