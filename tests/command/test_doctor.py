@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import sys
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,10 @@ from farther.command import main
 from farther.command.doctor import ingest, report
 from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import dvc_locks
+from farther.command.lists import registry_of
 from farther.detectors import of_entry
 from farther.detectors.check import check_passes
+from farther.extras import AbsentPackagesError, distribution, requirements
 from farther.params import parse, read_params
 
 
@@ -146,6 +149,25 @@ def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, m
     assert packages["ultralytics"]["state"] == "missing"
     assert packages["ultralytics"]["comes from"] == "pip install 'farther[yolo]'"
     assert packages["faiss-cpu"]["state"] == "note"  # it only makes things faster
+
+
+def test_detections_of_another_program_need_no_package():
+    registry = registry_of("detectors")
+    in_extras = set().union(*requirements().values()) - requirements()[""]
+    for adapter in ("coco_results", "detections", "parquet"):
+        needed = {distribution(module) for module in packages_of(registry.modules[adapter])}
+        assert not needed & in_extras
+    for adapter in ("yolo", "faster_rcnn", "detr", "open_clip_classifier", "onnx"):
+        assert {"torch", "torchvision"} <= packages_of(registry.modules[adapter])
+
+
+def test_all_packages_of_an_adapter_are_named_at_once(monkeypatch):
+    module = registry_of("detectors").modules["ssd"]
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # its import fails
+    monkeypatch.setattr("farther.extras.is_installed", lambda name: name != "torch")
+    with pytest.raises(AbsentPackagesError, match=r"detector 'ssd' needs the package 'torch'"):
+        registry_of("detectors").get("ssd")
 
 
 def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):

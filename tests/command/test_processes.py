@@ -23,7 +23,11 @@ def processes(tmp_path, monkeypatch):
 
 
 def run(
-    processes: Processes, code: str, stage: str = "evaluate@a", argument: str = "a"
+    processes: Processes,
+    code: str,
+    stage: str = "evaluate@a",
+    argument: str = "a",
+    program: str = "step.py",
 ) -> tuple[int, str, str]:
     """Exit status of a stage, and what it printed on stdout and stderr."""
     Path("step.py").write_text(code)
@@ -35,7 +39,7 @@ def run(
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     options = {"cwd": str(Path.cwd()), "env": environment}
-    command = ["/bin/sh", "-c", f"python step.py '{argument}'"]
+    command = ["/bin/sh", "-c", f"python {program} '{argument}'"]
     started = processes.start(stage, command, options, out_write, err_write)
     os.close(out_write)
     os.close(err_write)
@@ -79,6 +83,17 @@ def test_a_prepared_process_has_imported_packages_and_runs_the_first_stage(proce
     prepared, has_imported = run(processes, code, "code")[1].split()
     assert has_imported == "True"
     assert run(processes, code, "report")[1].split()[0] == prepared
+
+
+def test_a_module_that_was_imported_early_runs_without_a_warning(processes, monkeypatch):
+    Path("zoo").mkdir()
+    Path("zoo/__init__.py").touch()
+    Path("zoo/opening.py").write_text("print(__name__)\n")
+    monkeypatch.setattr("farther.command.processes.PREPARED_MODULES", ("zoo.opening",))
+    processes.prepare(dict(os.environ))
+    for _ in range(2):
+        said = run(processes, "", "code", program="-m zoo.opening")
+        assert said == (0, "__main__\n", "")
 
 
 def test_nothing_of_a_stage_is_left_to_the_next(processes):

@@ -62,14 +62,11 @@ class Command:
         project: Name of the project that it runs in.
         act: Runs it in the current folder.
         output: The file or folder that it writes.
-        atomic: Whether the output is complete or does not exist; otherwise a rerun says which
-            folder to delete.
     """
 
     project: str
     act: Callable[[], None]
     output: str
-    atomic: bool = True
 
 
 # --------------------------------------------------------------------------------------------------
@@ -165,12 +162,12 @@ def _bundle() -> None:
 def _predict(source: str) -> None:
     """Predicts with small shards: the command has shards of 512 images."""
     from farther.monitor import Bundle, Monitor
-    from farther.monitor.predict import PredictSettings, check_free, predict
+    from farther.monitor.predict import PredictSettings, predict
     from farther.monitor.sources import open_source
 
-    check_free(Path("out"))
+    settings = PredictSettings(out=Path("out"), shard_images=4, overwrite=True)
+    settings.check()
     monitor = Monitor(Bundle.load("bundle"), "cpu")
-    settings = PredictSettings(out=Path("out"), shard_images=4)
     predict(monitor, open_source(source), settings, log=_discard)
 
 
@@ -200,8 +197,8 @@ COMMANDS = {
         "curated", partial(_farther, *PUBLISH.split(), "huggingface"), "out"
     ),
     "bundle --onnx": Command("deployed", _bundle, "out"),
-    "predict, images": Command("deployed", partial(_predict, "train"), "out", atomic=False),
-    "predict, video": Command("deployed", partial(_predict, "clip.avi"), "out", atomic=False),
+    "predict, images": Command("deployed", partial(_predict, "train"), "out"),
+    "predict, video": Command("deployed", partial(_predict, "clip.avi"), "out"),
 }
 
 
@@ -248,15 +245,13 @@ class Outcome:
     Attributes:
         changes: Number of changes of files that the undisturbed command makes.
         kills: Numbers of the changes before which it was killed.
-        torn: Kills that left partial output of an atomic command.
-        said: Messages of reruns that were refused.
+        torn: Kills that left partial output.
         differ: Files that differ after the rerun, each with its kill.
     """
 
     changes: int
     kills: list[int] = field(default_factory=list)
     torn: list[int] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
     differ: list[str] = field(default_factory=list)
 
 
@@ -304,14 +299,10 @@ def kill_once(command: Command, copy: Path, calm: Path, kill_at: int, outcome: O
     assert status == -signal.SIGKILL, (kill_at, outcome.changes, status)
 
     output = digests(copy / command.output)
-    if command.atomic and output and output != digests(calm / command.output):
+    if output and output != digests(calm / command.output):
         outcome.torn.append(kill_at)
 
     status, _ = kills.counted(copy, act)
-    if status == REFUSED and not command.atomic:
-        outcome.said.append(log.read_text())
-        shutil.rmtree(copy / command.output)
-        status, _ = kills.counted(copy, act)
     assert status == 0, log_text(log)
 
     outcome.kills.append(kill_at)

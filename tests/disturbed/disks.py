@@ -31,7 +31,7 @@ class Outcome:
 
     Attributes:
         said: Messages of the runs that were refused.
-        left: Files of refused runs that are left of an atomic command.
+        left: Files that are left of refused runs.
         torn: Files that differ from those without a limit, although the run was not refused.
         differ: Files that differ after a rerun with enough space.
     """
@@ -116,7 +116,7 @@ def run_limited(
         outcome.said.append(log.read_text())
     else:
         outcome.said.append(f"status {status}: {commands.log_text(log)}")
-    if status != 0 and command.atomic:
+    if status != 0:
         outcome.left += [name for name in digests(copy) if name not in files_before]
 
     if kind == "full":

@@ -20,12 +20,3 @@ def test_killed_commands_that_run_again_end_in_the_same_bytes_and_leave_nothing_
 
 def test_what_is_written_at_once_is_there_whole_or_not_at_all(commands):
     assert {command["command"]: command["torn"] for command in commands if command["torn"]} == {}
-
-
-def test_a_folder_that_a_killed_prediction_left_is_named_and_not_overwritten(commands):
-    for command in commands:
-        for said in command["said"]:
-            assert (
-                said
-                == "out already exists and is not overwritten: name another folder, or delete it"
-            )

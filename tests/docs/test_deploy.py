@@ -129,7 +129,7 @@ def test_what_was_deployed_is_measured_when_labels_arrive(evaluated, predicted):
         (["deployed", "absent.mp4", "--out", "new"], "no such file or folder: 'absent.mp4'"),
         (
             ["deployed", "scenes.mp4", "--out", "predicted"],
-            "predicted already exists and is not overwritten",
+            "predicted already exists: replace it with --overwrite",
         ),
         (
             ["deployed", "scenes.mp4", "--out", "new", "--codec", "zzzz"],

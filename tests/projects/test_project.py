@@ -224,6 +224,32 @@ def test_parameters_that_are_there_are_kept(pets, tmp_path):
     assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
 
 
+@pytest.mark.parametrize("stopped", ["begin", "write_pipeline", "ProjectFiles.write"])
+def test_a_project_that_was_stopped_is_begun_again_by_the_same_command(
+    pets, tmp_path, stopped, monkeypatch
+):
+    """As if it had not been stopped: without parameters of CLIP."""
+    target = {
+        "begin": "farther.command.init.begin",
+        "write_pipeline": "farther.pipeline.write_pipeline",
+        "ProjectFiles.write": "farther.projects.ProjectFiles.write",
+    }[stopped]
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    found = results(tmp_path / "r.json", "cat")
+    made = tmp_path / "made"
+    command = ["init", str(made), "--id", str(pets), "--ood", str(pets), "--detector", str(found)]
+    with monkeypatch.context() as patch:
+        patch.setattr(target, stop)
+        assert main(command) == 130
+    assert main(command) == 0
+    params = yaml.safe_load((made / "params.yaml").read_text())
+    assert "embed" not in params
+    assert (made / "dvc.yaml").is_file() and (made / ".dvc/config").is_file()
+
+
 def test_the_command_says_what_is_not_given(capsys):
     assert main(["init", "--id", "x"]) == 2
     assert capsys.readouterr().err == "farther init: give --ood, --detector\n"

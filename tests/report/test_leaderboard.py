@@ -313,4 +313,4 @@ def test_the_command_writes_one_page_that_can_be_replaced_and_nothing_else(tmp_p
     assert "Content-Security-Policy" in page
     assert pl.read_json(out / "leaderboard.json")["run"].to_list() == ["voc-a"]
     assert main(["benchmark", "leaderboard", str(project), "--out", str(tmp_path)]) == 2
-    assert "contains something other than a leaderboard" in capsys.readouterr().err
+    assert "was not written by `farther benchmark leaderboard`" in capsys.readouterr().err

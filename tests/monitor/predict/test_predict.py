@@ -22,6 +22,7 @@ from farther import detectors, methods
 from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
+from farther.extras import AbsentPackagesError
 from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
 from farther.monitor.drift import Drift, Rates
 from farther.monitor.monitor import Monitored
@@ -435,25 +436,67 @@ def test_ctrl_c_ends_the_run_with_everything_written(photos, tmp_path):
     assert isinstance(json.loads((tmp_path / "out/detections.json").read_text()), list)
 
 
-def test_what_was_found_before_an_error_is_written(photos, tmp_path):
-    class Failing(Monitor):
-        def stream(self, images, batch_size, failed):
-            for number, monitored in enumerate(super().stream(images, batch_size, failed)):
-                if number == 5:
-                    raise DataError("out of order")
-                yield monitored
+class Failing(Monitor):
+    """Fails at an image."""
 
+    def __init__(self, number: int, error: BaseException):
+        self.number, self.error = number, error
+
+    def stream(self, images, batch_size, failed):
+        for number, monitored in enumerate(super().stream(images, batch_size, failed)):
+            if number == self.number:
+                raise self.error
+            yield monitored
+
+
+@pytest.mark.parametrize("error", [DataError("out of order"), KeyboardInterrupt()])
+def test_after_an_error_nothing_of_a_run_over_files_is_left_and_the_next_one_is_whole(
+    photos, tmp_path, error
+):
+    with pytest.raises(type(error)):
+        predict(Failing(5, error), open_source(str(photos)), PredictSettings(out=tmp_path / "out"))
+    assert [file.name for file in tmp_path.iterdir()] == ["photos"]
+    run(photos, tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out/images.parquet").height == 30
+
+
+@pytest.mark.parametrize(("number", "kept"), [(5, 5), (0, None)])
+def test_what_was_found_in_a_live_source_before_an_error_is_written(photos, tmp_path, number, kept):
+    source = open_source(str(photos))
+    source.is_live = True
+    failing = Failing(number, DataError("out of order"))
     with pytest.raises(DataError, match="out of order"):
-        predict(Failing(), open_source(str(photos)), PredictSettings(out=tmp_path / "out"))
-    assert pl.read_parquet(tmp_path / "out/images.parquet").height == 5
+        predict(failing, source, PredictSettings(out=tmp_path / "out"))
+    if kept is None:
+        assert not (tmp_path / "out").exists()
+    else:
+        assert pl.read_parquet(tmp_path / "out/images.parquet").height == kept
 
 
-def test_nothing_is_overwritten(photos, tmp_path):
+def test_an_earlier_prediction_is_replaced_where_that_is_asked_for(photos, tmp_path):
+    run(photos, tmp_path / "out")
+    (tmp_path / "out/pictures/of the earlier one.jpg").touch()
+    with pytest.raises(ParameterError, match="out already exists: replace it with --overwrite"):
+        run(photos, tmp_path / "out")
+    run(photos, tmp_path / "out", SourceSettings(limit=2), overwrite=True)
+    assert len(list((tmp_path / "out/pictures").iterdir())) == 2
+
+
+def test_other_files_are_never_overwritten(photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
-    with pytest.raises(ParameterError, match="out already exists and is not overwritten"):
-        run(photos, tmp_path / "out")
+    for overwrite in (False, True):
+        with pytest.raises(ParameterError, match="name another folder|choose another folder"):
+            run(photos, tmp_path / "out", overwrite=overwrite)
     assert (tmp_path / "out/notes.txt").read_text() == "mine"
+
+
+def test_an_absent_package_is_named_before_the_first_image(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("farther.extras.is_installed", lambda module: module != "supervision")
+    with pytest.raises(AbsentPackagesError, match=r"'supervision': pip install 'farther\["):
+        run(photos, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    run(photos, tmp_path / "out", pictures=False)
 
 
 def test_a_codec_that_cannot_be_written_is_refused_before_anything_is(video, tmp_path, capfd):
