@@ -339,17 +339,16 @@ def test_results_become_those_of_supervision_and_coco(monitor):
         detections = one.to_supervision()
         assert len(detections) == len(one)
         np.testing.assert_array_equal(detections.xyxy, one.regions.box)
-        assert list(detections.data) == ["class_name", "unknown", "id_score", "ood_score"]
-        for former in ("id_score", "ood_score"):
-            np.testing.assert_array_equal(detections.data[former], one.score)
-            np.testing.assert_array_equal(
-                detections.data[former] < monitor.bundle.info.tau, one.unknown
-            )
+        assert list(detections.data) == ["class_name", "unknown", "id_score"]
+        np.testing.assert_array_equal(detections.data["id_score"], one.score)
+        np.testing.assert_array_equal(
+            detections.data["id_score"] < monitor.bundle.info.tau, one.unknown
+        )
         results = one.to_coco()
         assert [result["unknown"] for result in results] == one.unknown.tolist()
         assert [result["id_score"] for result in results] == one.score.tolist()
-        assert [result["ood_score"] for result in results] == one.score.tolist()
-        assert [result["category_id"] for result in results] == one.classes
+        assert [result["category_name"] for result in results] == one.classes
+        assert [result["category_id"] for result in results] == detections.class_id.tolist()
         for result, box in zip(results, one.regions.box.tolist(), strict=True):
             x, y, width, height = result["bbox"]
             assert [x, y, x + width, y + height] == pytest.approx(box)

@@ -66,7 +66,7 @@ class CocoResults(ImportedClasses):
             12 digits, as COCO does.
         categories: Name of the class of each `category_id`, or an annotation file with
             `categories`. By default, those of `annotations`; a `category_id` that is text is always
-            the name itself.
+            the name itself, and one without a category is the class called `category_name`.
         classes: Name of each value of `logits`, in order; by default, the categories by ascending
             number.
         match: Field that names the image: `image_id`, or `file_name` (as ultralytics writes it),

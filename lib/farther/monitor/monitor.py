@@ -79,8 +79,7 @@ class Monitored:
         """The detections as supervision's `Detections`; needs the package supervision.
 
         `class_id` is the label; `data` has `class_name`, `unknown` and `id_score`: the method's
-        score, of which higher means more in-distribution. `ood_score` is the same number under its
-        former name, with the same sign; version 2.0 removes it.
+        score, of which higher means more in-distribution.
         """
         import supervision
 
@@ -92,16 +91,15 @@ class Monitored:
                 "class_name": np.array(self.classes, dtype=str),
                 "unknown": self.unknown,
                 "id_score": self.score,
-                "ood_score": self.score,
             },
         )
 
     def to_coco(self) -> list[dict[str, Any]]:
-        """The detections as COCO's results, with `unknown` and `id_score`.
+        """The detections as COCO's results, with `category_name`, `unknown` and `id_score`.
 
-        `bbox` is x, y, width, height. `category_id` is the class's name, which the adapter
-        `coco_results` reads without a list of categories. `score` is the confidence; `id_score` and
-        its former name `ood_score` are those of `to_supervision`.
+        `bbox` is x, y, width, height. `category_id` is the number of the class among the detector's
+        classes, from 0, as `class_id` of `to_supervision`; `category_name` is its name. `score` is
+        the confidence, `id_score` the method's score: higher means more in-distribution.
         """
         boxes = self.box.astype(np.float64)
         boxes[:, 2:] -= boxes[:, :2]
@@ -109,12 +107,12 @@ class Monitored:
         for row, name in enumerate(self.classes):
             result = {
                 "image_id": self.image_id,
-                "category_id": name,
+                "category_id": int(self.label[row]),
+                "category_name": name,
                 "bbox": boxes[row].tolist(),
                 "score": self.confidence[row].item(),
                 "unknown": self.unknown[row].item(),
                 "id_score": self.score[row].item(),
-                "ood_score": self.score[row].item(),
             }
             results.append(result)
         return results

@@ -5,7 +5,8 @@ scores.parquet      one row per detection: score, calibrated confidence, whether
 images.parquet      one row per image: size, numbers of detections and proposals, uncertainty,
                     whether it was accepted
 proposals.parquet   one row per proposal that is called unknown, where the bundle has proposals
-detections.json     COCO's results, with `unknown` and `id_score` (higher: more in-distribution)
+detections.json     COCO's results, with `category_name`, `unknown` and `id_score` (higher: more
+                    in-distribution)
 pictures/           annotated images; of a video `annotated.mp4`
 """
 

@@ -81,6 +81,7 @@ class Detection(Record):
     image_id: NotRequired[Key]
     file_name: NotRequired[Any]
     category_id: Key
+    category_name: NotRequired[Any]
     bbox: Annotated[tuple[_Finite, _Finite, _Length, _Length], Strict(False)]
     score: float
     logits: NotRequired[list[float]]
@@ -148,10 +149,17 @@ def _image_names(
 def _labels(
     detections: list[Any], labels: dict[int | str, int], location: RowLocation
 ) -> list[int]:
-    """Number of each detection's class."""
+    """Number of each detection's class.
+
+    A `category_id` without a category is that of the class called `category_name`, as `farther
+    predict` writes it.
+    """
     class_numbers = []
     for row, detection in enumerate(detections):
         class_number = of_key(labels, detection["category_id"])
+        name = detection.get("category_name")
+        if class_number is None and isinstance(name, str):
+            class_number = labels.get(name)
         if class_number is None:
             known = ", ".join(str(category) for category in labels) or "none"
             problem = (
