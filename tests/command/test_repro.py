@@ -561,7 +561,6 @@ def test_a_stage_that_fails_is_exit_status_2_also_by_dvc_alone(forced, monkeypat
     assert "exited with 3" in capfd.readouterr().err
 
 
-
 @pytest.mark.parametrize("gpu", [False, True])
 def test_times_are_measured_alone_where_a_clock_measures_them(gpu, monkeypatch):
     monkeypatch.setattr(dvc_repro, "has_gpu", lambda: gpu)

@@ -163,5 +163,7 @@ def test_a_recall_that_is_not_reached_has_no_detections(diagnosed):
     assert classes.item() == 0 and not found.any()
     assert all(np.isnan(of).all() for of in error_diagnosis.shares(found).values())
     for recall in (0.0, 1.01):
-        with pytest.raises(ParameterError, match=f"recalls: .* above 0 and at most 1, found {recall}"):
+        with pytest.raises(
+            ParameterError, match=f"recalls: .* above 0 and at most 1, found {recall}"
+        ):
             counts(diagnosed, [0.5, recall])

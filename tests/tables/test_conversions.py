@@ -82,9 +82,7 @@ def test_detections_of_supervision_there_and_back():
 
 def test_detections_of_supervision_without_confidence_are_refused():
     tracked = supervision.Detections(xyxy=np.array(BOXES), class_id=np.array([1, 0]))
-    with pytest.raises(
-        DataError, match=r"field 'detections\[0\].confidence': .* does not have it"
-    ):
+    with pytest.raises(DataError, match=r"field 'detections\[0\].confidence': .* does not have it"):
         Regions.from_supervision(tracked, ["a"], ["cat", "dog"])
 
 
