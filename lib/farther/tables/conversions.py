@@ -530,11 +530,11 @@ def _as_list(results: Any) -> list[Any]:
 def _detections(outputs: Any) -> list[ImageDetections]:
     """The detections of dicts of `boxes`, `scores` and `labels`."""
     detections_by_image = []
-    for record in records_of(outputs, "outputs", ("boxes", "scores", "labels")):
-        keys = ("boxes", "scores", "labels")
-        values = [record.values[key] for key in keys]
+    keys = ("boxes", "scores", "labels")
+    for record in records_of(outputs, "outputs", keys):
+        boxes, scores, labels = (record.values[key] for key in keys)
         names = [record.name(key) for key in keys]
-        detections_by_image.append(ImageDetections.of(*values, names))
+        detections_by_image.append(ImageDetections.of(boxes, scores, labels, names))
     return detections_by_image
 
 
