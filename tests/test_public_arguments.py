@@ -625,6 +625,7 @@ def open_set_with_proposals() -> Any:
 
 #: Documented functions of metrics that take no values of users that could have another form.
 WITHOUT_VALUES = {
+    "metrics.catalogue.metric_name": "a name, which is looked up",
     "metrics.open_set.with_proposals.any_class": "a header of farther",
     "metrics.statistics.bootstrap.recomputed": "a function",
     "metrics.user_defined.create_all": "parameters, which their registry checks",
@@ -705,7 +706,7 @@ def failures_of(cases: list[Case]) -> list[str]:
 
 
 def test_drawn_forms_of_arguments_give_the_same_result_or_are_refused():
-    assert failures_of(drawn_cases(all_cases(), 800)) == []
+    assert failures_of(drawn_cases(all_cases(), 400)) == []
 
 
 @pytest.mark.slow

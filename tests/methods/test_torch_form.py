@@ -371,3 +371,21 @@ def test_gradients_reach_the_inputs(make):
         warnings.simplefilter("error")
         method.to_torch()(features=features).sum().backward()
     assert float(features.grad.abs().sum()) > 0
+
+
+@pytest.mark.parametrize("label", [-1, 99])
+def test_a_label_that_is_no_class_is_refused(label, make):
+    regions = make(seed=1)
+    module = create("she").fit(regions).to_torch()
+    features = torch.from_numpy(np.array(regions.features[:2]))
+    with pytest.raises(DataError, match=f"row 1: field 'label': {label} is not the index"):
+        module(features=features, label=torch.tensor([0, label]))
+
+
+@pytest.mark.filterwarnings("ignore:Guards may run slower")
+def test_in_a_compiled_graph_a_row_that_cannot_be_scored_has_the_lowest_score():
+    compiled = torch.compile(create("energy").to_torch(), backend="eager")
+    logits = torch.tensor([[1.0, 2.0], [torch.nan, 1.0], [torch.inf, 1.0]])
+    scores = compiled(logits=logits)
+    assert scores[0] > 2
+    assert scores[1:].tolist() == [-torch.finfo(torch.float64).max] * 2

@@ -1,4 +1,4 @@
-"""Forms of an argument: those that a public function takes as its NumPy array, and those it refuses.
+"""Forms of an argument: those that a public function takes, and those that it refuses.
 
 An argument is *changed* into another form by a function of its NumPy form. `SAME` forms hold the
 same values: a function gives the same result or refuses them. `REFUSED` forms do not.
@@ -98,7 +98,7 @@ SAME_ARRAY: dict[str, Change] = {
     "list": lambda array: array.tolist(),
     "tuple": lambda array: tuple(array.tolist()),
     "iterator": lambda array: iter(array.tolist()),
-    "map": lambda array: map(lambda value: value, array.tolist()),
+    "map": lambda array: map(type(array.tolist()[0]), array.tolist()),
     "values of a dict": lambda array: dict(enumerate(array.tolist())).values(),
     "read only": read_only,
     "strided": strided,

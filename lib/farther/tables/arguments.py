@@ -127,7 +127,7 @@ def _array_of_list(values: list, name: str) -> np.ndarray:
     else:
         return np.asarray(values)
 
-    arrays = []
+    arrays: list[np.ndarray] = []
     for row, value in enumerate(values):
         try:
             array = np.asarray(_array_of(value, name))
@@ -480,7 +480,7 @@ def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str) -> T:
     raise DataError(f"expected {expected}, found {type(value).__name__}", field=name)
 
 
-def instances(values: Any, kind: type[T], name: str) -> list[T]:
+def instances(values: Any, kind: type[Any], name: str) -> list[Any]:
     """A list of which each value is of a class; errors as of `instance`.
 
     Args:

@@ -39,7 +39,7 @@ from farther.metrics.precision_recall import (
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
 from farther.protocols import Protocol
 from farther.tables import Objects, Regions
-from farther.tables.arguments import floats, instance, texts
+from farther.tables.arguments import booleans, floats, instance, texts
 
 #: Metrics whose mean over IoU thresholds is taken.
 OVER_IOU = ("nose", "p_u", "r_u", "ap_u", "ap_u_11")
@@ -85,8 +85,11 @@ def evaluate(
     (0.5, 0.5, 0)
     """
     rules = MatchingRules(iou, protocol, known_classes)
-    outcome = OpenSetSplit.of(objects, regions, rules).match(is_unknown)
-    return metrics(outcome, unknown_score)
+    split = OpenSetSplit.of(objects, regions, rules)
+    outcome = split.match(booleans(is_unknown, "is_unknown", shape=(len(regions),)))
+    if unknown_score is None:
+        return metrics(outcome)
+    return metrics(outcome, floats(unknown_score, "unknown_score"))
 
 
 def metrics(

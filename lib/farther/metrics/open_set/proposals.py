@@ -238,7 +238,7 @@ def thresholds(
     [0.8, 0.3, -inf]
     """
     alarms = floats(alarms, "alarms")
-    rates = floats(rates, "rates")
+    rates = floats(rates, "rates").tolist()
     images = whole_number(images, "images")
     if images < 1:
         raise DataError("no ID image to count false alarms in")
