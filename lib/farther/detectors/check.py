@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from farther import detectors
 from farther.detectors.base import Detector, registry
@@ -16,12 +19,18 @@ from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources, selections
 from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, shorten
+from farther.images.read import read_header
 from farther.params import check_keys
 from farther.tables import Header, Images
-from farther.tables.files import regular_file
+from farther.tables.files import inside, regular_file
 
 #: Origin of a checkpoint that section `sources` does not name.
 ELSEWHERE = "your own training, or the detector's authors"
+
+#: Number of detections of large files that are read.
+FIRST_ROWS = 20_000
+#: Number of images of a split whose size is read from their files, where annotations lack it.
+SIZED = 200
 
 
 def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) -> None:
@@ -142,9 +151,30 @@ def check_passes(
 
 
 def _import_summary(detector: Imported, images: Mapping[str, Images], scopes: Scopes) -> str:
-    """Summary of imported detections, unless they are too large to read; see `check_import`."""
+    """Summary of imported detections, of the first ones in large files; see `check_import`."""
     size = sum(regular_file(file).stat().st_size for file in detector.files())
-    if size > OPENED_BYTES:
-        return " (large: the detections were not read)"
+    most = FIRST_ROWS if size > OPENED_BYTES else None
+    sized = {split: _with_sizes(table, scopes.roots) for split, table in images.items()}
     with TemporaryDirectory() as folder:
-        return f", {check_import(detector, images, scopes, Path(folder) / 'rows')}"
+        return f", {check_import(detector, sized, scopes, Path(folder) / 'rows', most)}"
+
+
+def _with_sizes(images: Images, roots: Mapping[str, Path]) -> Images:
+    """The table with the sizes of some images whose size it does not know, as displayed.
+
+    Args:
+        images: Images of a split.
+        roots: Folder of the image files of each dataset.
+    """
+    rows = np.flatnonzero(images.width == 0)
+    if len(rows) > SIZED:
+        rows = rows[np.linspace(0, len(rows) - 1, SIZED).astype(int)]
+    width = images.width.copy()
+    height = images.height.copy()
+    for row in rows:
+        root = roots.get(images.dataset[row])
+        if root is None:
+            continue
+        with suppress(FartherError, OSError, ValueError):
+            width[row], height[row], _ = read_header(inside(root, images.file[row]))
+    return images.with_columns(width=width, height=height)

@@ -110,15 +110,20 @@ def import_splits(
 
 
 def check_import(
-    adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path
+    adapter: Imported,
+    splits: Mapping[str, Images],
+    names: Scopes,
+    folder: Path,
+    most: int | None = None,
 ) -> str:
-    """Reads all detections as `import_splits` does, and looks for the images of splits.
+    """Reads detections as `import_splits` does, and looks for the images of splits.
 
     Args:
         adapter: Reads the detections.
         splits: Images that each split selects from.
         names: All splits and datasets of the benchmark.
         folder: Folder for unfinished work.
+        most: Number of detections of each source after which no more are read; None for all.
 
     Returns:
         How many detections there are, how many images of each split have none, and how many
@@ -127,19 +132,26 @@ def check_import(
     Raises:
         DataError: as in `import_splits`.
     """
-    with spooled(adapter, adapter.header(), folder) as spool:
-        findings = [f"{len(spool)} detections", *spool.notes()]
+    with spooled(adapter, adapter.header(), folder, most) as spool:
+        count = f"{len(spool)} detections"
+        if most is not None:
+            count = f"the first {len(spool)} detections of large files"
+        findings = [count, *spool.notes()]
         matches = BenchmarkImages(splits, names).place(spool.names)
         for split, images in splits.items():
             row_of_name = matches.in_split(split)
+            if most is not None:
+                findings.append(check_boxes(spool, row_of_name, images, adapter))
+                continue
             check_images(spool, row_of_name, split, images, adapter.weights)
             findings.append(check_boxes(spool, row_of_name, images, adapter))
             findings.append(
                 _without_detections(split, images, uncovered(spool, row_of_name, images))
             )
-        if names.splits <= splits.keys():
+        if most is None and names.splits <= splits.keys():
             findings.append(unused(spool, matches))
-        return "; ".join(finding for finding in findings if finding)
+        # Splits of one subset have the same findings.
+        return "; ".join(dict.fromkeys(finding for finding in findings if finding))
 
 
 def _without_detections(split: str, images: Images, rows: np.ndarray) -> str:
@@ -398,7 +410,16 @@ def _box_problem(
     unit = "pixels of the image"
     if adapter.in_fractions:
         unit = "fractions of the image's width and height"
-    return (
+    problem = (
         f"{suspects.count} of {checked} boxes lie {suspects.where}, as {box} (xmin, ymin, xmax, "
         f"ymax) of {shorten(images.image_id[image])} ({size}): are they in {unit}?"
     )
+    xmin, ymin, xmax, ymax = box
+    is_right_of = max(xmin, 1) < xmax - xmin <= images.width[image]
+    is_below = max(ymin, 1) < ymax - ymin <= images.height[image]
+    if is_right_of and is_below and not adapter.in_fractions:
+        problem += (
+            f" If the file says {xmin:g}, {ymin:g}, {xmax - xmin:g}, {ymax - ymin:g} and means "
+            "xmin, ymin, xmax, ymax: COCO's boxes are x, y, width, height"
+        )
+    return problem

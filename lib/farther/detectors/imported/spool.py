@@ -85,10 +85,18 @@ class ColumnType:
 
 
 @contextmanager
-def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
-    """All detections of an adapter, in a folder that is deleted when the block ends.
+def spooled(
+    adapter: Imported, header: Header, folder: Path, most: int | None = None
+) -> Iterator[Spool]:
+    """The detections of an adapter, in a folder that is deleted when the block ends.
 
     The folder of a killed run is deleted first.
+
+    Args:
+        adapter: Reads the detections.
+        header: Header of the regions.
+        folder: The folder.
+        most: Number of detections of each source after which no more are read; None for all.
 
     Raises:
         DataError: a row is wrong, or two sources differ in their columns; names file, row and
@@ -97,12 +105,12 @@ def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        yield _spool(adapter, header, folder)
+        yield _spool(adapter, header, folder, most)
     finally:
         delete_work(folder)
 
 
-def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
+def _spool(adapter: Imported, header: Header, folder: Path, most: int | None) -> Spool:
     """Writes the rows that reach the score threshold to files, one per column."""
     numbers: dict[tuple[DetectionsSource, str], int] = {}
     types: dict[str, ColumnType] = {}
@@ -115,6 +123,7 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
             # Images of the annotations count, with or without detections.
             for place in range(len(source.image_files or ())):
                 numbers.setdefault((source, str(place)), len(numbers))
+            of_source = 0
             for batch in adapter.batches(source):
                 batch_types = _column_types(batch.regions)
                 if not types:
@@ -135,6 +144,9 @@ def _spool(adapter: Imported, header: Header, folder: Path) -> Spool:
                 ]
                 files["image"].write(np.array(images, np.int32).tobytes())
                 count += len(regions)
+                of_source += len(batch.regions)
+                if most is not None and of_source >= most:
+                    break
 
     names = list(numbers)
     if count == 0:
