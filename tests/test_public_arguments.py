@@ -430,7 +430,9 @@ CALLS: dict[str, Call] = {
     "metrics.self_awareness.harmonic_mean": Call(
         lambda first, second: self_awareness.harmonic_mean(first, second),
         {"first": SCORES, "second": OTHER_SCORES},
-        dict.fromkeys(("first", "second"), NAN | {"one number", "number without a shape"}),
+        dict.fromkeys(
+            ("first", "second"), NAN | {"one number", "number without a shape", "another axis"}
+        ),
     ),
     "metrics.self_awareness.image_uncertainty.aggregate": Call(
         image_uncertainty.aggregate,

@@ -376,7 +376,7 @@ def harmonic_mean(*values: Any) -> Any:
     DAQ is that of the balanced accuracy and of IDQ on clean and on corrupted ID images (Section 6).
 
     Args:
-        *values: Fractions, or ndarrays of one shape, whose means are taken element by element.
+        *values: Fractions, or ndarrays of shapes that can be broadcast, whose means are taken element by element.
 
     >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
     0.675
@@ -385,9 +385,11 @@ def harmonic_mean(*values: Any) -> Any:
     for place, of_values in enumerate(values):
         array = array_of(of_values, f"values[{place}]")
         fractions.append(floats(array, f"values[{place}]", shape=(None,) * array.ndim, nan=True))
-    shapes = {fraction.shape for fraction in fractions if fraction.ndim}
-    if len(shapes) > 1:
-        raise DataError(f"expected one shape, found {sorted(shapes)}", field="values")
+    shapes = [fraction.shape for fraction in fractions]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise DataError(f"expected one shape, found {shapes}", field="values") from None
     with np.errstate(divide="ignore"):
         return len(fractions) / sum(1 / np.maximum(fraction, 0.0) for fraction in fractions)
 
