@@ -293,7 +293,7 @@ def test_parts_of_the_objects_have_intervals_too(files):
     settings = EvaluationSettings(replicates=100, supercategories=names)
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
-        for group, found in getattr(far, part).items():
+        for found in getattr(far, part).values():
             assert set(found.intervals) == set(found.values)
             _has_sound_intervals(found)
             # One image with an object of the group: at most 97.5% if it is not found.

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, ood, open_set, self_awareness, weighting
@@ -307,6 +308,55 @@ def test_an_interval_is_that_of_numpy_to_the_last_bit(count, level):
         assert bootstrap.interval(values, level) == (low, high)
         with_undefined = np.append(values, np.nan)
         assert bootstrap.interval(with_undefined, level) == (low, high)
+
+
+@pytest.mark.parametrize("images", [1, 12, 1000])
+def test_a_share_of_none_or_all_has_the_exact_interval_of_a_proportion_of_images(images):
+    for value in (0, 1):
+        exact = binomtest(value * images, images).proportion_ci(0.95, method="exact")
+        found = bootstrap.interval(np.full(200, float(value)), value=value, images=images)
+        assert found == pytest.approx(tuple(exact))
+
+
+def test_an_exact_interval_covers_the_share_of_clustered_objects():
+    """Objects of one image share its outcome: their number is no sample size."""
+    random = np.random.default_rng(0)
+    share = 0.02
+    covered = 0
+    for _ in range(300):
+        outcome_of_images = random.random(40) < share
+        value = float(outcome_of_images.mean())  # five objects in each image
+        draws = bootstrap.ImageDraws([str(n) for n in range(40)], 100)
+        replicates = draws.weights @ outcome_of_images / 40
+        interval = bootstrap.interval(replicates, value=value, images=40)
+        if value == 0:
+            covered += interval[0] <= share <= interval[1]
+            assert interval[1] > 0.05
+        else:
+            covered += 1
+    assert covered == 300
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "reason"),
+    [
+        (np.linspace(0, 1, 99), 0.5, "fewer than 100 resamples"),
+        (np.full(200, 0.674), 0.674, "the same in nearly all"),
+        (np.r_[np.zeros(198), 1, 1], 0.0, "the same in nearly all"),
+        (np.r_[np.full(110, np.nan), np.linspace(0, 1, 90)], 0.5, "not defined in most"),
+        (np.linspace(0.4, 0.6, 200), 0.3, "does not contain it"),
+    ],
+)
+def test_what_gives_no_interval_has_a_reason(values, value, reason):
+    assert bootstrap.interval(values, value=value) is None
+    assert reason in bootstrap.why_no_interval(values, value)
+
+
+def test_what_has_an_interval_has_no_reason_for_none():
+    values = np.linspace(0, 1, 200)
+    low, high = bootstrap.interval(values, value=0.5)
+    assert low < 0.5 < high
+    assert bootstrap.why_no_interval(values, 0.5) == ""
 
 
 def test_a_method_does_not_differ_from_itself_and_clearly_from_a_worse_one():
