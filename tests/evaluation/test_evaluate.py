@@ -194,7 +194,7 @@ def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being
         value = (far.of_group("ood") | far.of_group("open_set"))[metric]
         low, high = far.interval(METRICS[metric])
         assert 0 <= low <= value <= high <= 1
-        assert far.against_best[metric] == FromBest(best="msp", interval=(0, 0), p=1)
+        assert far.against_best[metric] == FromBest(best="msp", interval=None, p=1)
 
 
 def test_every_metric_of_a_method_has_an_interval(evaluated_run):
@@ -215,11 +215,14 @@ def test_every_metric_of_a_method_has_an_interval(evaluated_run):
     every = {
         name: value for name, value in every.items() if not name.endswith(("_images", *counts))
     }
-    assert set(every) == {
-        name for name, metric in METRICS.items() if far.interval(metric) is not None
-    }
-    for name, value in every.items():
+    with_interval = {name for name, metric in METRICS.items() if far.interval(metric) is not None}
+    without = {name for name, metric in METRICS.items() if far.why_no_interval(metric)}
+    assert not with_interval & without
+    assert set(every) == with_interval | without
+    for name in with_interval:
+        value = every[name]
         low, high = far.interval(METRICS[name])
+        assert low < high
         assert low <= value <= high, name
     assert set(far.against_best) == {
         name
@@ -290,14 +293,23 @@ def test_parts_of_the_objects_have_intervals_too(files):
     settings = EvaluationSettings(replicates=100, supercategories=names)
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
-        for group, found in getattr(far, part).items():
+        for found in getattr(far, part).values():
             assert set(found.intervals) == set(found.values)
-            for name, value in found.values.items():
-                low, high = found.intervals[name]
-                assert low <= value <= high, (part, group, name)
-    for name, value in far.over_iou.values.items():
-        low, high = far.over_iou.intervals[name]
-        assert low <= value <= high
+            _has_sound_intervals(found)
+            # One image with an object of the group: at most 97.5% if it is not found.
+            if found.values["r_u"] == 0 and found.share_images["r_u"] == 1:
+                assert found.intervals["r_u"] == pytest.approx((0, 0.975))
+    _has_sound_intervals(far.over_iou)
+
+
+def _has_sound_intervals(found):
+    for name, value in found.values.items():
+        interval = found.intervals[name]
+        assert (interval is None) == bool(found.no_interval.get(name)) or value is None
+        if interval is not None:
+            low, high = interval
+            assert low <= value <= high
+            assert low < high
 
 
 def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regions):
@@ -315,10 +327,13 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     )
     assert far.of_group("known") == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
     # One image: all replicates are the split itself.
-    assert far.groups["known"].intervals == {
-        name: (value, value) for name, value in far.of_group("known").items()
-    }
-    assert far.against_best["known_wi"] == FromBest(best="msp", interval=(0, 0), p=1)
+    known = far.groups["known"]
+    assert set(known.intervals.values()) == {None}
+    assert set(known.no_interval) == set(known.values)
+    low, high = far.interval(METRICS["r_u"])
+    assert (low, high) == pytest.approx((0.025, 1))
+    assert far.why_no_interval(METRICS["auroc"]) == "there is a single image to resample"
+    assert far.against_best["known_wi"] == FromBest(best="msp", interval=None, p=1)
 
 
 def test_known_classes_are_measured_by_the_paper_whatever_the_protocol(files, objects, regions):

@@ -26,14 +26,17 @@ def evaluated(method, auroc, ap_u, drawn=None):
     replicates = {
         name: {}
         if drawn is None
-        else {"auroc": np.repeat(drawn[k], 10), "ap_u": np.full(40, np.nan)}
+        else {"auroc": np.repeat(drawn[k], 25), "ap_u": np.full(100, np.nan)}
         for k, name in enumerate(splits)
     }
     return EvaluatedMethod(method_of(method, splits=splits), {}, TAU, replicates)
 
 
 CONFIDENCE = evaluated(
-    "confidence", [0.6, 0.8], [0.1, 0.3], [[0.5, 0.6, 0.7, 0.6], [0.8, 0.8, 0.8, 0.8]]
+    "confidence",
+    [0.6, 0.8],
+    [0.1, 0.3],
+    [[0.5, 0.6, 0.7, 0.6], [0.8, 0.8, 0.8, 0.81]],
 )
 KNN = evaluated("knn", [0.7, 0.9], [0.2, None], [[0.6, 0.7, 0.8, 0.7], [0.9, 0.9, 0.9, 0.9]])
 
@@ -47,12 +50,12 @@ def test_a_gain_is_the_difference_of_means_over_splits():
 
 
 def test_its_interval_is_of_paired_replicates():
-    """Both methods vary with the images, their difference does not."""
+    """Both methods vary with the images, their difference hardly does."""
     found = gains({"own": CONFIDENCE, "knn": KNN}).methods["knn"]["auroc"]
-    assert found.gain_interval == pytest.approx((0.1, 0.1))
+    assert found.gain_interval == pytest.approx((0.1, 0.1), abs=0.01)
     low, high = found.interval
     assert high - low > 0.05
-    assert found.p == pytest.approx(2 / 41)
+    assert found.p == pytest.approx(2 / 101)
 
 
 def test_a_metric_that_one_split_lacks_is_left_out():

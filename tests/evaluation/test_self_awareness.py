@@ -124,7 +124,7 @@ def test_examples_are_the_first_accepted_and_the_first_rejected_image(run, shift
 def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(shifted_run):
     run = SelfAwareRun(inputs(shifted_run, replicates=100))
     replicates = run.replicates()
-    draws = run.draws["clean"]
+    draws = run.draws.clean
     images = run.clean
     rejected = run.detector.rejected(images.regions, images.names)
     detections = run.detector.detections(images.regions)
@@ -143,10 +143,13 @@ def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(shifted_ru
 def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(shifted_run, run):
     results = evaluate_shifted(shifted_run, replicates=200)
     for part in ("daq", "balanced_accuracy", "idq", "idq_t", "lrp_t", "laece"):
+        if results.intervals[part] is None:
+            assert "resampling shifts it" in results.no_interval[part]
+            continue
         low, high = results.intervals[part]
         assert low < high
-        assert low - 0.05 <= results.values[part] <= high + 0.05
-    assert len(run.draws["shifted"].names) == len(run.clean.names)
+        assert low <= results.values[part] <= high
+    assert len(run.draws.shifted.names) == len(run.clean.names)
     assert len(run.pooled.names) == 2 * len(run.clean.names)
 
 

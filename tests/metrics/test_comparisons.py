@@ -25,7 +25,11 @@ def told_apart(values, replicates, kind):
     """Methods that are found to be worse than the one that came out best."""
     best = max(values, key=lambda name: values[name])
     found = bootstrap.compare_with(best, values, replicates, kind)
-    return {name for name, difference in found.items() if difference["interval"][1] < 0}
+    worse = set()
+    for name, difference in found.items():
+        if name != best and difference["interval"][1] < 0:
+            worse.add(name)
+    return worse
 
 
 def test_equal_methods_are_seldom_told_apart_however_many_there_are():
@@ -46,7 +50,7 @@ def test_a_clearly_better_method_is_told_from_all_others():
     assert told_apart(values, replicates, "all_pairs") == set("bcdef")
     found = bootstrap.compare_with("a", values, replicates)
     assert all(found[name]["p"] == 1 / 201 for name in "bcdef")
-    assert found["a"] == {"interval": (0, 0), "p": 1}
+    assert found["a"] == {"interval": None, "p": 1}
 
 
 def test_methods_that_always_agree_do_not_differ_and_disturb_no_other():
@@ -54,7 +58,7 @@ def test_methods_that_always_agree_do_not_differ_and_disturb_no_other():
     twice = bootstrap.compare_with(
         "a", values | {"g": values["a"]}, replicates | {"g": replicates["a"]}
     )
-    assert twice.pop("g") == {"interval": (0, 0), "p": 1}
+    assert twice.pop("g") == {"interval": None, "p": 1}
     assert twice == bootstrap.compare_with("a", values, replicates)
 
 
@@ -67,6 +71,8 @@ def test_two_methods_are_compared_as_a_pair():
 
 
 def excludes_zero(difference):
+    if difference["interval"] is None:  # no difference in any replicate
+        return False
     low, high = difference["interval"]
     return not low <= 0 <= high
 
@@ -97,15 +103,16 @@ def test_so_does_that_of_several_methods_at_once(seed, count, methods, better):
 
 def test_the_border_of_both_is_the_same_replicate():
     for below in range(10):
-        drawn = np.r_[-np.ones(below), np.ones(200 - below)]
+        drawn = np.r_[-np.ones(below), np.ones(199 - below), 2]
         found = bootstrap.compare(drawn, np.zeros(200))
         assert excludes_zero(found) == (below <= 4)  # 2 (4 + 1) / 201 is the largest p below 0.05
         assert found["p"] == 2 * (below + 1) / 201
 
 
 def test_from_too_few_replicates_there_is_no_interval():
-    assert bootstrap.compare(np.ones(39), np.zeros(39)) == {"interval": None, "p": 0.05}
-    assert bootstrap.compare(np.ones(40), np.zeros(40))["interval"] == (1, 1)
+    drawn = np.arange(1.0, 41.0)
+    assert bootstrap.compare(drawn[:39], np.zeros(39)) == {"interval": None, "p": 0.05}
+    assert bootstrap.compare(drawn, np.zeros(40))["interval"] == (1, 40)
     values, replicates = simulated(0, better=3.0)
     few = {name: drawn[:19] for name, drawn in replicates.items()}
     assert bootstrap.compare_with("a", values, few)["b"] == {"interval": None, "p": 0.05}
@@ -114,9 +121,17 @@ def test_from_too_few_replicates_there_is_no_interval():
 def test_methods_that_differ_by_rounding_alone_do_not_differ():
     values, replicates = simulated(0)
     pair = {"a": replicates["a"], "b": replicates["a"] + 1e-16}
-    assert bootstrap.compare(pair["b"], pair["a"]) == {"interval": (0, 0), "p": 1}
+    assert bootstrap.compare(pair["b"], pair["a"]) == {"interval": None, "p": 1}
     found = bootstrap.compare_with("a", {"a": values["a"], "b": values["a"] + 1e-16}, pair)
-    assert found["b"] == {"interval": (0, 0), "p": 1}
+    assert found["b"] == {"interval": None, "p": 1}
+
+
+def test_a_difference_that_is_the_same_in_all_replicates_tells_nothing():
+    """Of a single image all replicates are the same: neither method is better for certain."""
+    assert bootstrap.compare(np.ones(200), np.zeros(200)) == {"interval": None, "p": None}
+    replicates = {"a": np.zeros(200), "b": np.ones(200)}
+    found = bootstrap.compare_with("a", {"a": 0.0, "b": 1.0}, replicates)
+    assert found["b"] == {"interval": None, "p": None}
 
 
 def test_a_metric_that_no_replicate_has_is_compared_with_nothing():

@@ -66,7 +66,7 @@ def _baseline(evaluated: Mapping[str, EvaluatedMethod]) -> str | None:
 def _gain(mean: _Mean, baseline: _Mean | None) -> Gain:
     gain = Gain(value=mean.value)
     if len(mean.replicates):
-        gain.interval = bootstrap.interval(mean.replicates, mean.value)
+        gain.interval = bootstrap.interval(mean.replicates, value=mean.value)
     if baseline is not None:
         compared = bootstrap.compare(mean.replicates, baseline.replicates)
         gain.gain = mean.value - baseline.value

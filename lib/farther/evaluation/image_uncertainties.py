@@ -183,7 +183,7 @@ def uncertainties(run: SelfAwareRun, inputs: RunInputs) -> dict[str, MetricValue
             if weights is not None:
                 replicates = ood.auroc(id_side, ood_side, *weights)
                 results[title].intervals[aggregate] = interval(
-                    replicates, results[title].values[aggregate]
+                    replicates, value=results[title].values[aggregate]
                 )
     return results
 
@@ -246,7 +246,7 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
     if validation_draws is not None:
         weights = validation_draws.of(matched.images)
         on_validation.intervals["lrp"] = interval(
-            run.means(matched, weights)["lrp"], on_validation.values["lrp"]
+            run.means(matched, weights)["lrp"], value=on_validation.values["lrp"]
         )
     return results
 
@@ -272,5 +272,5 @@ def average_precision(
     if draws is not None:
         weights = draws.of(known.images)
         replicates = mean_of_defined(matched.average_precision(weights), axis=(0, 1))
-        results.intervals["ap"] = interval(replicates, results.values["ap"])
+        results.intervals["ap"] = interval(replicates, value=results.values["ap"])
     return results

@@ -47,7 +47,9 @@ def of_metrics(
             continue
         is_exact = name in images and value in (0, 1)
         if is_exact or not problem:
-            intervals[name] = bootstrap.interval(metric_replicates, value, images=images.get(name))
+            intervals[name] = bootstrap.interval(
+                metric_replicates, value=value, images=images.get(name)
+            )
         reason = problem or bootstrap.why_no_interval(metric_replicates, value)
         if intervals[name] is None:
             no_interval[name] = reason

@@ -403,7 +403,7 @@ class _FalseAlarms:
             return None
         alarms = self.draws.rows(self.image_id[self.objectness > self.tau])
         images = self.images if self.per_image == 0 else None
-        return bootstrap.interval(alarms.total() / self.images, self.per_image, images=images)
+        return bootstrap.interval(alarms.total() / self.images, value=self.per_image, images=images)
 
     def thresholds(self, rates: Sequence[float]) -> np.ndarray:
         """τ_o at each rate of false alarms per image, ndarray of shape (rates,)."""
@@ -510,7 +510,7 @@ def _recovered_objects(
             rate_replicates = recovery.missed_shares(rate_thresholds, draws.weights, columns)
             rate_intervals[number] = bootstrap.interval(
                 rate_replicates["still_missed"],
-                rate_shares[number]["still_missed"],
+                value=rate_shares[number]["still_missed"],
                 images=images_with_objects,
             )
 

@@ -151,7 +151,7 @@ class WildImages:
             )
             for cause, share_at_recalls in error_diagnosis.shares(replicates).items():
                 share_intervals[cause] = [
-                    bootstrap.interval(share_replicates, share)
+                    bootstrap.interval(share_replicates, value=share)
                     for share_replicates, share in zip(share_at_recalls, shares[cause], strict=True)
                 ]
 
@@ -237,9 +237,13 @@ class WildImages:
                 self._wild_draws(self._wild_names).rows(unknown.image_id),
             )
         values = background_probability.metrics(known_margins, unknown_margins)
+        images = {
+            "rejected_known": len(np.unique(known.image_id)),
+            "rejected_unknown": len(np.unique(unknown.image_id)),
+        }
         return BackgroundResults(
             values=values,
-            **intervals.of_metrics(values, replicates),
+            **intervals.of_metrics(values, replicates, images),
             known=self._margins(known_margins, known),
             unknown=self._margins(unknown_margins, unknown),
         )

@@ -66,7 +66,7 @@ class Shares:
         """Its 95% interval over images; None where there is none."""
         if not self.replicates:
             return None
-        return interval(self.replicates[outcome], self.share(outcome), images=self.images)
+        return interval(self.replicates[outcome], value=self.share(outcome), images=self.images)
 
     def printed(self, outcome: str) -> str:
         """The share in per cent, with its interval in brackets if it has one."""
@@ -371,7 +371,10 @@ class Distances:
                 far.shares.replicates[outcome] - near.shares.replicates[outcome]
                 for near, far in ends
             ]
-            low, high = interval(np.mean(change_replicates, axis=0), change) or (np.nan, np.nan)
+            low, high = interval(np.mean(change_replicates, axis=0), value=change) or (
+                np.nan,
+                np.nan,
+            )
             if low <= 0 <= high:
                 return (
                     f"From {first} to {last}, the misclassified share does not change "
@@ -433,7 +436,7 @@ class Distances:
                 return f"{opening} {_compared(best, reference, gains[best])}."
             replicates.append(of_pair)
 
-        ends = interval(np.mean(replicates, axis=0), gains[best])
+        ends = interval(np.mean(replicates, axis=0), value=gains[best])
         comparison = _compared(best, reference, gains[best], ends)
         significant = 0
         for of_pair in replicates:

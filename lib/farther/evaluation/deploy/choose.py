@@ -557,7 +557,9 @@ class _Chooser:
         interval = None
         if weights is not None:
             after_replicates = self._tested.map50(method, operating, setting.tau, weights)
-            interval = bootstrap.interval(self._map50_before_replicates - after_replicates, change)
+            interval = bootstrap.interval(
+                self._map50_before_replicates - after_replicates, value=change
+            )
         return MeasuredCost(
             value=None if math.isnan(change) else change,
             images=len(self._tested.names),
@@ -694,7 +696,7 @@ def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None) -> M
         is_share = bool(np.all(count <= of))
         interval = bootstrap.interval(
             ratio(weights @ count, weights @ of),
-            counted / total,
+            value=counted / total,
             images=images if is_share else None,
         )
     return MeasuredCost(

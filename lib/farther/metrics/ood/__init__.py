@@ -115,7 +115,7 @@ def with_intervals(
     for name, value in values.items():
         if value is None:
             continue
-        bounds = interval(values_by_replicate[name], value)
+        bounds = interval(values_by_replicate[name], value=value)
         if bounds is not None:
             values_with_interval[name] = (value, *bounds)
     return values_with_interval

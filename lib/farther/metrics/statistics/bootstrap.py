@@ -229,9 +229,9 @@ def _is_number_or_none(value: Any) -> bool:
 
 def interval(
     values: np.ndarray,
-    value: float | None = None,
     level: float = 0.95,
     *,
+    value: float | None = None,
     images: int | None = None,
 ) -> tuple[float, float] | None:
     """The percentile interval: the middle `level` of the replicates.
@@ -242,9 +242,9 @@ def interval(
 
     Args:
         values: A metric in each replicate, ndarray of shape (B,); NaN where it is not defined.
+        level: Share of the replicates inside, above 0 and below 1.
         value: The metric of the images as they are, which its interval must contain; None where it
             is not known.
-        level: Share of the replicates inside, above 0 and below 1.
         images: Number of the images with the units that a share counts; None for other metrics.
 
     Returns:
@@ -255,7 +255,7 @@ def interval(
 
     >>> interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
-    >>> low, high = interval(np.zeros(200), 0.0, images=100)
+    >>> low, high = interval(np.zeros(200), value=0.0, images=100)
     >>> low, round(high, 4)
     (0.0, 0.0362)
     """
