@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from farther import detectors
+from farther.detectors.imported import Imported
 from farther.detectors.known_classes import with_class_names
 from farther.errors import ParameterError
 from farther.projects.class_matching import ClassMatch, Lookup, match_classes
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
+from farther.registry import parameters
 from farther.tables.folders import resolved
 
 
@@ -113,6 +115,22 @@ class ProjectDetector:
         """Its classes by the project's names."""
         return with_class_names(self.recognised.header, self.classes).known_classes
 
+    def columns(self) -> set[str]:
+        """The columns of its regions that methods may need.
+
+        Those of imported detections are in their first rows. A network has logits, features where
+        it has a last layer, and averages of inner layers where its adapter takes them.
+        """
+        adapter = detectors.of_entry(self.recognised.entry)
+        if isinstance(adapter, Imported):
+            return _columns_of_first_rows(adapter)
+        columns = {"score", "logits"}
+        if self.recognised.header.weight is not None:
+            columns.add("features")
+        if parameters(type(adapter)).keys() & {"latent", "latent_size"}:
+            columns.add("latent")
+        return columns
+
     def entry(self, benchmark: str) -> dict[str, Any]:
         """Its entry in section `detectors`."""
         entry = dict(self.recognised.entry)
@@ -123,6 +141,15 @@ class ProjectDetector:
             entry["proposals"] = {own_proposals: {}}
         entry["benchmark"] = benchmark
         return entry
+
+
+def _columns_of_first_rows(adapter: Imported) -> set[str]:
+    """The columns of imported detections; only the score where there are none."""
+    columns = {"score"}
+    for source in adapter.sources():
+        for batch in adapter.batches(source):
+            return columns | set(batch.regions.names)
+    return columns
 
 
 def name_of(path: Path, existing: Collection[str]) -> str:

@@ -5,8 +5,10 @@ They are new, or existing ones with entries added.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from farther import methods
 from farther.curation import benchmark as read_benchmark
 from farther.curation import read_rules
 from farther.curation.decisions import HEADER
@@ -40,6 +43,15 @@ from farther.tables.writing import write_aside
 
 #: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
+#: The methods of a new project, in the order of its file, each with its line.
+METHOD_LINES = {
+    "confidence": "confidence: {}    # the detector's own score: the baseline",
+    "msp": "msp: {}",
+    "energy": "energy: {temperature: 1}",
+    "knn": "knn: {k: 10}",
+    "mahalanobis": "mahalanobis: {}",
+    "lard_mahalanobis": "lard_mahalanobis: {components: 32}    # of earlier layers",
+}
 #: Most characters of a key of YAML.
 LONGEST_KEY = 1024
 
@@ -134,15 +146,16 @@ def init(
     has_clip = _has_clip(folder)
     named_classes = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
-        PARAMS: _template("params.yaml").render(
+        PARAMS: _template("params.yaml", folder).render(
             sources=sources,
             runs=runs,
             name=benchmark,
             subsets=id_splits.subsets,
+            methods=_method_lines(runs),
             clip=has_clip,
             questions=_questions(sources, id_splits.questions),
         ),
-        rules: _template("rules.yaml").render(sources=sources, id_classes=named_classes),
+        rules: _template("rules.yaml", folder).render(sources=sources, id_classes=named_classes),
         f"data/decisions/{benchmark}.csv": HEADER,
     }
 
@@ -179,6 +192,19 @@ def _has_clip(folder: Path) -> bool:
         return False
     content = read_yaml(file)
     return isinstance(content, dict) and "embed" in (content.get("stages") or ())
+
+
+def _method_lines(runs: Sequence[ProjectDetector]) -> list[str]:
+    """Lines of section `methods`: the methods that apply to a detector of the project."""
+    columns: set[str] = set()
+    for run in runs:
+        columns |= run.columns()
+    lines = []
+    for name, line in METHOD_LINES.items():
+        needed = methods.get(name).needs - {"labels"}
+        if needed <= columns:
+            lines.append(line)
+    return lines
 
 
 def _all_classes(runs: Sequence[ProjectDetector]) -> list[str]:
@@ -228,7 +254,7 @@ def add(
     id_root = str(folder / id_entry["root"])
     id_source = ProjectDataset(entry["id"], describe({**id_entry, "root": id_root}))
 
-    macros = _entry_macros()
+    macros = _entry_macros(folder)
     assumptions: list[Assumption] = []
     for path in detectors:
         run = ProjectDetector.open(
@@ -368,8 +394,13 @@ def _ood_dataset(
     return ProjectDataset(name, dataset, match_classes(dataset.categories, id_classes, lookup))
 
 
-def _template(name: str) -> Template:
-    """The template of a file of the project, or of entries in such files."""
+def _template(name: str, folder: Path = Path()) -> Template:
+    """The template of a file of the project, or of entries in such files.
+
+    Args:
+        name: Its name.
+        folder: The project's folder.
+    """
     loader = PackageLoader("farther.projects", "templates")
     texts = Environment(
         loader=loader,
@@ -378,13 +409,32 @@ def _template(name: str) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    texts.filters |= {"flow": _flow, "key": _key, "line": printable_line}
+    placed = partial(_placed, prefix=f"{resolved(folder)}{os.sep}")
+    texts.filters |= {"flow": _flow, "key": _key, "line": printable_line, "placed": placed}
     return texts.get_template(f"{name}.jinja")
 
 
-def _entry_macros() -> Any:
-    """The macros for entries of one dataset or detector in these files."""
-    return _template("entries").module
+def _entry_macros(folder: Path = Path()) -> Any:
+    """The macros for entries of one dataset or detector in the files of a project."""
+    return _template("entries", folder).module
+
+
+def _placed(value: Any, prefix: str) -> Any:
+    """A value with the paths in it that begin with a prefix relative to the project.
+
+    Files in the project's folder move with it, and are the same in a clone.
+
+    Args:
+        value: An entry of params.yaml, or a part of one.
+        prefix: The project's folder, as an absolute path that ends in a separator.
+    """
+    if isinstance(value, dict):
+        return {key: _placed(part, prefix) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_placed(part, prefix) for part in value]
+    if isinstance(value, str):
+        return value.removeprefix(prefix)
+    return value
 
 
 @dataclass(frozen=True)
