@@ -63,9 +63,10 @@ def test_a_box_of_five_numbers_is_refused(lay):
 
 def voc(objects):
     """One image of VOC with these objects."""
+    text = f"<annotation><filename>a.jpg</filename>{objects}</annotation>"
     return {
         "VOC2012/ImageSets/Main/train.txt": "a\n",
-        "VOC2012/Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{objects}</annotation>",
+        "VOC2012/Annotations/a.xml": text,
         "VOC2012/JPEGImages/a.jpg": (40, 40),
     }
 

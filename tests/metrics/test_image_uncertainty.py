@@ -61,7 +61,7 @@ def test_unknown_aggregates_are_refused(how):
 def test_detections_of_other_images_and_missing_numbers_are_refused():
     with pytest.raises(DataError, match="'b', which is not one of the images"):
         aggregate(np.array([0.5]), np.array(["b"]), ["a"])
-    with pytest.raises(DataError, match="row 1: .*not a finite number"):
+    with pytest.raises(DataError, match=r"row 1: .*not a finite number"):
         aggregate(np.array([0.5, np.nan]), np.array(["a", "a"]), ["a"])
 
 

@@ -183,7 +183,7 @@ def _open_json_list(path: Path) -> Results:
 
 def _open_ultralytics_json(path: Path, first_box: dict[str, Any]) -> Results:
     """Ultralytics' JSON of one image."""
-    names = ultralytics.JSON_COLUMNS
+    names: Sequence[str] = ultralytics.JSON_COLUMNS
     if "x3" in first_box:
         names = ultralytics.ORIENTED_JSON_COLUMNS
     columns = Columns.of(names, path)

@@ -71,8 +71,8 @@ def read_text_rows(path: Path, columns: Sequence[str]) -> TextRows:
         DataError: a line has another number of columns, or the key points of a pose network.
     """
     lines = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        lines.append(_Line(path, number, line.split()))
+    for number, text in enumerate(read_text(path).splitlines(), 1):
+        lines.append(_Line(path, number, text.split()))
     is_usual = tuple(columns) == BOX_COLUMNS
     outlines = [line for line in lines if is_usual and len(line.cells) > BOX_CELLS]
     if POINTS in columns:
