@@ -38,6 +38,14 @@ def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
     ]
 
 
+def test_semicolons_between_the_columns_of_candidates_are_read(tmp_path):
+    (tmp_path / "c.csv").write_text("dataset;subset;image_id\nphotos;pool;b,c\n")
+    assert candidate_mask(tmp_path / "c.csv", "photos", "pool", ["a", "b,c"]).tolist() == [
+        False,
+        True,
+    ]
+
+
 def test_a_file_of_candidates_is_read_back_and_damage_is_named(tmp_path):
     path = tmp_path / "c.csv"
     row = ("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)

@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 from sklearn.preprocessing import normalize
 from tests.detectors.test_detr import save_folder
 from tests.monitor.conftest import Deployed, make, propose, scene
@@ -118,6 +119,10 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     assert session.get_modelmeta().custom_metadata_map["farther.tau"] == json.dumps(info.tau)
     images = [scene(number) for number in range(200, 210)]  # not those whose scores τ is one of
     found = compare(bundle, images)
+    path = tmp_path / "scene.png"
+    Image.fromarray(images[0]).save(path)
+    of_files = compare(bundle.folder, [path, str(path), Image.open(path)])
+    assert of_files.detections == 3 * compare(bundle, images[:1]).detections
     assert found.detections > 5
     assert found.unmatched == 0
     assert found.unknown == 0

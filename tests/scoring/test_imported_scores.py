@@ -87,6 +87,15 @@ def test_the_same_name_in_two_datasets_has_the_score_of_its_own_folder(run, tmp_
     assert scores == {"val": [0.9, 0.8], "test": [0.7, 0.6], "near": [0.2, 0.1]}
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_semicolons_with_decimal_commas_and_tabs_are_read(run, tmp_path, separator):
+    content = WHOLE.replace(",", separator)
+    if separator == ";":
+        content = content.replace(".", ",").replace(",jpg", ".jpg")
+    _, scores = scored(run, tmp_path, content)
+    assert scores == {"val": [0.9, 0.8], "test": [0.7, 0.6], "near": [0.2, 0.1]}
+
+
 def test_uncertainties_are_turned_round(run, tmp_path):
     _, scores = scored(run, tmp_path, higher="ood")
     assert scores["near"] == [-0.2, -0.1]

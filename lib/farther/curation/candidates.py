@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.files import read_text
+from farther.tables.files import read_text, separator_of
 from farther.tables.writing import write_aside
 
 #: Folder of the files that the stage `enrich` writes, one per benchmark; those that people write
@@ -86,7 +86,11 @@ def _read(path: Path) -> pl.DataFrame:
     text = read_text(path, if_absent)
     try:
         frame = pl.read_csv(
-            text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2
+            text.encode(),
+            infer_schema=False,
+            separator=separator_of(text.partition("\n")[0]),
+            row_index_name="row",
+            row_index_offset=2,
         )
     except pl.exceptions.PolarsError as error:
         raise DataError(f"not CSV: {error}", file=path) from None

@@ -31,7 +31,7 @@ import polars as pl
 
 from farther.errors import DataError, FartherError
 from farther.escaping import of_spreadsheet, spreadsheet
-from farther.tables.files import is_present, read_text, refuse_broken_link
+from farther.tables.files import is_present, read_text, refuse_broken_link, separator_of
 
 Choice = Literal["keep", "remove", "near", "far"]
 
@@ -395,6 +395,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         if tuple(header) != COLUMNS:
             columns = ",".join(header) or "nothing"
             problem = f"expected the columns {','.join(COLUMNS)}, found {columns}"
+            if separator_of(columns) != ",":
+                problem += ". Save the file with commas between the columns"
             raise DataError(problem, file=path, row=1)
         for values in reader:
             if not values:

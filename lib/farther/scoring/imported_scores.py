@@ -19,7 +19,7 @@ from farther.errors import DataError, ParameterError, choose, shorten
 from farther.methods.imported import ImportedScores, SplitScores
 from farther.metrics.ood import auroc
 from farther.tables import Images
-from farther.tables.files import open_binary, regular_file
+from farther.tables.files import open_binary, regular_file, separator_of
 from farther.tables.parquet import read_parquet
 
 #: Names of the columns, the first one that a file has.
@@ -128,10 +128,15 @@ def _read_table(path: Path, split: str) -> ScoreRows:
     else:
         with open_binary(path) as file:
             content = file.read()
+        first_line = content.partition(b"\n")[0].decode(errors="replace")
+        separator = separator_of(first_line)
         try:
-            frame = pl.read_csv(content, infer_schema=False)
+            frame = pl.read_csv(content, infer_schema=False, separator=separator)
         except pl.exceptions.PolarsError as error:
             raise DataError(f"not a CSV file: {str(error).splitlines()[0]}", file=path) from None
+        if separator == ";":
+            numbers = [name for name in (*SCORE, *BOX) if name in frame.columns]
+            frame = frame.with_columns(pl.col(numbers).str.replace(",", ".", literal=True))
     image = _column(frame, IMAGE, path)
     score = _numbers(frame, _column(frame, SCORE, path), path)
     boxes = None

@@ -79,6 +79,20 @@ def digest(*parts: str | bytes | Path) -> str:
     return total.hexdigest()
 
 
+def separator_of(first_line: str) -> str:
+    """The character between the cells of a CSV file: a comma, or a semicolon or a tab.
+
+    With semicolons, as spreadsheets of many countries write them, decimals follow a comma.
+
+    Args:
+        first_line: The names of the columns.
+
+    >>> separator_of("image,score"), separator_of("image;score"), separator_of("image")
+    (',', ';', ',')
+    """
+    return max(",;\t", key=first_line.count)
+
+
 def csv_rows(path: str | Path) -> Iterator[list[str]]:
     """The rows of a CSV file in UTF-8, one in memory at a time.
 

@@ -14,6 +14,7 @@ from farther.tables.content import TEXT_BYTES as TEXT_BYTES
 from farther.tables.content import csv_rows as csv_rows
 from farther.tables.content import digest as digest
 from farther.tables.content import read_text as read_text
+from farther.tables.content import separator_of as separator_of
 from farther.tables.content import write_csv as write_csv
 from farther.tables.opening import is_file as is_file
 from farther.tables.opening import is_folder as is_folder

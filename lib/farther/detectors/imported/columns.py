@@ -17,7 +17,7 @@ import polars as pl
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, first_line, shorten
 from farther.tables.documents import parse_json
-from farther.tables.files import read_text
+from farther.tables.files import read_text, separator_of
 from farther.tables.oriented import (
     ADVICE,
     angle_unit,
@@ -221,7 +221,7 @@ def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
         DataError: its first line names none, or see `Columns.of`.
     """
     first_row = next(iter(read_text(path).splitlines()), "")
-    separator = max(",;\t", key=first_row.count)
+    separator = separator_of(first_row)
     names = header or _cells(first_row, separator, path)
     if any(_is_number(name) for name in names):
         raise DataError(

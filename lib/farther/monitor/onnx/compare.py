@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from PIL import Image
 
+from farther.detectors.base import ImageInput
 from farther.errors import DataError
+from farther.images.read import load
 from farther.monitor.bundle import Bundle
 from farther.monitor.monitor import Monitor, Monitored
 from farther.monitor.onnx.export import inputs_of
@@ -51,16 +55,18 @@ class Difference:
         self.largest[name] = max(self.largest[name], value)
 
 
-def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
+def compare(bundle: Bundle | str | Path, images: Iterable[ImageInput]) -> Difference:
     """Runs the graph and the monitor on images, on the CPU.
 
     Args:
-        bundle: With a graph.
-        images: Arrays of shape (H, W, 3), uint8.
+        bundle: With a graph; or its folder.
+        images: Arrays of shape (H, W, 3), uint8, images of Pillow, or paths of files.
 
     Raises:
-        DataError: the bundle has no graph.
+        DataError: the bundle has no graph, or an image cannot be read.
     """
+    if isinstance(bundle, str | Path):
+        bundle = Bundle.load(bundle)
     if bundle.info.onnx is None:
         raise DataError(
             "the bundle has no graph: write it with --onnx", file=bundle.folder, field="onnx"
@@ -73,7 +79,10 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
     names = [output.name for output in session.get_outputs()]
     compared = [name for name in names if name not in NOT_NUMBERS]
     difference = Difference(largest=dict.fromkeys([*compared, "relative"], 0.0))
-    for image in images:
+    if isinstance(images, str | Path):
+        images = [images]
+    for given in images:
+        image = _pixels(given, bundle)
         inputs = {name: value.numpy() for name, value in inputs_of(detector, image).items()}
         outputs = dict(zip(names, session.run(None, inputs), strict=True))
         expected = monitor(image)
@@ -84,6 +93,15 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
             _compare_proposals(expected.proposals, boxes, objectness, difference)
         _compare_detections(expected, outputs, difference)
     return difference
+
+
+def _pixels(image: ImageInput, bundle: Bundle) -> np.ndarray:
+    """An image as an array of shape (H, W, 3), uint8."""
+    if isinstance(image, str | Path):
+        return load(image, bundle.info.reading.max_pixels)
+    if isinstance(image, Image.Image):
+        return np.asarray(image.convert("RGB"))
+    return image
 
 
 def _compare_proposals(
