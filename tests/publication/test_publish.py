@@ -83,7 +83,7 @@ def test_a_folder_with_anything_of_others_is_left_alone(project, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(ParameterError, match="`publish` did not write it; choose another folder"):
+    with pytest.raises(ParameterError, match="was not written by `farther benchmark publish`"):
         publish(collect_publication(project), out, "coco")
     (out / "thesis.txt").unlink()
     publish(collect_publication(project), out, "coco")
