@@ -7,7 +7,6 @@ packages, and the titles of the pages that it links to.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -20,6 +19,7 @@ from pydantic_core import to_jsonable_python
 import farther
 from farther.evaluation.files import RunFiles
 from farther.keyed import key_of
+from farther.report.gallery.data import folder_url
 from farther.report.results import Run
 from farther.tables.folders import listed
 
@@ -119,7 +119,7 @@ def shared_inputs(results: AllResults) -> dict[str, Any]:
     """What all pages depend on, as JSON holds it."""
     links = {}
     for dataset, root in results.roots.items():
-        links[dataset] = os.path.relpath(root, results.artifacts / "report")
+        links[dataset] = folder_url(root, results.root)
     return {
         "code": results.code,
         "farther": farther.__version__,

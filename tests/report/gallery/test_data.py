@@ -13,7 +13,7 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.results import read_evaluation
-from farther.report.gallery.data import SplitData
+from farther.report.gallery.data import SplitData, folder_url
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
@@ -31,13 +31,13 @@ def numbers(text: str, dtype: str) -> np.ndarray:
 
 def data_of(project, split: str, most: int = 100, run: Run | None = None) -> tuple[dict, dict]:
     found = SplitOutcomes.read(run or project.run, split, project.artifacts)
-    return split_data(found, project.roots, project.artifacts / "report", most)
+    return split_data(found, project.roots, project.artifacts.parent, most)
 
 
 def split_data(
-    found: SplitOutcomes, roots: dict[str, Path], page: Path, most: int = 100
+    found: SplitOutcomes, roots: dict[str, Path], folder: Path, most: int = 100
 ) -> tuple[dict, dict]:
-    data = SplitData(found, roots, page, most)
+    data = SplitData(found, roots, folder, most)
     return data.shared(), {name: data.method(name) for name in found.methods}
 
 
@@ -176,9 +176,28 @@ def test_links_lead_from_the_page_to_the_original_files(project):
         )
 
 
+@pytest.mark.parametrize(
+    ("root", "url"),
+    [
+        ("data/a b", "../../data/a%20b"),
+        ("./data/../images", "../../images"),
+        ("../photos", "../../../photos"),
+        ("artifacts/tables/voc/images", "../../artifacts/tables/voc/images"),
+        ("/srv/voc #1", "file:///srv/voc%20%231"),
+    ],
+)
+def test_urls_of_folders_do_not_depend_on_where_the_project_is(tmp_path, monkeypatch, root, url):
+    for depth in ("a", "a/b/c"):
+        folder = tmp_path / depth
+        folder.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(folder)
+        assert folder_url(Path(root), Path()) == url
+        assert folder_url(folder / root, folder) == url
+
+
 def test_a_dataset_without_a_folder_has_no_links(project):
     found = SplitOutcomes.read(project.run, "wild", project.artifacts)
-    data, _ = split_data(found, {}, project.artifacts / "report")
+    data, _ = split_data(found, {}, project.artifacts.parent)
     assert data["roots"] == [None]
 
 
@@ -191,7 +210,7 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
     Images(**{**images.columns(), "file": ["ok.png", "ok.png", name, "ok.png"]}).write(file)
     found = SplitOutcomes.read(project.run, "wild", root)
     with pytest.raises(DataError, match="leaves its folder"):
-        split_data(found, project.roots, root / "report")
+        split_data(found, project.roots, root.parent)
 
 
 # The page
@@ -301,7 +320,7 @@ def test_the_key_of_a_splits_data_changes_with_the_names_of_sources(project):
     def key(source: str) -> str:
         proposals = {source: UnknownProposalTable.empty().frame}
         return SplitData(
-            replace(found, proposals=proposals), project.roots, project.artifacts / "report", 100
+            replace(found, proposals=proposals), project.roots, project.artifacts.parent, 100
         ).key()
 
     assert key("rpn") == key("rpn")

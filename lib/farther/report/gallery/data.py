@@ -8,7 +8,7 @@ arrays at once. Rows of one table refer to rows of another by number.
     accepting   threshold: the image threshold of the run; uncertainty: of each image, above it the
                 image is rejected; null where the run has none
     of          number of images of the split
-    roots       URLs, relative to the report's page, of the folders that hold the files
+    roots       URLs of the folders that hold the files; see `folder_url`
     categories  names of the objects' categories
     classes     names of the detector's classes
     objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
@@ -31,7 +31,7 @@ an image that is 65,000 wide, less in all others.
 from __future__ import annotations
 
 import base64
-import os
+import posixpath
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -61,7 +61,7 @@ class SplitData:
     Args:
         outcomes: The split, with its outcomes.
         roots: Dataset → folder of its image files.
-        page: Folder of the page, which links to image files are relative to.
+        project: The project's folder.
         limit: Largest number of images; of more images, this many are taken, evenly spread over the
             split's table.
 
@@ -71,7 +71,7 @@ class SplitData:
         of: Number of images of the split.
     """
 
-    def __init__(self, outcomes: SplitOutcomes, roots: Mapping[str, Path], page: Path, limit: int):
+    def __init__(self, outcomes: SplitOutcomes, roots: Mapping[str, Path], project: Path, limit: int):
         self.image_count = len(outcomes.images)
         self.images = _evenly_spread(outcomes.images, limit)
         self.outcomes = outcomes.of_images(self.images)
@@ -79,7 +79,7 @@ class SplitData:
         self._image_rows = self.images.select("image_id", "width", "height").with_row_index("image")
         self._links = {}
         for dataset, root in roots.items():
-            self._links[dataset] = quote(Path(os.path.relpath(root, page)).as_posix())
+            self._links[dataset] = folder_url(root, project)
 
     def key(self) -> str:
         """Cache key of `shared`: hash of the files and of all else that it depends on."""
@@ -202,6 +202,34 @@ class SplitData:
                 "height": _packed(images["height"], "<u4"),
             },
         }
+
+
+def is_elsewhere(root: Path, project: Path) -> bool:
+    """Whether a folder is given by an absolute path outside the project, as one machine has it."""
+    return root.is_absolute() and not root.is_relative_to(project)
+
+
+def folder_url(root: Path, project: Path) -> str:
+    """URL of a folder of image files, for a page of the report.
+
+    It does not depend on where the project is: a folder that is given relative to the project has a
+    relative URL, and another one its absolute path.
+
+    Args:
+        root: The folder.
+        project: The project's folder, which holds `artifacts/report`.
+
+    >>> folder_url(Path("data/my photos"), Path()), folder_url(Path("../photos"), Path())
+    ('../../data/my%20photos', '../../../photos')
+    >>> folder_url(Path("/data/voc"), Path())
+    'file:///data/voc'
+    """
+    if is_elsewhere(root, project):
+        return root.as_uri()
+    within = root
+    if root.is_relative_to(project):
+        within = root.relative_to(project)
+    return quote(posixpath.normpath(posixpath.join("../..", within.as_posix())))
 
 
 def _evenly_spread(images: pl.DataFrame, limit: int) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from farther.keyed import key_of
 from farther.printable import printable_texts
 from farther.report.all_results import AllResults
-from farther.report.gallery.data import SplitData
+from farther.report.gallery.data import SplitData, is_elsewhere
 from farther.report.gallery.examples import ReadImages
 from farther.report.gallery.outcomes import (
     SplitOutcomes,
@@ -57,8 +57,7 @@ def write_index(
 
 
 def _gallery(site: Site, results: AllResults) -> Gallery:
-    report = results.artifacts / "report"
-    return Gallery(site, results.roots, report, results.settings.gallery, results.code)
+    return Gallery(site, results.roots, results.root, results.settings.gallery, results.code)
 
 
 class FilesOfRuns:
@@ -132,7 +131,7 @@ class Gallery:
     Args:
         site: The report.
         roots: Dataset → folder of its image files.
-        folder: Folder of the finished report, which links to image files are relative to.
+        project: The project's folder.
         settings: Parameters of the gallery.
         code: Hash of the code of the gallery.
     """
@@ -141,13 +140,13 @@ class Gallery:
         self,
         site: Site,
         roots: Mapping[str, Path],
-        folder: Path,
+        project: Path,
         settings: GallerySettings,
         code: str = "",
     ):
         self._site = site
         self._roots = roots
-        self._folder = folder
+        self._project = project
         self._settings = settings
         self._code = code
         self._index: list[dict[str, Any]] = []
@@ -203,10 +202,15 @@ class Gallery:
 
     def write(self) -> None:
         """Writes the page."""
+        elsewhere = {}
+        for dataset, root in self._roots.items():
+            if is_elsewhere(root, self._project):
+                elsewhere[dataset] = str(root)
         self._site.write(
             "gallery.html",
             index=self._index,
             absent=self._absent,
+            elsewhere=elsewhere,
             is_wanted=bool(self._settings.images),
         )
 
@@ -224,7 +228,7 @@ class Gallery:
 
     def _write_split(self, run: Run, split: str, outcomes: SplitOutcomes) -> None:
         """Writes the scripts of a split."""
-        data = SplitData(outcomes, self._roots, self._folder, self._settings.images)
+        data = SplitData(outcomes, self._roots, self._project, self._settings.images)
         name = f"gallery/{run.name}/{split}"
         shared_key = data.key()
         for method in data.outcomes.methods:
