@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import shutil
 import signal
 import sys
 from dataclasses import dataclass, replace
@@ -200,10 +201,39 @@ def test_a_shard_that_ends_every_worker_ends_the_run(world, ray_cluster, monkeyp
 
 def test_an_error_in_a_worker_is_the_error_of_the_run(world, ray_cluster):
     with pytest.raises(
-        DataError, match=r"the model yielded rows of 'image 99', which it was not given"
+        DataError, match=r"machine .*: the model yielded rows of 'image 99', which it was not given"
     ) as error:
         world.run("confused", Confused(world.mark), ON_RAY, world.images[:4])
     assert error.value.field == "image_id"
+
+
+def test_a_folder_of_images_that_a_machine_lacks_ends_the_run_with_both_names(
+    world, ray_cluster, tmp_path
+):
+    roots = {"drawn": tmp_path / "unmounted"}
+    arguments = (world.images[:4], roots, tmp_path / "out", tmp_path / "work", ON_RAY)
+    with pytest.raises(FartherError, match=r"machine .*: the folder .*unmounted of .* not exist"):
+        infer(Mortal(world.mark), *arguments, progress=False)
+
+
+def test_images_that_only_another_machine_lacks_are_not_left_out(world, tmp_path, monkeypatch):
+    shutil.copytree(world.mark.parent, tmp_path / "drawn")
+
+    def on_another_machine(job, shards, count):
+        """Makes all shards where an image is absent that is here."""
+        picture = (tmp_path / "drawn/2.png").read_bytes()
+        (tmp_path / "drawn/2.png").unlink()
+        list(job.make(shards, 0, lambda images: None))
+        (tmp_path / "drawn/2.png").write_bytes(picture)
+        return dict.fromkeys(shards, "node7")
+
+    monkeypatch.setattr(engine, "make_on_cluster", on_another_machine)
+    roots = {"drawn": tmp_path / "drawn"}
+    params = replace(ON_RAY, max_failures=1.0)
+    arguments = (world.images[:6], roots, tmp_path / "out", tmp_path / "work", params)
+    world.mark.touch()
+    with pytest.raises(FartherError, match=r"machine node7 cannot read images .*2\.png: the file"):
+        infer(Mortal(world.mark), *arguments, progress=False)
 
 
 # The queue
@@ -230,6 +260,15 @@ def test_a_worker_that_was_given_up_can_finish_nothing():
     with pytest.raises(KeyError):
         queue.finish("a", 0)
     assert queue.finished(0) == []
+
+
+def test_the_queue_knows_the_machines_of_workers_and_shards():
+    queue = Queue([4, 5])
+    queue.start("a", "node1")
+    queue.take("a")
+    queue.finish("a", 4)
+    assert (queue.machine("a"), queue.machine("b")) == ("node1", "")
+    assert queue.machines() == {4: "node1"}
 
 
 def test_a_worker_that_took_nothing_gives_nothing_back():
@@ -318,20 +357,23 @@ def test_the_engine_is_not_among_what_shapes_the_rows():
 
 def test_a_machine_that_does_not_see_the_projects_folder_is_refused(tmp_path):
     with pytest.raises(
-        FartherError, match="elsewhere, where the run was started, does not exist on machine"
+        FartherError,
+        match=r"machine .*: the folder .*elsewhere, where the run was started, does not exist",
     ):
         engine.Worker().work(None, None, "a", 0, tmp_path / "elsewhere")
 
 
 def test_a_machine_with_another_checkpoint_or_version_is_refused(world, monkeypatch):
     jobs = []
-    monkeypatch.setattr(engine, "make_on_cluster", lambda job, shards, count: jobs.append(job))
+    monkeypatch.setattr(
+        engine, "make_on_cluster", lambda job, shards, count: jobs.append(job) or {}
+    )
     with pytest.raises(DataError, match=r"not finished|does not exist"):
         world.run("never", Mortal(world.mark), ON_RAY)
     jobs[0].writer.key = "another"
     with pytest.raises(
         FartherError,
-        match=r"machine .* would make other rows than the machine that started the run",
+        match=r"machine .*: would make other rows than the machine that started the run",
     ):
         engine.Worker().work(jobs[0], None, "a", 0, Path.cwd())
 
@@ -353,7 +395,7 @@ def test_a_call_is_made_again_where_its_process_is_lost(ray_cluster, tmp_path, m
     assert (tmp_path / "mark").exists()
     assert (folder, answer) == (tmp_path, 42)
     assert process != os.getpid()
-    with pytest.raises(DataError, match="mark: below 0"):
+    with pytest.raises(DataError, match=r"mark: machine .*: below 0"):
         call(-1, gigabytes=0.1)
     with pytest.raises(
         ParameterError, match=r"evaluate\.memory: 1e\+06 GiB are asked for, the largest machine"

@@ -240,6 +240,17 @@ def test_more_failures_than_allowed_are_an_error_that_names_the_first(world):
     assert len(world.run("a", params=replace(SMALL, max_failures=0.2)).failures) == 2
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_of_a_missing_folder_are_not_left_out(world, workers):
+    away = world.root.with_name("away")
+    world.root.rename(away)
+    params = replace(SMALL, max_failures=1.0, workers=workers)
+    with pytest.raises(FartherError, match=rf"the folder {world.root} of the image .* not exist"):
+        world.run("unmounted", params=params)
+    away.rename(world.root)
+    assert len(world.run("unmounted", params=params).failures) == 0
+
+
 def test_after_an_image_is_mended_only_its_shard_is_made_again(world):
     whole = content(world.run("whole").path)
     picture = (world.root / "6.png").read_bytes()

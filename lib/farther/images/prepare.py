@@ -20,6 +20,7 @@ import numpy as np
 from farther.child_process import follow_parent
 from farther.errors import DataError, FartherError
 from farther.images import read
+from farther.images.folders import refuse_absent_folder
 from farther.images.plan import Batch
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ class Preparation:
     advice: str = read.RAISE
 
     def __call__(self, batch: Batch) -> list[Any]:
-        """One prepared image, or `Unusable`, for each image of the batch."""
+        """One prepared image, or `Unusable`, for each image of the batch.
+
+        Raises:
+            FartherError: the folder of an image is absent.
+        """
         prepared = []
         for image_id, file, size in zip(batch.image_ids, batch.files, batch.sizes, strict=True):
             prepared.append(self._prepare(image_id, file, size))
@@ -65,6 +70,7 @@ class Preparation:
         try:
             pixels = read.load(file, self.max_pixels, self.advice)
         except DataError as error:
+            refuse_absent_folder(file)
             return Unusable(error.problem)
 
         height, width = pixels.shape[:2]

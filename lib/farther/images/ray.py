@@ -17,14 +17,14 @@ import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farther.code import digest_of
-from farther.errors import FartherError, ParameterError, first_line
+from farther.errors import DataError, FartherError, ParameterError, first_line
 
 if TYPE_CHECKING:
     from farther.images.stream import Job
@@ -125,6 +125,20 @@ class Queue:
         self._waiting = deque(shards)
         self._shards_by_worker: dict[str, list[int]] = {}
         self._finished: list[int] = []
+        self._machine_by_worker: dict[str, str] = {}
+        self._machine_by_shard: dict[int, str] = {}
+
+    def start(self, worker: str, machine: str) -> None:
+        """Records the machine that a worker is on."""
+        self._machine_by_worker[worker] = machine
+
+    def machine(self, worker: str) -> str:
+        """The machine that a worker is on; "" if it never started."""
+        return self._machine_by_worker.get(worker, "")
+
+    def machines(self) -> dict[int, str]:
+        """The machine that made each finished shard."""
+        return self._machine_by_shard
 
     def take(self, worker: str) -> int | None:
         """A shard for a worker; None when all are handed out."""
@@ -138,6 +152,7 @@ class Queue:
         """Records that a worker wrote a shard."""
         self._shards_by_worker[worker].remove(shard)
         self._finished.append(shard)
+        self._machine_by_shard[shard] = self.machine(worker)
 
     def give_up(self, worker: str) -> list[int]:
         """Takes back the shards of a lost worker; they are the next to be handed out.
@@ -173,11 +188,10 @@ class Worker:
         """
         import ray
 
-        _enter(folder)
-        try:
+        with _named_machine():
+            _enter(folder)
             job.check()
-        except FartherError as error:
-            raise FartherError(f"machine {socket.gethostname()}: {error}") from None
+        ray.get(queue.start.remote(name, socket.gethostname()))
 
         def take_shards() -> Iterator[int]:
             shard = ray.get(queue.take.remote(name))
@@ -186,16 +200,28 @@ class Worker:
                 shard = ray.get(queue.take.remote(name))
 
         # The queue ends when other workers have finished all shards.
-        with suppress(ray.exceptions.RayActorError):
+        with suppress(ray.exceptions.RayActorError), _named_machine():
             for shard in job.make(take_shards(), processes, _ignore):
                 ray.get(queue.finish.remote(name, shard))
+
+
+@contextmanager
+def _named_machine() -> Iterator[None]:
+    """Names this machine in errors of the block: missing files, a full disk, other code."""
+    try:
+        yield
+    except DataError as error:
+        problem = f"machine {socket.gethostname()}: {error.problem}"
+        raise DataError(problem, file=error.file, row=error.row, field=error.field) from None
+    except (FartherError, OSError) as error:
+        raise FartherError(f"machine {socket.gethostname()}: {error}") from None
 
 
 def _ignore(_images: Any) -> None:
     """Counts nothing: the driver counts the images of finished shards."""
 
 
-def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
+def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> dict[int, str]:
     """Makes shards on the cluster of this machine, or on this machine alone without a cluster.
 
     The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays
@@ -206,17 +232,21 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         shards: Numbers of the shards.
         count: Called with the number of images of each finished shard.
 
+    Returns:
+        Name of the machine that made each shard.
+
     Raises:
         ParameterError: Ray is not installed, or see `needs_of_workers`.
         FartherError: workers were lost again and again over one shard, or a machine does not see
-            the project's folder or has another version of it.
+            the project's folder or has another version of it, or lacks the folder of an image.
     """
     if not shards:
-        return
+        return {}
     ray = _connected()
     driver = _Driver(ray, job, shards)
     try:
         driver.run(count)
+        return driver.machines()
     except BaseException:
         driver.end_workers()
         raise
@@ -298,6 +328,11 @@ class _Driver:
                 count(len(self._job.plan.rows(shard)))
         self._idle += [worker.actor for worker in self._running.values()]
 
+    def machines(self) -> dict[int, str]:
+        """Name of the machine that made each shard."""
+        machine_by_shard: dict[int, str] = self._ray.get(self._queue.machines.remote())
+        return machine_by_shard
+
     def end_workers(self) -> None:
         """Ends all workers."""
         for actor in self._idle:
@@ -365,10 +400,12 @@ class _Driver:
             occasion = "before they took a shard"
             limit = LOSSES + self._most_workers
         if self._losses[culprit] == limit:
+            machine = self._ray.get(self._queue.machine.remote(name))
+            place = f", on machine {machine}" if machine else ""
             raise FartherError(
                 f"{self._losses[culprit]} workers were lost {occasion}, most likely for lack of "
                 "memory: rerun with fewer workers or smaller batches (finished work is kept). "
-                f"The last one: {first_line(error)}"
+                f"The last one{place}: {first_line(error)}"
             )
 
 
@@ -459,18 +496,20 @@ def call_on_cluster(
 
 def _call(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
     """Calls a function on this machine, whose code must have the driver's digest."""
-    _enter(folder)
-    if digest_of(module) != code:
-        problem = "has another version of farther. Give all machines the same environment and files"
-        raise FartherError(f"machine {socket.gethostname()}: {problem}")
-    return getattr(import_module(module), name)(*arguments)
+    with _named_machine():
+        _enter(folder)
+        if digest_of(module) != code:
+            raise FartherError(
+                "has another version of farther. Give all machines the same environment and files"
+            )
+        return getattr(import_module(module), name)(*arguments)
 
 
 def _enter(folder: Path) -> None:
     """Makes the project's folder the current working directory."""
     if not folder.is_dir():
         raise FartherError(
-            f"the folder {folder}, where the run was started, does not exist on machine "
-            f"{socket.gethostname()}: all machines of the cluster must see it under the same path"
+            f"the folder {folder}, where the run was started, does not exist: all machines of the "
+            "cluster must see it under the same path"
         )
     os.chdir(folder)

@@ -167,7 +167,8 @@ def stream(
     Raises:
         DataError: more images failed than `max_failures` allows, or a file name leads out of its
             root.
-        FartherError: a worker process was killed from outside, or see
+        FartherError: a worker process was killed from outside; the folder of an image is absent; a
+            machine of a cluster lacks images that this one has; or see
             `farther.images.ray.make_on_cluster`.
     """
     plan = Plan(images, roots, params)
@@ -184,7 +185,8 @@ def stream(
         if params.engine == "ray":
             from farther.images.ray import make_on_cluster
 
-            make_on_cluster(job, unfinished, bar.update)
+            machine_by_shard = make_on_cluster(job, unfinished, bar.update)
+            _refuse_images_of_one_machine(job, machine_by_shard)
         else:
             processes = params.processes(cores_left=0 if model.runs_on_cpu() else 1)
             for _ in job.make(unfinished, processes, bar.update):
@@ -423,6 +425,28 @@ def _in_order(tables: Sequence[Table], row_by_image_id: Mapping[str, int], model
     rows = image_rows.to_numpy()
     order = np.argsort(rows, kind="stable")
     return model.finish(table[order], rows[order])
+
+
+def _refuse_images_of_one_machine(job: Job, machine_by_shard: Mapping[int, str]) -> None:
+    """Refuses failures of images that this machine can read.
+
+    Args:
+        job: Made the shards.
+        machine_by_shard: Name of the machine that made each.
+
+    Raises:
+        FartherError: names machine and image; the shard is made again by the next run.
+    """
+    for shard, machine in machine_by_shard.items():
+        if job.is_finished(shard):
+            continue
+        failure = job.writer.failures(shard)[0]
+        (file,) = job.plan.files([failure["image_id"]])
+        raise FartherError(
+            f"machine {machine} cannot read images that this one can, as {file}: "
+            f"{failure['reason']}. All machines of the cluster must see the images under the same "
+            "paths; then rerun (finished work is kept)"
+        )
 
 
 def _check_failures(failures: Sequence[Failure], plan: Plan) -> None:
