@@ -13,7 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import say
+from farther.terminal import say, working
 
 
 def init(
@@ -67,8 +67,9 @@ def init(
       farther init --force --id pets --ood wild --ood street --detector r.json
       farther init --dry-run --id a --ood b --detector d.pt --clip ViT-B-32:openai
     """
-    from farther import projects
-    from farther.pipeline import ROOT, write_pipeline
+    with working("starting"):  # which imports much
+        from farther import projects
+        from farther.pipeline import ROOT, write_pipeline
 
     check = "farther doctor"
     if folder != Path():
@@ -94,7 +95,8 @@ def init(
         is_new = not (folder / "dvc.yaml").exists()
         project.write()
         if is_new:
-            begin(folder)
+            with working("starting git and DVC"):
+                begin(folder)
             write_pipeline(folder, clip=False)
     files = ", ".join(str(folder / name) for name in project.texts)
     say(f"{'would write' if dry_run else 'wrote'} {files}")

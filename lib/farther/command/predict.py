@@ -16,7 +16,7 @@ from farther.command.interruption import say_stopping
 from farther.command.output import next_step
 from farther.command.project import argument, option
 from farther.printable import printable
-from farther.terminal import say
+from farther.terminal import say, working
 
 
 def predict(
@@ -57,21 +57,24 @@ def predict(
       farther predict deployed 0           # the first camera
       farther predict deployed rtsp://camera.local/stream --out gate
     """
-    from tqdm import tqdm
+    with working("starting"):  # which imports much
+        from tqdm import tqdm
 
-    from farther.monitor import Bundle, Monitor
-    from farther.monitor.predict import PredictSettings, check_free
-    from farther.monitor.predict import predict as run
-    from farther.monitor.sources import SourceSettings, open_source
+        from farther.monitor import Bundle, Monitor
+        from farther.monitor.predict import PredictSettings, check_free
+        from farther.monitor.predict import predict as run
+        from farther.monitor.sources import SourceSettings, open_source
 
     def log(line: str) -> None:
         tqdm.write(printable(line), file=sys.stderr)
 
     check_free(out)
-    loaded = Bundle.load(bundle)
-    reading = SourceSettings(every=every, limit=limit, max_pixels=loaded.info.reading.max_pixels)
-    images = open_source(source, reading)
-    monitor = Monitor(loaded, device)
+    with working(f"opening {bundle} and {source}"):
+        loaded = Bundle.load(bundle)
+        max_pixels = loaded.info.reading.max_pixels
+        reading = SourceSettings(every=every, limit=limit, max_pixels=max_pixels)
+        images = open_source(source, reading)
+        monitor = Monitor(loaded, device)
     settings = PredictSettings(
         out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
     )

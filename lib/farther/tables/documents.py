@@ -163,7 +163,8 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
 
     Raises:
         DataError: it has a merge conflict, is not YAML, holds a value that is not of its type
-            (`!!int x`, `2020-13-45`), or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
+            (`!!int x`, `2020-13-45`), or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`;
+            names file and line.
     """
     if len(text) > YAML_SIZE:
         problem = f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML"
