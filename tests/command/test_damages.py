@@ -1,6 +1,7 @@
 """A working project, damaged in many ways: `farther doctor` names each before anything runs."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,9 +14,10 @@ from tests.stages.in_process import OF_RUN
 from tests.stages.in_process import run as run_stages
 from tests.support.cases import slow_but
 
+from farther.command.before_run import refuse
 from farther.command.doctor import PROBLEMS, examine
 from farther.command.project import Project
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError
 
 ROOT = Path(__file__).parents[2]
 KNOWN = ("cat", "dog")
@@ -163,6 +165,20 @@ def test_what_doctor_passes_runs(project):
         is not None
     )
     assert problems() == []
+
+
+@pytest.mark.slow
+def test_artifacts_do_not_depend_on_where_the_project_is(working, tmp_path, monkeypatch):
+    content = {}
+    for depth in ("a", "b/c/d"):
+        folder = tmp_path / depth / "project"
+        shutil.copytree(working, folder, symlinks=True)
+        monkeypatch.chdir(folder)
+        run_stages(Path(), *BEFORE_RUN, *RUN_STAGES, "report")
+        content[depth] = artifact_bytes()
+    assert content["a"].keys() == content["b/c/d"].keys()
+    different = [name for name, data in content["a"].items() if content["b/c/d"][name] != data]
+    assert different == []
 
 
 Edit = Callable[[dict[str, Any]], Any]
@@ -644,3 +660,60 @@ def test_doctor_names_a_damage(project, name):
     texts = problems()
     assert any(message in text for text in texts), texts
     assert not any("ArgsKwargs" in text for text in texts)
+
+
+def test_repro_refuses_nothing_where_doctor_finds_nothing(project):
+    refuse(Project())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "format",
+        "no format",
+        "no root",
+        "root",
+        "ID dataset",
+        "distance",
+        "protocol",
+        "absent rules",
+        "benchmark of a run",
+    ],
+)
+def test_repro_refuses_what_doctor_names_before_a_stage_runs(project, name):
+    damage, text = DAMAGES[name]
+    damage()
+    with pytest.raises(FartherError, match=re.escape(text)):
+        refuse(Project())
+    assert not Path("artifacts").exists()
+
+
+def test_repro_suggests_the_adapter_that_is_meant(project):
+    run(adapter="coco_result")()
+    with pytest.raises(
+        ParameterError, match=r"adapter 'coco_result'\. Did you mean 'coco_results'"
+    ):
+        refuse(Project())
+
+
+def test_repro_checks_parameters_of_the_adapter_of_a_new_run(project):
+    run(params={"clases": ["cat", "dog"]})()
+    with pytest.raises(ParameterError, match="unknown parameter 'clases'"):
+        refuse(Project())
+
+
+def test_a_stage_that_is_named_runs_although_another_run_is_wrong(project):
+    edits("params.yaml", lambda content: content["detectors"].update(other={"adapter": "yolov"}))()
+    refuse(Project(), ["infer@theirs"])
+    with pytest.raises(ParameterError, match="unknown adapter 'yolov'"):
+        refuse(Project(), ["infer@other"])
+
+
+@pytest.mark.parametrize("file", ["params.yaml", "dvc.yaml", "data/benchmarks/pets.yaml"])
+def test_a_merge_conflict_is_named_with_its_line(project, file):
+    first, *rest = Path(file).read_text().splitlines(keepends=True)
+    conflict = ["<<<<<<< HEAD\n", "=======\n", ">>>>>>> theirs\n"]
+    Path(file).unlink()  # it may be a link
+    Path(file).write_text("".join([first, *conflict, *rest]))
+    with pytest.raises(FartherError, match=rf"{file}: a merge conflict at line 2: keep one"):
+        refuse(Project())

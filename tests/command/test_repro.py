@@ -202,6 +202,33 @@ def test_what_did_not_change_does_not_run_and_what_the_cache_has_is_taken_from_i
     assert (tmp_path / "dvc.lock").read_text() == locked
 
 
+def test_a_merge_conflict_in_dvc_lock_is_named_with_what_to_do(tmp_path, repro):
+    stage = "stages:\n  one:\n    cmd: echo one > one\n    outs: [one]\n"
+    write(tmp_path, stage, "{}", {})
+    assert repro(tmp_path).returncode == 0
+    lines = (tmp_path / "dvc.lock").read_text().splitlines(keepends=True)
+    conflict = ["<<<<<<< HEAD\n", "=======\n", ">>>>>>> theirs\n"]
+    (tmp_path / "dvc.lock").write_text("".join([*lines[:3], *conflict, *lines[3:]]))
+    process = repro(tmp_path)
+    assert process.returncode == 2
+    advice = "run `git checkout --theirs dvc.lock`, then `farther repro`"
+    assert f"dvc.lock: a merge conflict at line 4: {advice}" in process.stderr
+
+
+def test_lines_of_stages_are_whole_where_they_are_not_printed_to_a_terminal(tmp_path, repro):
+    words = " ".join(f"word{number}" for number in range(40))
+    name = "a_stage_of_a_long_name_" * 4
+    write(tmp_path, f"stages:\n  {name}:\n    cmd: echo '{words}'\n", "{}", {})
+    (line,) = [line for line in repro(tmp_path).stdout.splitlines() if name in line]
+    assert line.endswith(words)
+
+
+def test_outside_a_project_repro_says_what_makes_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["repro"]) == 2
+    assert "run this in a project's folder; `farther init` makes one" in capsys.readouterr().err
+
+
 def test_copies_that_a_killed_dvc_left_are_deleted_and_other_hidden_files_stay(tmp_path, repro):
     stage = "stages:\n  one:\n    cmd: mkdir -p out/in && echo one > out/in/a\n    outs: [out/in]\n"
     write(tmp_path, stage, "{}", {})
@@ -232,9 +259,10 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
         while process.poll() is None and not (log.exists() and "ready" in log.read_text()):
             os.sched_yield()
         os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=600)[1]
+        printed, errors = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert errors.endswith("Stopped. Finished stages are kept: run it again to continue.\n")
+    assert errors == ("Stopping …\nStopped. Finished stages are kept: run it again to continue.\n")
+    assert "failed" not in printed
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of its group is left
 

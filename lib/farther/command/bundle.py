@@ -20,7 +20,7 @@ from farther.command.budget import (
 from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import counted, say
+from farther.terminal import counted, say, working
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
@@ -92,11 +92,12 @@ def bundle(
       farther bundle voc-yolov8 knn deployed --proposals feature_map
       farther bundle voc-vos knn deployed --onnx
     """
-    from farther.evaluation.files import RunFiles
-    from farther.images.plan import StreamParams
-    from farther.monitor import Bundle, BundleSource, write_bundle
-    from farther.registry import build
-    from farther.scoring.entries import read_entry
+    with working("starting"):  # which imports much
+        from farther.evaluation.files import RunFiles
+        from farther.images.plan import StreamParams
+        from farther.monitor import Bundle, BundleSource, write_bundle
+        from farther.registry import build
+        from farther.scoring.entries import read_entry
 
     project = Project(params)
     run, method, out = _arguments(project, names_and_out, method)
@@ -111,14 +112,17 @@ def bundle(
     }
     chosen = None
     if method is None or any(value is not None for value in limits.values()):
-        method, chosen = _chosen(project, run, budget_of(project, **limits), method)
+        with working("choosing thresholds"):
+            method, chosen = _chosen(project, run, budget_of(project, **limits), method)
 
     method_entry = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     source = BundleSource(files, entry, method_entry, inference, chosen, proposals)
-    write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
-    _report(Bundle.load(out), run, out, onnx=onnx)
+    with working(f"writing {out}"):
+        write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
+        bundle = Bundle.load(out)
+    _report(bundle, run, out, onnx=onnx)
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 
 

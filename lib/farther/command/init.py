@@ -13,7 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import say
+from farther.terminal import say, working
 
 
 def init(
@@ -67,8 +67,9 @@ def init(
       farther init --force --id pets --ood wild --ood street --detector r.json
       farther init --dry-run --id a --ood b --detector d.pt --clip ViT-B-32:openai
     """
-    from farther import projects
-    from farther.pipeline import ROOT, write_pipeline
+    with working("starting"):  # which imports much
+        from farther import projects
+        from farther.pipeline import ROOT, write_pipeline
 
     check = "farther doctor"
     if folder != Path():
@@ -92,7 +93,8 @@ def init(
         project = projects.init(folder, id_folder, ood_folders, detectors, lookup, force=force)
     if not dry_run:
         if not (folder / "dvc.yaml").exists():
-            begin(folder)
+            with working("starting git and DVC"):
+                begin(folder)
             write_pipeline(folder, clip=False)
         project.write()
     files = ", ".join(str(folder / name) for name in project.texts)

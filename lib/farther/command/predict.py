@@ -16,7 +16,7 @@ from farther.command.interruption import say_stopping
 from farther.command.output import next_step
 from farther.command.project import argument, option
 from farther.printable import printable
-from farther.terminal import say
+from farther.terminal import say, working
 
 
 def predict(
@@ -64,13 +64,14 @@ def predict(
       farther predict deployed 0           # the first camera
       farther predict deployed rtsp://camera.local/stream --out gate
     """
-    from tqdm import tqdm
+    with working("starting"):  # which imports much
+        from tqdm import tqdm
 
-    from farther import detectors
-    from farther.monitor import Bundle, Monitor
-    from farther.monitor.predict import PredictSettings
-    from farther.monitor.predict import predict as run
-    from farther.monitor.sources import SourceSettings, open_source
+        from farther import detectors
+        from farther.monitor import Bundle, Monitor
+        from farther.monitor.predict import PredictSettings
+        from farther.monitor.predict import predict as run
+        from farther.monitor.sources import SourceSettings, open_source
 
     def log(line: str) -> None:
         tqdm.write(printable(line), file=sys.stderr)
@@ -83,13 +84,14 @@ def predict(
         window=window,
         overwrite=overwrite,
     )
-    loaded = Bundle.load(bundle)
-    detectors.get(loaded.info.detector.adapter)  # its packages are named before others
-    settings.check()
-    limit_of_run = loaded.info.reading.max_pixels
-    reading = SourceSettings(every=every, limit=limit, max_pixels=max_pixels or limit_of_run)
-    images = open_source(source, reading)
-    monitor = Monitor(loaded, device)
+    with working(f"opening {bundle} and {source}"):
+        loaded = Bundle.load(bundle)
+        detectors.get(loaded.info.detector.adapter)  # its packages are named before others
+        settings.check()
+        limit_of_run = loaded.info.reading.max_pixels
+        reading = SourceSettings(every=every, limit=limit, max_pixels=max_pixels or limit_of_run)
+        images = open_source(source, reading)
+        monitor = Monitor(loaded, device)
     with stop_signal() as stop:
         summary = run(monitor, images, settings, log=log, stopped=stop.is_set)
     say(f"{summary}. Written: {out}")

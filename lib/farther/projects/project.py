@@ -40,6 +40,7 @@ from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
+from farther.terminal import working
 
 #: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
@@ -257,9 +258,10 @@ def add(
     macros = _entry_macros(folder)
     assumptions: list[Assumption] = []
     for path in detectors:
-        run = ProjectDetector.open(
-            Path(path), params["detectors"], id_source.dataset, id_classes, lookup
-        )
+        with working(f"opening {path}"):
+            run = ProjectDetector.open(
+                Path(path), params["detectors"], id_source.dataset, id_classes, lookup
+            )
         check_classes(run.recognised.header, run.classes, id_classes)
         params["detectors"][run.name] = run.entry(benchmark)
         text = inserted(text, ["detectors"], macros.detector(run, benchmark).splitlines())
@@ -309,7 +311,8 @@ def _id_dataset(
     """
     folder = resolved(path)
     name = name_of(path, ())
-    dataset = recognise(folder)
+    with working(f"reading {path}"):
+        dataset = recognise(folder)
     folders = None
     if dataset.entry["format"] in ("images", "image_folder"):
         folders = class_folders(folder)
@@ -365,7 +368,9 @@ def _open_detectors(
     runs: list[ProjectDetector] = []
     for path in paths:
         names = [run.name for run in runs]
-        runs.append(ProjectDetector.open(path, names, dataset, dataset.categories, lookup))
+        with working(f"opening {path}"):
+            run = ProjectDetector.open(path, names, dataset, dataset.categories, lookup)
+        runs.append(run)
     return runs
 
 
@@ -387,7 +392,8 @@ def _ood_dataset(
         are_classifiers: The project is about labels of whole images: folders of images are classes.
     """
     folder = resolved(path)
-    dataset = recognise(folder)
+    with working(f"reading {path}"):
+        dataset = recognise(folder)
     if are_classifiers and dataset.unlabelled:
         dataset = class_folders(folder) or dataset
     name = name_of(path, existing)

@@ -195,7 +195,9 @@ class Project:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
         with Site(report) as site:
-            gallery = Gallery(site, self.roots, self.artifacts.parent, GallerySettings(images=images))
+            gallery = Gallery(
+                site, self.roots, self.artifacts.parent, GallerySettings(images=images)
+            )
             summaries = gallery.add(self.run, read_run_outcomes(self.run, self.artifacts))
             gallery.list_run(self.run, summaries, "one")
             gallery.write()

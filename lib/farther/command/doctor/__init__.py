@@ -12,7 +12,7 @@ import typer
 from farther.command.output import as_json, coloured, hanging, next_step, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
-from farther.terminal import say
+from farther.terminal import say, working
 
 #: Topics that are printed first, in this order.
 FIRST_TOPICS = ("pipeline", "parameters", "packages", "datasets", "checkpoints")
@@ -52,7 +52,8 @@ def doctor(
     if estimate:
         _estimate(project, sample, run, json=json)
         return 0
-    findings = examine(project, quick=quick)
+    with working("checking"):
+        findings = examine(project, quick=quick)
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
         say(
