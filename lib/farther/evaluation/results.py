@@ -48,8 +48,8 @@ class MetricValues(Stored):
         values: Values and counts by key.
         intervals: 95% intervals by key, of the metrics that have one.
         no_interval: Why a metric with a value has no interval, by key; {} without replicates.
-        share_images: Number of the images with the units that a share counts, by key, of the shares that
-            have an exact interval where they are 0 or 1.
+        share_images: Number of the images with the units that a share counts, by key, of the shares
+            that have an exact interval where they are 0 or 1.
     """
 
     values: dict[str, Number] = Field(default_factory=dict)
