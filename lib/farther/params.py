@@ -11,13 +11,22 @@ from farther.canonical_names import canonicalise
 from farther.code import CODE
 from farther.errors import LISTED, DataError, ParameterError, choose, shorten
 from farther.tables.documents import parse_yaml, read_json
-from farther.tables.files import read_text
+from farther.tables.files import file_ending, read_text
 from farther.tables.schema import Schema, check
 
 ABSENT = "the file does not exist. Run this in a project's folder, or name the file with --params"
 
 #: Names become parts of commands, paths and addresses.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+#: Names that entries of a section cannot have, and what has them.
+RESERVED = {
+    "detectors": {
+        "datasets": "section 'sources' has it for datasets",
+        "embed": "section 'sources' has it for the weights of CLIP",
+        "similarity": "the stage 'stratify' writes artifacts/plots/similarity",
+    },
+}
 
 #: The folder of a derived dataset, of a kind and a name.
 DERIVED = "artifacts/derived/{}/{}"
@@ -262,6 +271,18 @@ def _check_entries(entries: Mapping[str, Any], file: str, where: str) -> None:
             raise ParameterError(
                 f"{file}: section {where!r}: the name {shorten(name)} is not allowed: write 1 to "
                 "100 letters, digits, '.', '_' and '-', with a letter, a digit or '_' first"
+            )
+        ending = file_ending(name)
+        if ending:
+            raise ParameterError(
+                f"{file}: section {where!r}: the name {shorten(name)} ends like a file that "
+                f"farther writes beside it ({ending}): write another name"
+            )
+        reason = RESERVED.get(where, {}).get(name.casefold())
+        if reason is not None:
+            raise ParameterError(
+                f"{file}: section {where!r}: the name {shorten(name)} is not free, as {reason}: "
+                "write another name"
             )
         _mapping(entry, file, f"{where}.{name}")
 

@@ -45,7 +45,7 @@ def project(tmp_path, monkeypatch):
 
 def rows(capsys, *arguments):
     assert main(["explain", "uncertainty", "r", "--json", *arguments]) == 0
-    return {row.pop("uncertainty"): row for row in json.loads(capsys.readouterr().out)["rows"]}
+    return {row["uncertainty"]: row["auroc"] for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
 def test_every_uncertainty_that_the_run_has_is_compared_under_every_aggregate(project, capsys):
@@ -66,11 +66,11 @@ def test_every_uncertainty_that_the_run_has_is_compared_under_every_aggregate(pr
 
 def test_columns_may_be_splits(project, capsys):
     auroc_by_uncertainty = rows(capsys, "--by-split", "--aggregate", "min")
-    assert auroc_by_uncertainty["1 − confidence"] == {"far": 1, "all": 1}
+    assert auroc_by_uncertainty["1 − confidence"] == {"far": 1, "all OOD": 1}
     assert main(["explain", "uncertainty", "r", "--by-split"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "r: AUROC of image uncertainty, test against far"
-    assert shown[1].split() == ["uncertainty", "far", "all"]
+    assert shown[1].split() == ["uncertainty", "far", "all", "OOD"]
 
 
 @pytest.mark.parametrize(

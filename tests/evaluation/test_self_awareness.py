@@ -1,9 +1,13 @@
 """Self-awareness of a run: what is chosen on validation images, and what DAQ is made of."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.evaluation.self_aware_runs import (
     FIRST,
+    ROLES,
     SECOND,
     evaluate_shifted,
     evaluate_small,
@@ -12,7 +16,10 @@ from tests.evaluation.self_aware_runs import (
 )
 
 from farther.errors import ParameterError
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import SelfAwareRun
+from farther.evaluation.self_awareness import evaluate_self_awareness
+from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import closed_set, self_awareness
 from farther.metrics.self_awareness.images import DetectedImages
 
@@ -33,7 +40,7 @@ def test_thresholds_are_chosen_on_validation_images(small_run):
     assert (values["tpr"], values["tnr"]) == (1, pytest.approx(2 / 3))
     assert values["balanced_accuracy"] == pytest.approx(0.8)
     assert results.splits["far"]["auroc"] == pytest.approx(5 / 6)
-    assert results.splits["all"]["auroc"] == pytest.approx(5 / 6)
+    assert results.splits["all OOD"]["auroc"] == pytest.approx(5 / 6)
     assert results.images["far"].rejected_images == 2
     # Without shifted images there is no DAQ.
     assert values["daq"] is None
@@ -57,7 +64,7 @@ def test_images_with_known_objects_are_not_to_be_rejected(small_run, objects, re
     write_split(small_run, "mixed", cat_and_fox, regions(("m1", FIRST, 0.9)), ["m1"])
     without_mixed = evaluate_small(small_run, tested=["far"])
     with_mixed = evaluate_small(small_run, tested=["far", "mixed"])
-    assert set(with_mixed.splits) == {"far", "all"}
+    assert set(with_mixed.splits) == {"far", "all OOD"}
     assert with_mixed.values["tnr"] == without_mixed.values["tnr"]
 
 
@@ -176,7 +183,7 @@ def test_shares_of_images_are_those_of_a_loop_over_them(run, shifted_results):
     threshold = results.detector.image_threshold
     id_uncertainty = run.clean.uncertainty(run.detector.aggregate)
     ood_uncertainty = run.ood["far"].uncertainty(run.detector.aggregate)
-    for split in ("far", "all"):  # there is one OOD split
+    for split in ("far", "all OOD"):  # there is one OOD split
         split_results = results.splits[split]
         assert split_results["tpr"] == pytest.approx(np.mean(id_uncertainty <= threshold))
         assert split_results["tnr"] == pytest.approx(np.mean(ood_uncertainty > threshold))
@@ -219,3 +226,20 @@ def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(shifte
     # On test images no image is rejected either: Table 5.
     for kind, test_diagram in results.reliabilities["test"].items():
         assert test_diagram.laece == pytest.approx(results.calibrated[kind]["laece"])
+
+
+def test_an_ood_split_may_have_any_name(shifted_run, changed_run, shifted_results):
+    """Such as the names of roles, and words that stand for several splits."""
+    names = ("clean", "shifted", "all", "mean", "uncertainty")
+    for name in names:
+        shutil.copytree(changed_run.regions("far"), changed_run.regions(name))
+        shutil.copytree(changed_run.images("far").parent, changed_run.images(name).parent)
+    roles = replace(ROLES, test=[*names, "far"])
+    settings = EvaluationSettings(replicates=100)
+    results = evaluate_self_awareness(RunInputs(changed_run, roles, settings))
+    for name in names:
+        assert results.splits[name] == shifted_results.splits["far"]
+        assert results.aggregates["min"][name] == shifted_results.aggregates["min"]["far"]
+    # Equal images of six splits: their separation is that of one.
+    assert results.splits["all OOD"] == pytest.approx(shifted_results.splits["far"])
+    assert results.accuracy["c5"] == shifted_results.accuracy["c5"]

@@ -49,7 +49,7 @@ def test_aggregates_are_those_of_the_library(run, shifted_results):
     unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
     differences = known[:, None] - unknown[None, :]
     expected = np.mean((differences < 0) + 0.5 * (differences == 0))
-    assert results.aggregates["min"]["all"] == pytest.approx(expected)
+    assert results.aggregates["min"]["all OOD"] == pytest.approx(expected)
 
 
 def test_curves_hold_what_the_run_measures_at_each_threshold(run, shifted_results):

@@ -182,8 +182,8 @@ def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     if proposals is None:
         return
     text = (
-        f"Proposals ({proposals.source}) on no detection are called unknown, too: "
-        f"{proposals.alarms:.2f} false alarms per ID test image."
+        f"The bundle also reports boxes that no detection covers (proposals, {proposals.source}): "
+        f"+{proposals.alarms:.2f} false alarms per ID test image."
     )
     if onnx and proposals.not_in_graphs:
         text += f" The ONNX graph gives none: {proposals.not_in_graphs}."

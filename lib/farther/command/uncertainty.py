@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,6 +52,7 @@ def uncertainty(
       farther explain uncertainty voc-yolov8 --split coco_near --json
     """
     from farther.evaluation.files import RunFiles, RunSplit
+    from farther.evaluation.self_aware_run import ALL_OOD
     from farther.metrics.self_awareness.image_uncertainty import AGGREGATES
 
     project = Project(params)
@@ -69,31 +70,32 @@ def uncertainty(
     held_out = settings.get("calibration_split", "val")
     methods = list(project.section("methods"))
     aggregates = aggregate or list(AGGREGATES)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for uncertainty_name, per_split in _uncertainties(
         files, [id_split, *ood_splits], methods, held_out
     ):
-        row: dict[str, float | str | None] = {"uncertainty": uncertainty_name}
+        aurocs: dict[str, float | None] = {}
         if by_split:
             images = _aggregate(per_split, [id_split, *ood_splits], aggregates[0])
             for ood_split, ood_images in zip(ood_splits, images[1:], strict=True):
-                row[ood_split.name] = _auroc(images[0], [ood_images])
-            row["all"] = _auroc(images[0], images[1:])
+                aurocs[ood_split.name] = _auroc(images[0], [ood_images])
+            aurocs[ALL_OOD] = _auroc(images[0], images[1:])
         else:
             for kind in aggregates:
                 images = _aggregate(per_split, [id_split, *ood_splits], kind)
-                row[kind] = _auroc(images[0], images[1:])
-        rows.append(row)
+                aurocs[kind] = _auroc(images[0], images[1:])
+        rows.append({"uncertainty": uncertainty_name, "auroc": aurocs})
     if json:
         say(as_json({"run": run, "rows": rows}))
         return
     names = ", ".join(ood_split.name for ood_split in ood_splits)
     say(paragraph(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}"))
-    heads = list(rows[0])
+    heads = list(rows[0]["auroc"])
     cells = []
     for row in rows:
-        cells.append([_cell(row[head]) for head in heads])
-    say(table(heads, cells, numbers=len(heads) - 1))
+        printed = [_cell(row["auroc"][head]) for head in heads]
+        cells.append([row["uncertainty"], *printed])
+    say(table(["uncertainty", *heads], cells, numbers=len(heads)))
     next_step(f"farther choose {run}")
 
 
@@ -175,9 +177,7 @@ def _auroc(id_images: np.ndarray, ood_images: Sequence[np.ndarray]) -> float | N
     return ood.auroc(-id_images, -np.concatenate(ood_images))
 
 
-def _cell(value: float | str | None) -> str:
+def _cell(value: float | None) -> str:
     if value is None:
         return "—"
-    if isinstance(value, str):
-        return value
     return f"{value:.3f}"

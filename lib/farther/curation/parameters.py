@@ -16,6 +16,7 @@ from farther.curation.division import Division
 from farther.distances import OodDistance
 from farther.errors import ParameterError
 from farther.registry import STRICT, Parameters, build
+from farther.tables.files import file_ending
 
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
 #: anomaly detection.
@@ -444,6 +445,9 @@ def _name_problems(checked: Benchmark) -> Iterator[str]:
         for name in names:
             if not re.fullmatch(r"\w[\w.-]*", name):
                 yield f"split name {name!r}: use letters, digits, '_', '-' and '.'"
+            ending = file_ending(name)
+            if ending:
+                yield f"split name {name!r}: ends like a file that farther writes ({ending})"
     for first, second in combinations(names_by_kind, 2):
         shared = set(names_by_kind[first]) & set(names_by_kind[second])
         if shared:

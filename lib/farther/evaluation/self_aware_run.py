@@ -29,6 +29,9 @@ from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
 from farther.protocols import Protocol
 
+#: Key of all OOD splits together, beside their names: no name has a space.
+ALL_OOD = "all OOD"
+
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and
 #: 5).
 MAY_REJECT = 5

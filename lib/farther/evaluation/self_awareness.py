@@ -18,7 +18,7 @@ from farther.evaluation.results import (
     Reliability,
     SelfAwarenessResults,
 )
-from farther.evaluation.self_aware_run import SelfAwareRun, rejected
+from farther.evaluation.self_aware_run import ALL_OOD, SelfAwareRun, rejected
 from farther.evaluation.self_awareness_ablation import (
     ablation,
     calibrator_errors,
@@ -148,7 +148,7 @@ def _by_split(run: SelfAwareRun) -> dict[str, Any]:
     """Separation of ID test images from those of each OOD split, and of all of them."""
     id_uncertainty = run.uncertainty(run.clean)
     uncertainty_by_split = {name: run.uncertainty(images) for name, images in run.ood.items()}
-    uncertainty_by_split["all"] = np.concatenate([np.zeros(0), *uncertainty_by_split.values()])
+    uncertainty_by_split[ALL_OOD] = np.concatenate([np.zeros(0), *uncertainty_by_split.values()])
 
     threshold = run.detector.image_threshold
     results: dict[str, Any] = {}

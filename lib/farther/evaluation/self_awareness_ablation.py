@@ -13,7 +13,7 @@ import numpy as np
 
 from farther.evaluation.image_uncertainties import average_precision
 from farther.evaluation.results import Ablation
-from farther.evaluation.self_aware_run import SelfAwareRun
+from farther.evaluation.self_aware_run import ALL_OOD, SelfAwareRun
 from farther.metrics import ood, self_awareness
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
@@ -99,7 +99,7 @@ def image_aurocs_by_aggregate(run: SelfAwareRun) -> dict[str, dict[str, float | 
     """AUROC of ID test images against those of each OOD split and of all (Table 2).
 
     Returns:
-        Aggregate → OOD split, and "all" → AUROC.
+        Aggregate → OOD split, and `ALL_OOD` → AUROC.
     """
     aurocs_by_aggregate = {}
     for aggregate in image_uncertainty.AGGREGATES:
@@ -110,7 +110,7 @@ def image_aurocs_by_aggregate(run: SelfAwareRun) -> dict[str, dict[str, float | 
             ood_uncertainty = images.uncertainty(aggregate)
             ood_uncertainties.append(ood_uncertainty)
             aurocs[name] = ood.auroc(-id_uncertainty, -ood_uncertainty)
-        aurocs["all"] = ood.auroc(-id_uncertainty, -np.concatenate(ood_uncertainties))
+        aurocs[ALL_OOD] = ood.auroc(-id_uncertainty, -np.concatenate(ood_uncertainties))
         aurocs_by_aggregate[aggregate] = aurocs
     return aurocs_by_aggregate
 

@@ -154,7 +154,7 @@ def of_categories(
 
     unknown = [match.category for match in source.matches_of("unknown")]
     if unknown:
-        text = f"{source.name}: unknown: {_first_names(unknown)}"
+        text = f"{_first_names(unknown)}: unknown (dataset {source.name})"
         yield Assumption(text, far, rules, sure=True)
 
 

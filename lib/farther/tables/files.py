@@ -23,6 +23,20 @@ from farther.tables.opening import open_binary as open_binary
 from farther.tables.opening import refuse_broken_link as refuse_broken_link
 from farther.tables.opening import regular_file as regular_file
 
+#: Endings that no name has: files beside the folder of another name, or of another kind, have them.
+ENDINGS = (
+    ".csv",
+    ".html",
+    ".js",
+    ".json",
+    ".md",
+    ".objects",
+    ".parquet",
+    ".replicates",
+    ".tex",
+    ".yaml",
+)
+
 
 def inside(folder: str | Path, name: str) -> Path:
     """The path of `name` within `folder`.
@@ -59,3 +73,15 @@ def _is_too_long(path: Path) -> bool:
 def is_unicode(text: str) -> bool:
     """Whether a name can be written as UTF-8: the bytes of others are kept as lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def file_ending(name: str) -> str:
+    """The ending of a name that could be that of a file of another name; "" for none.
+
+    >>> file_ending("far.objects"), file_ending("coco_far")
+    ('.objects', '')
+    """
+    for ending in ENDINGS:
+        if name.casefold().endswith(ending):
+            return ending
+    return ""

@@ -72,7 +72,7 @@ def test_the_page_says_how_many_runs_keep_the_budget_on_held_out_images(tmp_path
     page = content(tmp_path, max_false_alarms=0.25, choose_on="far")
     assert page["message"] == (
         "A setting meets the budget where it was chosen. "
-        "On held-out images, whether it does is undecided: a limit is within its interval."
+        "The 4 held-out images are too few to tell whether it does there, too."
     )
     (tmp_path / "b").mkdir()
     refused = content(tmp_path / "b", max_misclassified=0.1, max_false_alarms=0, choose_on="far")
@@ -168,14 +168,13 @@ def test_a_method_that_was_chosen_on_a_half_of_the_images_only_is_named(tmp_path
     assert deploy.remarks(replace(choices, choice=own, notes=[])) == []
     mixed = replace(own, folds=(replace(first, method="one"), replace(second, method="two")))
     assert deploy.remarks(replace(choices, choice=mixed, notes=[]), {"two": "Two"}) == [
-        "On a half of the OOD images, the method chosen is Two: the values of unknown objects on "
-        "held-out images include it. Those of one alone are in the table of methods."
+        "Half of the OOD images by itself preferred Two, so this choice is uncertain."
     ]
     other = replace(
         own, folds=(replace(first, method="two"), replace(second, method="two", tau=0.0))
     )
     (remark,) = deploy.remarks(replace(choices, choice=other, notes=[]))
-    assert remark.startswith("On each half of the OOD images, the method chosen is two:")
+    assert remark.startswith("Each half of the OOD images by itself preferred two")
 
 
 def test_images_with_a_false_alarm_are_a_share_of_the_id_images(tmp_path):

@@ -258,9 +258,13 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
 
 #: A run on COCO with two splits of SVHN.
 AWARE = {
-    "aggregates": {"top-3": {"all": 0.95}, "min": {"all": 0.9}},
+    "aggregates": {"top-3": {"all OOD": 0.95}, "min": {"all OOD": 0.9}},
     "uncertainties": {"1 − confidence": MetricValues(values={"top-3": 0.95})},
-    "splits": {"svhn_train": {"auroc": 0.9}, "svhn_test": {"auroc": 0.6}, "all": {"auroc": 0.8}},
+    "splits": {
+        "svhn_train": {"auroc": 0.9},
+        "svhn_test": {"auroc": 0.6},
+        "all OOD": {"auroc": 0.8},
+    },
     "images": {
         "svhn_train": AcceptedImages(images=10, rejected_images=0, histogram=[]),
         "svhn_test": AcceptedImages(images=20, rejected_images=0, histogram=[]),

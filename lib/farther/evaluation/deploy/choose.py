@@ -326,12 +326,15 @@ class _Chooser:
         picked = best_setting(candidates, self._all, budget, self._search)
         final = picked.point
 
+        # A half may prefer another method. What is measured is the method that is named.
+        of_method = self._candidates([final.setting.method], budget)
         fold_settings = []
         to_measure = []
         for fold in self._folds:
             part = replace(self._all, ood=fold.chosen_on)
-            setting = best_setting(candidates, part, budget, self._search).point.setting
-            fold_settings.append(setting)
+            preferred = best_setting(candidates, part, budget, self._search).point.setting
+            fold_settings.append(preferred)
+            setting = best_setting(of_method, part, budget, self._search).point.setting
             to_measure.append(_MeasuredSetting(setting, fold.measured_on))
         if not to_measure:
             to_measure.append(_MeasuredSetting(final.setting, self._measured_on))

@@ -148,8 +148,8 @@ class DeployChoice:
             `images_with_false_alarms`, `recall_lost`, `map50_lost` (of this setting on the ID test
             split; the last one not of classifiers).
         by_split: {OOD split: {axis: value}} of the outcomes of unknown objects.
-        folds: Settings chosen on either half, whose outcomes on the other are measured; empty with
-            `choose_on`.
+        folds: Settings chosen on either half, of any method; empty with `choose_on`. What is
+            measured on the other half is the best setting of `method` on this one.
     """
 
     method: str

@@ -81,7 +81,7 @@ STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 SINGLE_STATUS = {
     "met": "It meets it on held-out images, too.",
     "exceeded": "On held-out images it exceeds it.",
-    "open": "On held-out images, whether it does is undecided: a limit is within its interval.",
+    "open": "The {images} held-out images are too few to tell whether it does there, too.",
 }
 
 #: Outcomes of unknown objects → headings.
@@ -149,7 +149,7 @@ def _message(run_choices: Sequence[_RunChoices]) -> str:
         if choice is not None and choice.reached:
             statuses.append(status(choice, item.choices.budget))
     if len(run_choices) == 1:
-        return _message_of_one(statuses)
+        return _message_of_one(run_choices[0].choices)
 
     message = (
         f"{len(statuses)} of {len(run_choices)} runs {_verb(len(statuses), 'has', 'have')} a "
@@ -174,15 +174,21 @@ def _verb(count: int, singular: str, plural: str) -> str:
     return plural
 
 
-def _message_of_one(statuses: Sequence[str]) -> str:
-    """The same of a single run.
-
-    Args:
-        statuses: The status of its setting; empty if it does not meet the budget.
-    """
-    if not statuses:
+def _message_of_one(choices: DeployChoices) -> str:
+    """The same of a single run."""
+    choice = choices.choice
+    if choice is None or not choice.reached:
         return "No setting meets the budget where it was chosen."
-    return f"A setting meets the budget where it was chosen. {SINGLE_STATUS[statuses[0]]}"
+    of_status = SINGLE_STATUS[status(choice, choices.budget)]
+    images = min(
+        (
+            choice.measured[axis].images
+            for axis, maximum in _limit_by_axis(choices.budget).items()
+            if choice.status(axis, maximum) == "open"
+        ),
+        default=0,
+    )
+    return f"A setting meets the budget where it was chosen. {of_status.format(images=images)}"
 
 
 def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
@@ -634,7 +640,7 @@ def remarks(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
 
 
 def _methods_of_halves(choices: DeployChoices, titles: Mapping[str, str]) -> Iterator[str]:
-    """A sentence where another method is chosen on a half of the OOD images, or on each."""
+    """A sentence where a half of the OOD images, or each, prefers another method."""
     choice = choices.choice
     if choice is None:
         return
@@ -642,15 +648,11 @@ def _methods_of_halves(choices: DeployChoices, titles: Mapping[str, str]) -> Ite
     others = sorted(methods - {choice.method})
     if not others:
         return
-    images = "a half"
+    halves = "Half of the OOD images"
     if choice.method not in methods:
-        images = "each half"
+        halves = "Each half of the OOD images"
     names = _enumerated([titles.get(name, name) for name in others])
-    yield (
-        f"On {images} of the OOD images, the method chosen is {names}: the values of unknown "
-        f"objects on held-out images include it. Those of "
-        f"{titles.get(choice.method, choice.method)} alone are in the table of methods."
-    )
+    yield f"{halves} by itself preferred {names}, so this choice is uncertain."
 
 
 def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:

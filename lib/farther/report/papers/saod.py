@@ -22,6 +22,7 @@ from farther.evaluation.image_uncertainties import (
     NORMALISED,
 )
 from farther.evaluation.results import MetricValues, SelfAwarenessResults
+from farther.evaluation.self_aware_run import ALL_OOD
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.papers import saod_printed
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
@@ -412,7 +413,7 @@ def _aggregates(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any
     cells = {}
     for aggregate in AGGREGATES:
         if aggregate in aware.aggregates:
-            cells[f"{aggregate} (%)"] = aware.aggregates[aggregate]["all"]
+            cells[f"{aggregate} (%)"] = aware.aggregates[aggregate][ALL_OOD]
     yield cells
 
 
@@ -485,7 +486,7 @@ def _subsets(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
             if split.distance == distance and split.name in aware.splits:
                 heading = f"{split.title}, {run.images(split.name):,} images (%)"
                 row[heading] = aware.splits[split.name]["auroc"]
-    row["all OOD (%)"] = aware.splits["all"]["auroc"]
+    row["all OOD (%)"] = aware.splits[ALL_OOD]["auroc"]
     yield row
 
 

@@ -18,6 +18,7 @@ from farther.evaluation.image_uncertainties import (
     ENTROPY,
 )
 from farther.evaluation.results import Ablation, SelfAwarenessResults
+from farther.evaluation.self_aware_run import ALL_OOD
 from farther.report.charts.vega import read_csv
 from farther.report.results import Run
 
@@ -54,7 +55,7 @@ def _aggregates(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) -
     values = {}
     for column in TABLES["aggregates"].values:
         aggregate = column.replace("_", "-")
-        values[column] = aware.aggregates.get(aggregate, {}).get("all")
+        values[column] = aware.aggregates.get(aggregate, {}).get(ALL_OOD)
     return values
 
 
@@ -78,7 +79,7 @@ def _uncertainties(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]
 
 
 def _subsets(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) -> Values:
-    values = {"all": aware.splits["all"]["auroc"]}
+    values = {"all": aware.splits[ALL_OOD]["auroc"]}
     for dataset in {split.dataset for split in run.splits}:
         values[dataset] = auroc_of_dataset(run, aware, dataset)
     return values
