@@ -341,9 +341,9 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     for image in (None, b"a", 3, torch.zeros(3, 8, 8)):
         with pytest.raises(DataError, match=r"image '0': expected a path.*, found "):
             monitor(image)
-    with pytest.raises(DataError, match="image '1': .* found None"):
+    with pytest.raises(DataError, match=r"image '1': .* found None"):
         monitor([pixels, None])
-    with pytest.raises(DataError, match="image '1': .* found None"):
+    with pytest.raises(DataError, match=r"image '1': .* found None"):
         monitor.bundle.detector("cpu").detect([pixels, None])
 
     small = Monitor(monitor.bundle, "cpu", max_pixels=10)

@@ -1,4 +1,4 @@
-"""Endings in any case, files of systems, and images that are not read, in each recognised format."""
+"""Endings in any case, files of systems, and images that are not read, in each format."""
 
 import json
 from pathlib import Path

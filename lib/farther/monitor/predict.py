@@ -18,6 +18,7 @@ from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
 from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
+from farther.tables.folders import entries
 from farther.tables.writing import disk_errors, locked
 from farther.terminal import counted, say
 
@@ -110,7 +111,7 @@ def check_free(out: Path) -> None:
     Raises:
         ParameterError: it exists, and is not an empty folder.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or entries(out)):
         raise ParameterError(
             f"{out} already exists and is not overwritten: name another folder, or delete it"
         )

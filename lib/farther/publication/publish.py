@@ -13,6 +13,7 @@ from farther.publication.croissant import croissant
 from farther.publication.parquet import SHARD_BYTES, write_parquet
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
+from farther.tables.folders import entries
 from farther.tables.writing import write_aside
 
 Format = Literal["coco", "parquet", "huggingface"]
@@ -78,7 +79,7 @@ def _refuse_other_files(out: Path) -> None:
     """
     if (out.exists() and not out.is_dir()) or out.is_symlink():
         raise ParameterError(f"{out} is not a folder; choose another name")
-    present = sorted(out.iterdir()) if out.exists() else []
+    present = [out / entry.name for entry in entries(out)]
     if not present:
         return
     if not (out / MARK).is_file():

@@ -27,6 +27,7 @@ from farther.report.site import Site
 from farther.report.tables import ResultTable
 from farther.tables.documents import parse_json, parse_yaml, write_json
 from farther.tables.files import digest
+from farther.tables.folders import entries
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
@@ -507,7 +508,7 @@ def _is_replaceable(folder: Path) -> bool:
     """True if a folder is absent, empty or an earlier leaderboard."""
     if not folder.exists() or (folder / DATA).is_file():
         return True
-    return folder.is_dir() and not any(folder.iterdir())
+    return folder.is_dir() and not entries(folder)
 
 
 def _as_json(run: StoredRun) -> dict[str, Any]:
