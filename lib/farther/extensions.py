@@ -142,7 +142,10 @@ def sources() -> dict[str, Path]:
 
     Those of the project's folder, then those of packages.
     """
-    own = {f"{FOLDER.name}.{file.stem}": file for file in sorted(FOLDER.glob("*.py"))}
+    own: dict[str, Path] = {}
+    for file in sorted(FOLDER.glob("*.py")):
+        if not file.name.startswith("."):  # macOS writes ._name.py beside a module
+            own[f"{FOLDER.name}.{file.stem}"] = file
     return own | _of_packages()
 
 

@@ -192,6 +192,16 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_ha
 # Images that cannot be used
 
 
+def test_an_image_with_too_many_pixels_is_listed_with_the_parameter_that_allows_it(world):
+    Image.new("RGB", (50, 40)).save(world.root / "6.png")
+    params = replace(SMALL, max_failures=0.5, max_pixels=1_000)
+    (failure,) = world.run("a", params=params).failures
+    assert failure["reason"] == (
+        "50 × 40 = 2,000 pixels, more than the limit of 1,000: raise inference.max_pixels in "
+        "params.yaml, or cut it into tiles"
+    )
+
+
 def test_unusable_images_are_left_out_and_listed_with_reasons_in_the_order_of_the_table(world):
     spoil(world.root, 11, UNPREPARABLE)
     spoil(world.root, 3, NOT_FINITE)

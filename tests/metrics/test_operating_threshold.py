@@ -110,6 +110,12 @@ def test_nothing_to_choose_from_is_an_error_that_says_why(objects, regions):
         match=r"no object is of a class of the detector \('cat', 'dog', …\); .* of 'hound'",
     ):
         operating_threshold.choose(objects(("a", FIRST, "hound")), regions(("a", FIRST, 0.5)))
+    with pytest.raises(DataError, match=r"all 2 objects of classes of the detector are crowds"):
+        crowds = objects(("a", FIRST, "cat", True), ("b", FIRST, "dog", True))
+        operating_threshold.choose(crowds, regions(("a", FIRST, 0.5)))
+    with pytest.raises(DataError, match="chosen without objects"):
+        unlabelled = objects(("a", FIRST, "unlabelled", True))
+        operating_threshold.choose(unlabelled, regions(("a", FIRST, 0.5)))
     for rule in ("best_f1", "best_map"):
         with pytest.raises(
             DataError, match=r"overlap 0 of 1 objects .*: boxes are in other coordinates"

@@ -323,7 +323,7 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     with pytest.raises(ParameterError, match="two images of a batch are called 'a'"):
         monitor([pixels, pixels], ["a", "a"])
     failures = []
-    given = [("a", pixels), ("b", tmp_path / "none.png"), ("c", pixels[:, :, 0]), ("d", pixels)]
+    given = [("a", pixels), ("b", tmp_path / "none.png"), ("c", pixels / 255), ("d", pixels)]
     found = list(
         monitor.stream(given, failed=lambda name, error: failures.append((name, str(error))))
     )
@@ -332,6 +332,24 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     assert "does not exist" in failures[0][1]
     with pytest.raises(DataError, match="does not exist"):
         list(monitor.stream(given))
+
+    grey = np.asarray(Image.fromarray(pixels).convert("L"))
+    in_colour = np.stack([grey, grey, grey], axis=2)
+    assert monitor(grey).score == pytest.approx(monitor(in_colour).score, rel=1e-9)
+    mirrored = np.ascontiguousarray(pixels[:, ::-1])
+    assert monitor(mirrored[:, ::-1]).score == pytest.approx(alone.score, rel=1e-9)
+    for image in (None, b"a", 3, torch.zeros(3, 8, 8)):
+        with pytest.raises(DataError, match=r"image '0': expected a path.*, found "):
+            monitor(image)
+    with pytest.raises(DataError, match=r"image '1': .* found None"):
+        monitor([pixels, None])
+    with pytest.raises(DataError, match=r"image '1': .* found None"):
+        monitor.bundle.detector("cpu").detect([pixels, None])
+
+    small = Monitor(monitor.bundle, "cpu", max_pixels=10)
+    with pytest.raises(DataError, match="more than the limit of 10: raise max_pixels of the Moni"):
+        small(tmp_path / "one.png")
+    assert small(pixels).score == pytest.approx(alone.score, rel=1e-9)
 
 
 def test_results_become_those_of_supervision_and_coco(monitor):

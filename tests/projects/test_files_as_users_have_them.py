@@ -210,7 +210,7 @@ def test_objects_that_are_all_crowds_are_noted(tmp_path, flags):
     file.write_text(json.dumps(content))
     (note,) = recognise(tmp_path).notes
     assert note.startswith(
-        "all objects are crowds (iscrowd): all 1 objects of annotations/all.json: metrics ignore"
+        "all objects are crowds (iscrowd): 1 object of annotations/all.json: metrics ignore"
     )
 
 

@@ -16,6 +16,7 @@ import polars as pl
 from farther.datasets.base import Annotations, DataWarning, Reader, SecondFile
 from farther.datasets.file_names import with_found_files
 from farther.tables.annotations import why_ignored
+from farther.terminal import counted
 
 REPEATED = "objects that are annotated twice"
 ABSENT_SUBSET = "subset that is not there"
@@ -189,7 +190,7 @@ def _ignored_warnings(annotations: Annotations) -> list[DataWarning]:
     if len(annotations.files) == 1:
         where = f" of {annotations.files[0]}"
     found = (
-        f"all {len(objects)} objects{where}: metrics ignore them. Some programs mark single "
+        f"{counted(len(objects), 'object')}{where}: metrics ignore them. Some programs mark single "
         "objects so when they export masks"
     )
     return [

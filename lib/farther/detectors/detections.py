@@ -23,6 +23,7 @@ from farther.detectors.imported.records import (
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import is_folder, regular_file
+from farther.tables.folders import entries
 
 #: Field of COCO results of each column of the regions table with another name.
 FIELDS = {"box": "bbox", "label": "category_id"}
@@ -110,8 +111,8 @@ class Detections(ImportedClasses):
         """The file, the folder of files, or the folders of such folders."""
         if not self.weights.is_dir() or files_of(self.weights):
             return [self.weights]
-        folders = [folder for folder in sorted(self.weights.iterdir()) if is_folder(folder)]
-        return [folder for folder in folders if files_of(folder)]
+        folders = [Path(entry.path) for entry in entries(self.weights)]
+        return [folder for folder in folders if is_folder(folder) and files_of(folder)]
 
     def _open(self, path: Path) -> list[_OpenedFile]:
         """A file, or the files of a folder; the folder itself if it has one file per image."""

@@ -111,10 +111,11 @@ def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
     # Imported here, because the import takes longer than a short command.
     from farther.tables.documents import read_yaml
     from farther.tables.files import inside
+    from farther.tables.folders import entries
 
     queue = [Path(text) for text in _texts(params) if text.startswith("data/")]
     if (params.get("report") or {}).get("published"):
-        published = sorted((ROOT / "data/published").iterdir())
+        published = [Path(entry.path) for entry in entries(ROOT / "data/published")]
         queue += [file.relative_to(ROOT) for file in published]
 
     copied_files = []

@@ -21,7 +21,7 @@ from farther.registry import parameters
 from farther.tables.content import digest
 from farther.tables.documents import read_yaml
 from farther.tables.endings import YAML
-from farther.tables.folders import files_below
+from farther.tables.folders import entries, files_below
 
 #: Keys whose files are large dependencies of DVC already, with the stages that depend on them. "*"
 #: is any key.
@@ -215,7 +215,8 @@ def _described_beside(weights: str) -> list[NamedFile]:
     if not checkpoint.is_file():
         return []
     siblings = []
-    for file in sorted(checkpoint.parent.iterdir()):
+    for entry in entries(checkpoint.parent):
+        file = Path(entry.path)
         if file.is_file() and file != checkpoint:
             siblings.append(file)
     stems = {file.stem for file in siblings if file.suffix.lower() != ".json"}

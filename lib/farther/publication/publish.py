@@ -13,6 +13,7 @@ from farther.publication.contents import Publication
 from farther.publication.parquet import SHARD_BYTES, write_parquet
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
+from farther.tables.folders import entries
 from farther.tables.writing import refuse_other_files, write_aside
 
 Format = Literal["coco", "parquet", "huggingface"]
@@ -82,7 +83,7 @@ def _refuse_other_files(out: Path) -> None:
     if (out.exists() and not out.is_dir()) or out.is_symlink():
         raise ParameterError(f"{out} is not a folder; choose another name")
     refuse_other_files(out, MARK, "farther benchmark publish")
-    present = sorted(out.iterdir()) if out.exists() else []
+    present = [out / entry.name for entry in entries(out)]
     if not present:
         return
     mark = read_json(out / MARK)

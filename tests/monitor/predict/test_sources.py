@@ -49,7 +49,7 @@ def test_an_unreadable_image_is_listed_and_skipped(folder):
     assert taken.names == ["b.png", "street/a.jpg"]
     ((name, reason),) = taken.problems
     assert name == "a.jpg"
-    assert "not an image" in reason
+    assert "unknown image format" in reason
 
 
 def test_an_image_whose_name_is_not_utf_8_is_listed_and_skipped(folder):
@@ -57,6 +57,25 @@ def test_an_image_whose_name_is_not_utf_8_is_listed_and_skipped(folder):
     taken = Taken(open_source(str(folder)))
     assert taken.names == ["b.png", "street/a.jpg"]
     assert taken.problems == [(r"\xff.jpg", "its name is not UTF-8: rename it")]
+
+
+def test_images_of_other_formats_are_listed_and_files_of_systems_are_not(folder):
+    for name in ("c.JXL", "d.heic", "e.JPG"):
+        (folder / name).write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    Image.new("RGB", (8, 6)).save(folder / "e.JPG")
+    for name in ("._a.jpg", "__MACOSX/._a.jpg", "@eaDir/a.jpg", "Thumbs.db"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"junk")
+    taken = Taken(open_source(str(folder)))
+    assert taken.names == ["a.jpg", "b.png", "e.JPG", "street/a.jpg"]
+    assert [name for name, _ in taken.problems] == ["c.JXL", "d.heic"]
+    assert "pip install pillow-heif" in taken.problems[1][1]
+
+
+def test_a_large_image_is_listed_with_the_option_that_allows_it(folder):
+    taken = Taken(open_source(str(folder / "a.jpg"), SourceSettings(max_pixels=47)))
+    ((_, reason),) = taken.problems
+    assert reason.startswith("8 × 6 = 48 pixels, more than the limit of 47: give --max-pixels")
 
 
 @pytest.mark.parametrize(
