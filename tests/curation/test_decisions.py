@@ -239,7 +239,7 @@ def test_another_header_a_wrong_encoding_and_an_absent_file_are_refused(bench):
     with pytest.raises(DataError, match="row 1: expected the columns time,reviewer"):
         bench.curate()
     bench.file.path.write_text(HEADER.replace(",", ";"))
-    with pytest.raises(DataError, match="found time;reviewer.*Save the file with commas"):
+    with pytest.raises(DataError, match=r"found time;reviewer.*Save the file with commas"):
         bench.curate()
     bench.file.path.write_bytes(HEADER.encode() + b"\xff\n")
     with pytest.raises(DataError, match="not UTF-8"):
