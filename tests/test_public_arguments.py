@@ -207,7 +207,7 @@ CALLS: dict[str, Call] = {
     ),
     "metrics.ood.with_intervals": Call(
         ood.with_intervals,
-        {**TWO_SIDES, "id_images": IMAGES, "ood_images": IMAGES, "replicates": 20, "seed": 1},
+        {**TWO_SIDES, "id_images": IMAGES, "ood_images": IMAGES, "replicates": 100, "seed": 1},
     ),
     "metrics.ood.misclassification.evaluate": Call(
         misclassification.evaluate, {"scores": SCORES, "correct": FLAGS}

@@ -158,7 +158,7 @@ def test_each_benchmark_runs_at_its_smallest_size(
 
 def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capfd):
     for step in ("write", "fit", "score", "evaluate", "gallery"):
-        arguments = [str(tmp_path), "--rows", "400", "--replicates", "5", "--step", step]
+        arguments = [str(tmp_path), "--rows", "400", "--replicates", "100", "--step", step]
         run("growth", arguments, monkeypatch)
     assert "evaluated the detector, msp" in capfd.readouterr().out
     assert (tmp_path / "400/report/gallery.html").exists()

@@ -33,7 +33,7 @@ WORLD = DemoWorld(
     openimages=8,
 )
 SMALL = {"min_size": 40, "max_size": 60, "max_detections": 12}
-REPLICATES = 50
+REPLICATES = 100
 #: Of a profile that runs whole, one run of each kind of detector and of each benchmark, and a
 #: method of each kind.
 RUNS = ("voc-vos", "voc-yolov8", "bdd-rtdetr")

@@ -493,7 +493,7 @@ PARAMS: dict[str, Any] = {
         "rows": {"adapter": "parquet", "benchmark": "pets", "weights": "rows", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},
     },
     "inference": {}, "threshold": {"rule": "best_f1"}, "fit": {}, "methods": {"confidence": {}, "msp": {}, "knn": {"k": 3}}, "scoring": {}, "embed": {}, "stratify": {}, "demo": {}, "cost": {}, "deploy": {"max_misclassified": 0.01},
-    "evaluate": {"replicates": 4, "kept": [0.95], "confidences": [0.5]}, "report": {"examples": 0},
+    "evaluate": {"replicates": 100, "kept": [0.95], "confidences": [0.5]}, "report": {"examples": 0},
 }  # fmt: skip
 DECISIONS = """time,reviewer,dataset,subset,image_id,decision,id_class,note
 2026-11-21T09:30:02.114Z,ann,wild,all,all0,remove,cat,behind the bus

@@ -385,10 +385,10 @@ def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
     entry = _entry_macros().detector(run, "pets").splitlines()
     (tmp_path / "again/params.yaml").write_text(inserted(text, ["detectors"], entry))
     with modify_yaml(tmp_path / "again/params.yaml") as params:
-        params["evaluate"]["replicates"] = 20
+        params["evaluate"]["replicates"] = 100
     read = yaml.safe_load((tmp_path / "again/params.yaml").read_text())
     assert read["detectors"]["x"]["classes"] == long
-    assert read["evaluate"]["replicates"] == 20
+    assert read["evaluate"]["replicates"] == 100
 
 
 def test_keys_of_a_new_project_are_described_and_its_comments_name_commands(pets, tmp_path, capsys):

@@ -141,7 +141,7 @@ def make_params_small(params) -> None:
     params["detectors"] = {RUN: params["detectors"][RUN]}
     params["detectors"][RUN]["proposals"] = {"rpn": {}}  # without the sources of other runs
     params["methods"] = {name: params["methods"][name] for name in ("msp", "knn")}
-    params["evaluate"]["replicates"] = 10
+    params["evaluate"]["replicates"] = 100
 
 
 @pytest.fixture(scope="session")

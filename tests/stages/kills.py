@@ -98,7 +98,7 @@ def params() -> dict:
     settings["methods"] = _selected(settings["methods"], ("msp", "knn"))
     settings["inference"].update(workers=1, shard_images=4)
     settings["embed"]["images"].update(workers=0, shard_images=8)
-    settings["evaluate"]["replicates"] = 10
+    settings["evaluate"]["replicates"] = 100
     settings["cost"] = {"images": 2}
     settings["report"] = {}
     return settings

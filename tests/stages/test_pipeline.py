@@ -54,7 +54,7 @@ def make_tiny(params: dict[str, Any]) -> None:
     params["detectors"] = {RUN: {**params["detectors"][RUN], "proposals": {"rpn": {}}}}
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["cost"] = {"images": 2}
-    params["evaluate"]["replicates"] = 10
+    params["evaluate"]["replicates"] = 100
     params["report"]["published"] = {RUN: params["report"]["published"][RUN]}
 
 

@@ -61,7 +61,7 @@ def make_tiny(params) -> None:
     }
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["cost"] = {"images": 2}
-    params["evaluate"]["replicates"] = 10
+    params["evaluate"]["replicates"] = 100
     params["report"]["published"] = {run: params["report"]["published"][run] for run in RUNS}
 
 

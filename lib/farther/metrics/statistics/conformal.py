@@ -36,7 +36,7 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     >>> largest_within(steps, np.full(4, 0.25), limit=0.5)  # 1 and 2 are below 3, not 3
     3.0
     """
-    steps = floats(steps, "steps")
+    steps = floats(steps, "steps", infinite=True)
     losses = floats(losses, "losses", shape=steps.shape)
     limit = number(limit, "limit", infinite=True)
     if limit < -ROUNDING:
