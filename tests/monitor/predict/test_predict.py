@@ -486,7 +486,7 @@ def test_other_files_are_never_overwritten(photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(ParameterError, match="name another folder|choose another folder"):
+        with pytest.raises(ParameterError, match=r"name another folder|choose another folder"):
             run(photos, tmp_path / "out", overwrite=overwrite)
     assert (tmp_path / "out/notes.txt").read_text() == "mine"
 
