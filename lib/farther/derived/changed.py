@@ -16,6 +16,7 @@ from tqdm import tqdm
 from farther.cores import count_cores
 from farther.derived.base import CocoFile, Derived, Scenes
 from farther.errors import DataError
+from farther.images.folders import refuse_absent_folder
 from farther.images.read import load
 from farther.registry import STRICT
 from farther.tables.writing import write_aside
@@ -90,6 +91,7 @@ class ChangedImages(Derived):
             for change, task, result in zip(changes, tasks, results, strict=True):
                 image_id = images.image_id[change.row]
                 if result.problem:
+                    refuse_absent_folder(task.source)
                     name = f"{change.subset}: {image_id}"
                     reason = f"{images.file[change.row]}: {result.problem}"
                     failures.append({"name": name, "reason": reason})

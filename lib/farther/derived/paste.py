@@ -20,6 +20,7 @@ from farther.derived.base import KINDS, CocoFile, Derived, Scenes
 from farther.derived.cutouts import CutOut, CutOuts, create
 from farther.derived.pasting import Canvas, Pasting, place, trimmed
 from farther.errors import DataError, ParameterError
+from farther.images.folders import refuse_absent_folder
 from farther.registry import STRICT
 from farther.tables.files import digest, write_csv
 from farther.tables.writing import write_aside
@@ -256,6 +257,7 @@ class _Composer:
             pixels = self._scenes.pixels(row, self._params.max_pixels)
             canvas = Canvas(pixels, self._scenes.objects(row).box)
         except DataError as error:
+            refuse_absent_folder(self._scenes.file(row))
             reason = f"{images.file[row]}: {error.problem}"
             self.failures.append({"name": image_id, "reason": reason})
             return None
