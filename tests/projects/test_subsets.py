@@ -158,6 +158,12 @@ def test_what_is_not_decided_is_asked_at_the_top_of_the_parameters(tmp_path):
     assert "To decide" not in clear.texts["params.yaml"]
 
 
+def test_questions_have_the_names_of_the_files(tmp_path):
+    made = project(tmp_path, coco_by_file, "train2014", "train2017", "val2017")
+    question = "instances_train2017 may be train, too: instances_train2014 is used"
+    assert any(question in line for line in made.assumed())
+
+
 def test_without_training_images_those_for_validation_are_halved(tmp_path):
     made = project(tmp_path, voc, "Validation", "Test")
     half = {"of": "val", "part": 0.5}

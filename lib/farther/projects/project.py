@@ -470,11 +470,13 @@ def _id_splits(dataset: Dataset) -> _IdSplits:
 
     notes: list[str] = []
     questions: list[str] = []
+    name_by_subset = {subset: name for name, subset in dataset.renamed.items()}
     for split, subset in reading.chosen.items():
         if subset != split:
             notes.append(f"{subset} → {split}, by its name")
+        name = name_by_subset.get(subset, subset)
         for rival in reading.rivals.get(split, ()):
-            questions.append(f"{rival} may be {split}, too: {subset} is used and {rival} is not")
+            questions.append(f"{rival} may be {split}, too: {name} is used and {rival} is not")
     if reading.others:
         names = ", ".join(reading.others)
         questions.append(f"not used, as no name says for what: {names}")

@@ -244,13 +244,18 @@ def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
         return []
     read_files = {file for file, _ in entry["layout"].values()}
     unread: list[str] = []
-    for file in sorted(files_below(root)):
+    for file in sorted(_json_files(root)):
         name = file.relative_to(root).as_posix()
-        if not has_ending(file, JSON) or name in read_files:
+        if name in read_files:
             continue
         if is_annotation_by_name(root, file) and not _is_results(file):
             unread.append(name)
     return unread
+
+
+def _json_files(root: Path) -> list[Path]:
+    """The JSON files in a folder, at any depth."""
+    return [file for file in files_below(root) if file.name.lower().endswith(".json")]
 
 
 def describe(entry: dict[str, Any]) -> Dataset:
@@ -441,8 +446,7 @@ def _coco(root: Path) -> _Layout | None:
     Raises:
         DataError: a file of annotations by its name is damaged; or see `_is_coco`.
     """
-    json_files = sorted(file for file in files_below(root) if has_ending(file, JSON))
-    content_by_file = {file: json_keys(file) for file in json_files}
+    content_by_file = {file: json_keys(file) for file in sorted(_json_files(root))}
     coco_files = [file for file, content in content_by_file.items() if _is_coco(file, content)]
     if not coco_files:
         return None
