@@ -255,7 +255,7 @@ def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
 
 def _json_files(root: Path) -> list[Path]:
     """The JSON files in a folder, at any depth."""
-    return [file for file in files_below(root) if file.name.lower().endswith(".json")]
+    return [file for file in files_below(root) if has_ending(file, JSON)]
 
 
 def describe(entry: dict[str, Any]) -> Dataset:
