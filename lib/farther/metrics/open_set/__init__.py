@@ -220,6 +220,9 @@ def images_of_shares(outcome: Outcome) -> dict[str, int]:
     """Number of the images with the units of each share of `metrics`: nose, r_u, missed and p_u.
 
     Under "published-code" nose is no share of objects, and is left out.
+
+    Args:
+        outcome: Outcomes of objects and regions.
     """
     split = outcome.split
     with_objects = len(np.unique(split.object_image[outcome.of_object != NOT_COUNTED]))

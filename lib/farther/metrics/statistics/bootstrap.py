@@ -327,9 +327,9 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         p, twice the smaller share of replicates on one side of 0 (Efron and Tibshirani, 1993; one
         is added to both counts, so that p is never 0); and the interval of first − second, the
         differences that such a test does not reject, so that it excludes 0 exactly where p is below
-        1 − level. Both are None without replicates, and where the difference is the same in all of
-        them, as of a single image; of methods that agree in all of them p is 1. The interval is
-        None also where there are too few replicates for the level, such as 39 for 95%.
+        1 − level. Both are None without replicates. The interval is None also where the difference
+        is the same in all of them (p is 1 if it is 0), and where there are too few replicates for
+        the level, such as 39 for 95%.
 
     Raises:
         ParameterError: the two have different numbers of replicates, or `level` is not between 0
@@ -349,7 +349,7 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     if not count:
         return {"interval": None, "p": None}
     if sorted_difference[-1] - sorted_difference[0] <= TOLERANCE:
-        return _without_spread(float(sorted_difference[0]))
+        return _without_spread(float(sorted_difference[0]), count, sides=2)
 
     rarer = min(np.sum(sorted_difference <= 0), np.sum(sorted_difference >= 0))
     p = float(_p_value(rarer, count, sides=2))
@@ -361,9 +361,11 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     return {"interval": (low, high), "p": p}
 
 
-def _without_spread(difference: float) -> dict[str, Any]:
-    """The comparison of two methods whose difference is the same in all replicates."""
-    return {"interval": None, "p": 1.0 if abs(difference) <= TOLERANCE else None}
+def _without_spread(difference: float, count: int, sides: int) -> dict[str, Any]:
+    """The comparison of two methods whose difference is the same in all of `count` replicates."""
+    if abs(difference) <= TOLERANCE:
+        return {"interval": None, "p": 1.0}
+    return {"interval": None, "p": float(_p_value(0, count, sides))}
 
 
 def _p_value(rarer: Any, count: int, sides: int) -> Any:
@@ -407,9 +409,9 @@ def compare_with(
 
     Returns:
         {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has
-        a value, and where the difference is the same in all replicates; of the reference itself,
-        and of methods that agree with it in all replicates, p is 1. The interval is None also where
-        there are too few replicates for the level, such as 19 for 95%.
+        a value. The interval is None also where the difference is the same in all replicates (p is
+        1 if it is 0, as of the reference itself), and where there are too few replicates for the
+        level, such as 19 for 95%.
 
     Raises:
         ParameterError: methods have different numbers of replicates, or the level or `comparisons`
@@ -515,7 +517,7 @@ def _compare_all_pairs(
     comparison_by_name: dict[str, dict[str, Any]] = {}
     for row, name in enumerate(names):
         if scales[row] <= TOLERANCE:
-            comparison_by_name[name] = _without_spread(float(differences[row]))
+            comparison_by_name[name] = _without_spread(float(differences[row]), count, sides=1)
             continue
         bounds = None
         if rejected:
