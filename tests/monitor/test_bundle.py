@@ -152,7 +152,8 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
     ):
         write_bundle(replace(source, detector=imported), tmp_path / "bundle")
     (tmp_path / "data").mkdir()
-    with pytest.raises(DataError, match="is not a bundle"):
+    (tmp_path / "data/notes.txt").touch()
+    with pytest.raises(ParameterError, match="data was not written by `farther bundle`"):
         write_bundle(source, tmp_path / "data")
     other = {
         **source.detector,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import supervision as sv
 from PIL import Image, ImageDraw, ImageFont
+
+with warnings.catch_warnings():
+    # Without OpenCV, supervision draws with NumPy, which is enough here.
+    warnings.filterwarnings("ignore", "OpenCV .* is not installed", UserWarning)
+    import supervision as sv
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
