@@ -374,7 +374,8 @@ def harmonic_mean(*values: Any) -> Any:
     DAQ is that of the balanced accuracy and of IDQ on clean and on corrupted ID images (Section 6).
 
     Args:
-        *values: Fractions, or ndarrays of shapes that can be broadcast, whose means are taken element by element.
+        *values: Fractions, or ndarrays of shapes that can be broadcast, whose means are taken
+            element by element.
 
     >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
     0.675
