@@ -112,6 +112,7 @@ class Call:
 
 
 NAN = {"NaN", "tensor with NaN", "polars with null", "pandas with NA"}
+BROADCAST = {"one number", "number without a shape", "another axis"}
 ANY_ORDER = {"dict", "set", "values of a dict"}
 
 
