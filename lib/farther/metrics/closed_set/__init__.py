@@ -118,10 +118,10 @@ def class_names(
     if known and are_numbers and categories and categories.isdisjoint(known):
         named = sorted(categories)
         if not all(name.isdecimal() for name in named):
-            names = ", ".join(shorten(name) for name in named[:3])
+            listed = ", ".join(shorten(name) for name in named[:3])
             problem = (
                 f"the detections have numbers of classes ({', '.join(known[:3])}), the objects "
-                f"names ({names}): give `classes` to both"
+                f"names ({listed}): give `classes` to both"
             )
             raise DataError(problem, field="classes")
     return (*known, *sorted(categories - set(known)))
