@@ -191,6 +191,22 @@ def test_oriented_boxes_of_ultralytics_json_become_the_ones_around_them(read):
     assert "oriented boxes" in notes[0]
 
 
+def test_key_points_in_ultralytics_json_are_named_and_the_box_is_read(read):
+    box = {"x1": 1, "y1": 2, "x2": 3, "y2": 4}
+    row = {"name": "cat", "class": 0, "confidence": 0.5, "box": box, "keypoints": {"x": [1]}}
+    boxes, notes = read("a.json", [row])
+    assert_allclose(boxes, [[1, 2, 3, 4]])
+    assert notes == ["not read: 'class', 'keypoints'"]
+
+
+def test_an_angle_of_a_detection_of_fiftyone_is_refused(read):
+    detection = {"label": "cat", "confidence": 0.5, "bounding_box": [0.1, 0.1, 0.2, 0.2]}
+    detections = {"detections": [{**detection, "rotation": 30.0}]}
+    sample = {"filepath": "data/a.jpg", "predictions": detections}
+    with pytest.raises(DataError, match="field 'rotation': 30, an oriented box"):
+        read("samples.json", {"samples": [sample]}, fractions=True)
+
+
 OUTLINE = "0 0.5 0.1 0.9 0.5 0.5 0.9 0.2 0.5"
 AROUND = [0.2, 0.1, 0.9, 0.9]
 

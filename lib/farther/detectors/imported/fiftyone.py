@@ -12,6 +12,7 @@ from typing import Any
 from farther.detectors.imported.columns import OPTIONAL
 from farther.detectors.imported.records import list_objects
 from farther.errors import DataError
+from farther.tables.oriented import angle_unit
 
 #: FiftyOne's name of each field of COCO results.
 FIELDS = {
@@ -60,9 +61,10 @@ def read_records(path: Path, field: str) -> Iterator[dict[str, Any]]:
             for name in ("bbox", "category_id", "score"):
                 if FIELDS[name] in detection:
                     record[name] = detection[FIELDS[name]]
-            for name in OPTIONAL:
-                if detection.get(name) is not None:
-                    record[name] = detection[name]
+            for name, value in detection.items():
+                is_read = name in OPTIONAL or angle_unit(name) is not None
+                if is_read and value is not None:
+                    record[name] = value
             yield record
 
 

@@ -51,7 +51,8 @@ def flat_objects(path: Path, elements: Iterable[Any]) -> Iterator[Any]:
     """
     for element in elements:
         if isinstance(element, dict) and isinstance(element.get("box"), dict):
-            yield {**element, **element["box"], "image": path.stem}
+            others = {name: value for name, value in element.items() if name != "box"}
+            yield {**others, **element["box"], "image": path.stem}
         else:
             yield element
 
