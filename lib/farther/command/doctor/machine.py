@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from farther.command.committed import uncommitted
 from farther.command.output import size
 from farther.command.project import Project
 from farther.errors import DataError, Finding
+from farther.terminal import counted
 
 GIB = 2**30
 
@@ -77,7 +81,44 @@ def repository(project: Project) -> list[Finding]:
     else:
         text = "nothing has run yet"
     findings.append(Finding("repository", "DVC", "ok", text))
-    return findings + dvc_locks(project.folder)
+    problems = dvc_locks(project.folder)
+    if not problems:
+        findings += _not_checked_out(project.folder)
+    return findings + problems
+
+
+def _not_checked_out(folder: Path) -> list[Finding]:
+    """Outputs that DVC's cache has and the project's folder lacks, as after a pull that failed."""
+    if not _lacks_outputs(folder / "dvc.lock"):
+        return []
+    command = [sys.executable, "-m", "dvc", "data", "status", "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    try:
+        status = json.loads(done.stdout)
+    except ValueError:  # DVC says what is wrong in all of its commands
+        return []
+    absent = set(status.get("uncommitted", {}).get("deleted", ()))
+    cached = absent - set(status.get("not_in_cache", ()))
+    if not cached:
+        return []
+    text = f"{counted(len(cached), 'output')} in the cache, but not checked out: {min(cached)}"
+    if len(cached) > 1:
+        text += ", …"
+    return [Finding("repository", "DVC", "note", text, {"remedy": "dvc checkout"})]
+
+
+def _lacks_outputs(lock: Path) -> bool:
+    """Whether an output of the last run is absent."""
+    from farther.tables.documents import read_yaml
+
+    if not lock.is_file():
+        return False
+    stages = read_yaml(lock).get("stages") or {}
+    for stage in stages.values():
+        for output in stage.get("outs") or ():
+            if not (lock.parent / output["path"]).exists():
+                return True
+    return False
 
 
 def dvc_locks(folder: Path) -> list[Finding]:

@@ -71,7 +71,9 @@ class SplitData:
         of: Number of images of the split.
     """
 
-    def __init__(self, outcomes: SplitOutcomes, roots: Mapping[str, Path], project: Path, limit: int):
+    def __init__(
+        self, outcomes: SplitOutcomes, roots: Mapping[str, Path], project: Path, limit: int
+    ):
         self.image_count = len(outcomes.images)
         self.images = _evenly_spread(outcomes.images, limit)
         self.outcomes = outcomes.of_images(self.images)
