@@ -7,6 +7,8 @@ import pytest
 from dvc.repo import Repo
 
 from farther.command import main
+from farther.command.doctor.machine import repository
+from farther.command.project import Project
 
 
 @pytest.fixture
@@ -38,6 +40,21 @@ def test_a_remote_that_cannot_be_read_is_one_sentence(project, capsys, url, prob
     assert main(["remote", "check", "other"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert problem in line
+
+
+def test_doctor_names_outputs_that_are_in_the_cache_only(tmp_path, monkeypatch):
+    stage = "stages:\n  one:\n    cmd: echo one > one\n    outs: [one]\n"
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    Repo.init().close()
+    Path("dvc.yaml").write_text(stage)
+    with Repo() as repo:
+        repo.reproduce()
+    assert "checked out" not in str(repository(Project()))
+    Path("one").unlink()
+    (finding,) = [found for found in repository(Project()) if "checked out" in found.text]
+    assert finding.text == "1 output in the cache, but not checked out: one"
+    assert finding.more == {"remedy": "dvc checkout"}
 
 
 def test_without_a_remote_the_message_says_how_to_add_one(project, capsys):

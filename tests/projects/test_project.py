@@ -371,6 +371,25 @@ def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):
     assert printed.err == "Next: the same command without --dry-run\n"
 
 
+def test_a_new_project_has_only_methods_that_apply_to_its_detectors(pets, tmp_path):
+    """Detections of other programs, with scores alone: nothing that reads logits or features."""
+    init(tmp_path / "made", pets, [], [results(tmp_path / "r.json", "cat")], Lookup()).write()
+    params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
+    assert list(params["methods"]) == ["confidence"]
+
+
+def test_paths_in_the_project_are_relative_and_others_absolute(pets, tmp_path):
+    made = tmp_path / "made"
+    shutil.copytree(pets, made / "data/pets")
+    detector = results(tmp_path / "r.json", "cat")
+    init(made, made / "data/pets", [pets], [detector], Lookup()).write()
+    params = yaml.safe_load((made / "params.yaml").read_text())
+    roots = [entry["root"] for entry in params["datasets"].values()]
+    assert roots == ["data/pets", str(pets)]
+    weights = [entry["weights"] for entry in params["detectors"].values()]
+    assert weights == [str(detector)]
+
+
 def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
     """Names with blanks, in a mapping longer than a line."""
     long = {f"detected thing {n} of many": f"annotated thing {n} of many" for n in range(9)}
