@@ -129,10 +129,19 @@ def test_no_change_is_claimed_where_the_interval_contains_zero(distances):
 def test_intervals_are_those_of_the_pooled_splits():
     replicates = np.linspace(0, 1, 201)
     counts = {"found": 3, "missed": 5, "misclassified": 2}
-    shares = Shares(10, counts, dict.fromkeys(counts, replicates))
+    shares = Shares(10, 4, counts, dict.fromkeys(counts, replicates))
     assert shares.interval("found") == interval(replicates)
     assert shares.share("missed") == 0.5
-    assert Shares(10, shares.counts, {}).interval("found") is None
+    assert Shares(10, 4, shares.counts, {}).interval("found") is None
+
+
+def test_a_share_of_no_object_has_the_exact_interval_of_the_images_with_objects():
+    counts = {"found": 0, "missed": 10, "misclassified": 0}
+    replicates = {name: np.full(200, float(count > 0)) for name, count in counts.items()}
+    shares = Shares(10, 4, counts, replicates)
+    assert shares.interval("found") == pytest.approx((0, 0.602), abs=0.001)
+    assert shares.interval("missed") == pytest.approx((0.398, 1), abs=0.001)
+    assert shares.printed("found") == "0% [0, 60]"
 
 
 def test_the_figure_is_written_in_each_format(distances):
