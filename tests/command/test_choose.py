@@ -1,6 +1,7 @@
 """`farther choose`, on a run whose choices can be worked out by hand."""
 
 import json
+import re
 
 import pytest
 from tests.evaluation.deployable import PARAMS, lay
@@ -159,15 +160,16 @@ def test_the_gain_over_the_cheapest_method_is_said_with_its_interval(tmp_path, m
     monkeypatch.setitem(PARAMS["evaluate"], "replicates", 200)
     monkeypatch.chdir(tmp_path)
     cats = [("cat", 0.9, 0.95, 0.95)] * 20
-    foxes = [("fox", 0.9, 0.99, 0.1)] * 20
+    foxes = [("fox", 0.9, 0.99, 0.1)] * 18 + [("fox", 0.9, 0.99, 0.99)] * 2
     lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
     assert main(["choose", "r", "--max-false-alarms", "0"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "On held-out images two is significantly better than one, the cheapest method, both set "
-        "for the same limits: it finds +100.0 [+100.0, +100.0] points more of the unknown objects, "
-        "at 0.000 false alarms per ID image instead of 0.000."
-    ) in said
+    assert re.search(
+        r"On held-out images two is significantly better than one, the cheapest method, both set "
+        r"for the same limits: it finds \+90.0 \[\+[\d.]+, \+100.0\] points more of the unknown "
+        r"objects, at 0.000 false alarms per ID image instead of 0.000\.",
+        said,
+    )
 
 
 def test_a_stored_answer_of_another_version_says_what_to_run(project, capsys):

@@ -826,7 +826,7 @@ def test_numbers_that_are_not_finite_are_an_error(tmp_path, images):
     network = make_network("rt_detr")
     class_head(network).weight.data[0, 0] = float("nan")
     detector = make_detector(save_folder(tmp_path, "rt_detr", network))
-    with pytest.raises(DataError, match="not finite"):
+    with pytest.raises(DataError, match="not a finite number"):
         detector.detect(images)
 
 

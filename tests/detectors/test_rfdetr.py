@@ -336,5 +336,5 @@ def test_a_checkpoint_that_would_run_code_runs_none(save, tmp_path):
 
 def test_numbers_that_are_not_finite_are_an_error(save, state):
     broken = {**state, "class_embed.bias": torch.full((ROWS,), float("nan"))}
-    with pytest.raises(DataError, match="not finite"):
+    with pytest.raises(DataError, match="not a finite number"):
         make_detector(save(model=broken)).detect(picture())
