@@ -58,6 +58,7 @@ class OpenMax(Method):
         seen_: Classes with training regions, ndarray of shape (C,), bool.
         smallest_: Smallest distance of each class's tail, ndarray of shape (C,).
         shape_, log_scale_: Of the Weibull distributions, ndarrays of shape (C,).
+        unspread_: Names of the classes to which no distribution can be fitted.
 
     References:
         Bendale and Boult, "Towards Open Set Deep Networks", 2016, arXiv:1511.06233. Code:
