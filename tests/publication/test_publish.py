@@ -12,6 +12,7 @@ from farther import datasets
 from farther.curation.sources import LabelledImages
 from farther.datasets.ingest import ingest
 from farther.datasets.orientation import KINDS
+from farther.datasets.tidying import ALL_IGNORED
 from farther.errors import DataError, ParameterError
 from farther.publication import Publication, publish
 from farther.tables import Images, Objects
@@ -43,7 +44,10 @@ def test_what_was_published_reads_back_as_the_same_tables(project, tmp_path, for
     out = publish(publication, tmp_path / "out", format)
     found = datasets.create(root=out, **reader)
     ingest(found, "again", tmp_path / "tables")
-    assert set(ingest_warnings(tmp_path / "tables")["counts"]) <= {KINDS["displayed"]}
+    kinds = set(ingest_warnings(tmp_path / "tables")["counts"])
+    # Splits of the tiny world have crowds and difficult objects alone.
+    others = {kind for kind in kinds if not kind.startswith(ALL_IGNORED)}
+    assert others <= {KINDS["displayed"]}
     for split in publication.splits:
         if reader.get("config", split.name) != split.name:
             continue

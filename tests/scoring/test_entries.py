@@ -32,8 +32,8 @@ def test_a_line_is_called_as_its_method_unless_it_says_otherwise():
     assert entry.create().protocol == "published-code"
 
 
-def test_an_unknown_method_lists_the_known_ones():
-    with pytest.raises(ParameterError, match=r"Did you mean 'mahalanobis'.*extensions/"):
+def test_an_unknown_method_gets_the_nearest_one():
+    with pytest.raises(ParameterError, match=r"Did you mean 'mahalanobis'.*farther list methods"):
         read_entry("mahalanobi", {})
 
 
