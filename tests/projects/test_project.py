@@ -1,6 +1,7 @@
 """Files that `farther init` writes, and entries that it adds."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
