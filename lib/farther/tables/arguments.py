@@ -162,6 +162,7 @@ def floats(
     shape: Shape = (None,),
     dtype: Any = np.float64,
     nan: bool = False,
+    infinite: bool = False,
 ) -> np.ndarray:
     """Finite numbers, as an array; one that fits is not copied.
 
@@ -171,6 +172,7 @@ def floats(
         shape: See `Shape`.
         dtype: In which they are returned; digits beyond its precision are rounded.
         nan: NaN is allowed, for undefined values.
+        infinite: ∞ and −∞ are allowed, as thresholds that nothing or everything reaches.
 
     Raises:
         DataError: values are not numbers, not finite, beyond the range of `dtype`, or of another
@@ -179,17 +181,19 @@ def floats(
     array = _shaped(array_of(values, name), name, shape)
     if array.dtype.kind not in "iuf" and array.size:
         raise DataError(f"expected numbers, found {_kind(array)}", field=name)
-    refuse_non_finite(array, name, nan=nan)
+    refuse_non_finite(array, name, nan=nan, infinite=infinite)
     return _cast(array, np.dtype(dtype), name)
 
 
-def refuse_non_finite(array: np.ndarray, name: str, *, nan: bool = False) -> None:
+def refuse_non_finite(
+    array: np.ndarray, name: str, *, nan: bool = False, infinite: bool = False
+) -> None:
     """Refuses infinite numbers and NaN.
 
     Args:
         array: Numbers.
         name: Of the argument, in messages.
-        nan: NaN is allowed.
+        nan, infinite: See `floats`.
 
     Raises:
         DataError: names the first row that has one.
@@ -199,6 +203,8 @@ def refuse_non_finite(array: np.ndarray, name: str, *, nan: bool = False) -> Non
     is_wrong = ~np.isfinite(array)
     if nan:
         is_wrong &= ~np.isnan(array)
+    if infinite:
+        is_wrong &= ~np.isinf(array)
     row = _first_row(is_wrong)
     if row is not None:
         found = array[row][is_wrong[row]].flat[0]
@@ -524,10 +530,11 @@ def _cast(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         limit = LARGEST_EXACT
         problem = "an integer that floating-point numbers do not hold"
     if highest > limit:
-        is_beyond = (array > limit) | (array < -limit)
+        is_beyond = np.isfinite(array) & ((array > limit) | (array < -limit))
         row = _first_row(is_beyond)
-        shown = shorten(array[is_beyond][0].item())
-        raise DataError(f"{shown} is {problem}", row=row, field=name)
+        if row is not None:
+            shown = shorten(array[is_beyond][0].item())
+            raise DataError(f"{shown} is {problem}", row=row, field=name)
     return array.astype(dtype)
 
 

@@ -25,7 +25,8 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     """The largest threshold at which the losses of the steps below it sum to at most a limit.
 
     Args:
-        steps: Thresholds above which a loss is added, ndarray of shape (N,).
+        steps: Thresholds above which a loss is added, ndarray of shape (N,);
+            may be infinite.
         losses: Each loss, 0 or more, ndarray of shape (N,).
         limit: Of the sum; below 0 no threshold is within it, which gives −∞.
 
@@ -36,7 +37,7 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     >>> largest_within(steps, np.full(4, 0.25), limit=0.5)  # 1 and 2 are below 3, not 3
     3.0
     """
-    steps = floats(steps, "steps")
+    steps = floats(steps, "steps", infinite=True)
     losses = floats(losses, "losses", shape=steps.shape)
     limit = number(limit, "limit", infinite=True)
     if limit < -ROUNDING:
