@@ -501,7 +501,9 @@ CALLS: dict[str, Call] = {
         {"values": {"a": 0.5, "b": 1.0}, "replicates": {"a": SCORES, "b": OTHER_SCORES}},
     ),
     "metrics.statistics.conformal.largest_within": Call(
-        conformal.largest_within, {"steps": SCORES, "losses": OTHER_SCORES, "limit": 0.5}
+        conformal.largest_within,
+        {"steps": SCORES, "losses": OTHER_SCORES, "limit": 0.5},
+        {"steps": {"infinite", "minus infinity", "half beyond its range"}},
     ),
     "metrics.statistics.conformal.corrected": Call(
         conformal.corrected, {"limit": 0.5, "images": 4}

@@ -23,6 +23,12 @@ def test_losses_at_one_threshold_arise_together():
     assert largest_within(np.array([1.0, 2.0, 2.0]), np.full(3, 1 / 3), 0.7) == 2.0
 
 
+def test_losses_that_no_threshold_avoids_or_reaches_are_counted():
+    steps = np.array([-np.inf, 1.0, 2.0, np.inf])
+    assert largest_within(steps, np.full(4, 0.25), limit=0.5) == 2
+    assert largest_within(steps, np.full(4, 0.25), limit=0.2) == -np.inf
+
+
 def test_as_few_images_as_are_needed_allow_no_loss_at_all():
     for limit in (0.01, 0.02, 0.05, 0.3):
         needed = images_needed(limit)

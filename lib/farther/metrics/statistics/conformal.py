@@ -25,7 +25,8 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
     """The largest threshold at which the losses of the steps below it sum to at most a limit.
 
     Args:
-        steps: Thresholds above which a loss is added, ndarray of shape (N,).
+        steps: Thresholds above which a loss is added, ndarray of shape (N,);
+            may be infinite.
         losses: Each loss, 0 or more, ndarray of shape (N,).
         limit: Of the sum; below 0 no threshold is within it, which gives −∞.
 
