@@ -392,6 +392,7 @@ ASKING = {
     "detectors.check": "says what is missing",
     "detectors.coco_results": "files that parameters name: absent is an error",
     "detectors.detections": "a file or a folder of detections: absent is an error",
+    "images.folders": "the folder of images: absent is an error",
     "detectors.hub": "the folder of a checkpoint: absent is an error",
     "detectors.networks.detr": "the file or folder of a checkpoint: absent is an error",
     "detectors.parquet": "a file or a folder of detections: absent is an error",

@@ -631,7 +631,11 @@ def open_set_with_proposals() -> Any:
 #: Documented functions of metrics that take no values of users that could have another form.
 WITHOUT_VALUES = {
     "metrics.catalogue.metric_name": "a name, which is looked up",
+    "metrics.closed_set.known_class_names": "tables of farther, and classes as `evaluate` has them",
+    "metrics.open_set.images_of_groups": "outcomes of farther",
+    "metrics.open_set.images_of_shares": "outcomes of farther",
     "metrics.open_set.with_proposals.any_class": "a header of farther",
+    "metrics.statistics.bootstrap.why_no_interval": "replicates of farther, as `interval` has them",
     "metrics.statistics.bootstrap.recomputed": "a function",
     "metrics.user_defined.create_all": "parameters, which their registry checks",
 }

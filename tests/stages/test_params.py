@@ -140,5 +140,5 @@ def test_the_code_of_a_name_that_the_stage_code_has_not_seen_is_an_error_that_sa
     assert code_digest("infer", "yolo", file=file) == "12ab"
     assert code_digest("curate", file=file) == "34cd"
     for keys in (("infer", "detr"), ("infer",), ("curate", "voc")):
-        with pytest.raises(DataError, match="run `dvc repro code`"):
+        with pytest.raises(DataError, match="run `farther repro code`"):
             code_digest(*keys, file=file)
