@@ -449,7 +449,7 @@ def test_fit_on_names_the_split_that_one_method_learns_from(process, run, passes
 def test_a_method_is_not_fitted_on_an_unknown_or_a_test_split(process, split):
     with pytest.raises(
         ParameterError,
-        match=rf"unknown split in methods.msp.fit_on '{split}'.* (Did you mean 'val'|Known: test, train, val)",
+        match=rf"unknown split in methods.msp.fit_on '{split}'.* (Did you mean|Known: test, train)",
     ):
         process({"msp": {"fit_on": split}}, test_splits=("coco_far",))
 
