@@ -144,10 +144,14 @@ class ProjectDetector:
 
 
 def _columns_of_first_rows(adapter: Imported) -> set[str]:
-    """The columns of imported detections; only the score where there are none."""
+    """The columns of imported detections; only the score where there are none.
+
+    How far scores may differ from those of the logits is an entry of the project to be.
+    """
     columns = {"score"}
-    for source in adapter.sources():
-        for batch in adapter.batches(source):
+    tolerant = replace(adapter, score_tolerance=None)
+    for source in tolerant.sources():
+        for batch in tolerant.batches(source):
             return columns | set(batch.regions.names)
     return columns
 

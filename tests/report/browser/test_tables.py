@@ -93,7 +93,7 @@ def test_intervals_are_shown_when_they_are_asked_for(detectors):
     content = f"getComputedStyle({cell}, '::after').content"
     assert detectors.read(content) == "none"
     detectors.read(f"{control('intervals')}.click()")
-    assert detectors.read(content) == '"[0.0, 50.0]"'
+    assert detectors.read(content) == '"[0.0, 75.0]"'
 
 
 def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
@@ -116,12 +116,12 @@ def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
     assert float(msp[3]) <= 25 <= float(msp[4])
     lines = [line for line in texts["md"].splitlines() if line.startswith("|")]
     assert [line.count("|") for line in lines] == [8, 8, 8]
-    assert r"25.0† \[0.0, 50.0\]" in lines[2]
+    assert r"25.0† \[0.0, 75.0\]" in lines[2]
     assert r"\begin{tabular}{llrrrrr}" in texts["tex"]
     assert r" &  & \multicolumn{5}{c}{photos near} \\" in texts["tex"]
     assert r"\cmidrule(lr){3-7}" in texts["tex"]
     assert r"Detector & Method & nOSE$\downarrow$ & $AP_U$$\uparrow$" in texts["tex"]
-    assert r"\underline{25.0$^\dagger$ [0.0, 50.0]}" in texts["tex"]
+    assert r"\underline{25.0$^\dagger$ [0.0, 75.0]}" in texts["tex"]
     assert r"\multicolumn{5}{c}{\footnotesize 4 objects, 4 images}" in texts["tex"]
     assert r"\begin{adjustbox}{max width=\textwidth}" in texts["tex"]
     assert r"$^\dagger$: not significantly different from the best" in texts["tex"]

@@ -40,20 +40,23 @@ def known(run: Run) -> vl.Chart | None:
     if not rows:
         return None
     text = vl.describe_rows("{kind} {points:+.1f} points", [_with_points(row) for row in rows])
+    frame = _gain_frame(rows)
+    bars = vl.layer(
+        {"type": "bar", "color": vl.COLOURS[4]},
+        x=vl.quantitative("gain", title=None, axis=GAIN_AXIS),
+        tooltip=vl.tooltip("kind", "gain:+.1% mAP50 gained", "errors:"),
+    )
+    intervals = vl.layer(
+        {"type": "rule", "strokeWidth": 1.5, "color": "#000000"},
+        x=vl.quantitative("low", title=None),
+        x2={"field": "high"},
+    )
     return vl.chart(
         "Known objects: mAP50 gained",
         f"mAP50 gained by correcting each kind: {text}.",
-        _gain_frame(rows),
-        vl.layer(
-            {"type": "bar", "color": vl.COLOURS[4]},
-            x=vl.quantitative("gain", title=None, axis=GAIN_AXIS),
-            tooltip=vl.tooltip("kind", "gain:+.1% mAP50 gained", "errors:"),
-        ),
-        vl.layer(
-            {"type": "rule", "strokeWidth": 1.5, "color": "#000000"},
-            x=vl.quantitative("low", title=None),
-            x2={"field": "high"},
-        ),
+        frame,
+        # A layer without values has no extent, of which Vega warns.
+        *([bars, intervals] if frame["low"].count() else [bars]),
         step=26,
         y=vl.nominal("kind", title=None, sort=list(KINDS)),
     )
