@@ -55,7 +55,7 @@ PARAMS = {
     "evaluate.protocol": "published-code",
     "evaluate.aupr": "trapezoid",
     "evaluate.separation": ["uu"],
-    "evaluate.replicates": 100,
+    "evaluate.replicates": 120,
     "evaluate.drawn_images": 3,
     "evaluate.seed": 5,
     "evaluate.comparisons": "single",

@@ -73,7 +73,9 @@ def label_numbers(labels: Any, classes: Sequence[str]) -> Any:
     Raises:
         DataError: a name is not among the classes.
     """
-    if not isinstance(labels, Sequence | np.ndarray) or not len(labels):
+    is_array = isinstance(labels, np.ndarray) and labels.ndim > 0
+    is_list = isinstance(labels, Sequence) and not isinstance(labels, str)
+    if not (is_array or is_list) or not len(labels):
         return labels
     if not all(isinstance(label, str) for label in labels):
         return labels
@@ -112,5 +114,5 @@ def weight_and_bias(last_layer: Any) -> tuple[Any, Any]:
         )
         raise DataError(problem, field="last_layer")
     if bias is None:
-        bias = np.zeros(len(weight), np.float32)
+        bias = np.zeros(array_of(weight, "last_layer").shape[:1], np.float32)
     return weight, bias
