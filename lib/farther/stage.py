@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from farther import extensions
@@ -12,12 +14,16 @@ from farther.errors import FartherError, first_line
 from farther.extras import missing
 from farther.printable import printable
 from farther.tables.writing import DISK, disk_errors, locked
+from farther.terminal import say
 
 #: Exit status after Ctrl-C.
 INTERRUPTED = 130
 
 #: Environment variable: any value but 0 shows the traceback of an expected error.
 TRACEBACK = "FARTHER_TRACEBACK"
+
+#: Environment variable: path of the terminal of `farther repro`.
+TERMINAL = "FARTHER_TERMINAL"
 
 
 def run_stage(main: Callable[..., None], output: str) -> None:
@@ -35,17 +41,37 @@ def run_stage(main: Callable[..., None], output: str) -> None:
             argument.
     """
     stage = " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]])
+    start = time.monotonic()
+    _use_terminal()
     try:
         path = output.format(*sys.argv[1:], "", "")
         with locked(path), disk_errors(path):
             main(*sys.argv[1:])
+        say(f"{stage}: {time.monotonic() - start:.1f} s", flush=True)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
         problem = explained(error)
-        if problem is None or os.environ.get(TRACEBACK, "0") != "0":
+        if problem is None or shows_tracebacks():
             raise
         sys.exit(printable(f"{stage}: {problem}"))
+
+
+def _use_terminal() -> None:
+    """Has messages and progress bars go to the terminal of `farther repro`, if it has one.
+
+    It reads what DVC prints on stderr, which stages inherit.
+    """
+    terminal = os.environ.get(TERMINAL)
+    if terminal is None or sys.stderr.isatty():
+        return
+    with suppress(OSError):
+        sys.stderr = Path(terminal).open("w", encoding="utf-8")  # noqa: SIM115, to the end
+
+
+def shows_tracebacks() -> bool:
+    """Whether the user wants the traceback of an expected error, too."""
+    return os.environ.get(TRACEBACK, "0") != "0"
 
 
 def explained(error: Exception) -> str | None:

@@ -92,7 +92,7 @@ def test_errors_on_known_objects_are_counted_with_what_correcting_them_adds(file
 
 def test_curves_have_a_row_a_point(evaluated_run):
     files, _ = evaluated_run
-    with (files.plots / "roc.csv").open() as file:
+    with files.plot("roc").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["x"], row["y"]) for row in rows] == [
         ("0.0", "0.0"),
@@ -102,7 +102,7 @@ def test_curves_have_a_row_a_point(evaluated_run):
         ("1.0", "1.0"),
     ]
     assert {(row["split"], row["method"]) for row in rows} == {("far", "msp")}
-    assert (files.plots / "pr.csv").read_text() == "split,method,x,y\nfar,msp,0.333333,1.0\n"
+    assert files.plot("pr").read_text() == "split,method,x,y\nfar,msp,0.333333,1.0\n"
 
 
 def test_the_same_inputs_give_the_same_bytes(files):
@@ -417,18 +417,18 @@ def test_without_replicates_there_are_no_intervals(files):
     report = evaluated(files, ["msp"], ["far"], settings)
     assert report.methods["msp"].splits["far"].groups["ood"].intervals == {}
     assert report.closed_set.intervals == {}
-    assert (files.plots / "tau.csv").read_text().count("\n") == 1
-    assert (files.plots / "confidence.csv").read_text().count("\n") == 1
+    assert files.plot("tau").read_text().count("\n") == 1
+    assert files.plot("confidence").read_text().count("\n") == 1
 
 
 def test_metrics_over_both_thresholds_are_plotted(evaluated_run):
     files, _ = evaluated_run
-    with (files.plots / "tau.csv").open() as file:
+    with files.plot("tau").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["tau"] for row in rows] == ["0.9"] * 1 + ["0.7"] * 10
     # From 0.7 on, only 0.6 is unknown; with 0.9, 0.8 is too.
     assert [row["r_u"] for row in rows][:2] == ["0.666667", "0.333333"]
-    with (files.plots / "confidence.csv").open() as file:
+    with files.plot("confidence").open() as file:
         rows = {row["t"]: row for row in csv.DictReader(file)}
     assert list(rows) == [f"0.{tenth}" for tenth in range(1, 10)]
     assert rows["0.5"]["auroc"] == "0.75"
@@ -449,7 +449,7 @@ def test_curves_over_confidence_are_ordered_by_split_threshold_and_method_as_ask
         shutil.copytree(files.fitted("msp"), files.fitted(name))
         shutil.copytree(files.scores("msp", "far").parent, files.scores(name, "far").parent)
     evaluated(files, names, splits, EvaluationSettings(replicates=0, kept=()))
-    with (files.plots / "confidence.csv").open() as file:
+    with files.plot("confidence").open() as file:
         rows = [(row["split"], row["t"], row["method"]) for row in csv.DictReader(file)]
     assert rows == list(itertools.product(splits, [f"0.{tenth}" for tenth in range(1, 10)], names))
 

@@ -141,7 +141,7 @@ def content(folder: Path):
 def results(files):
     """Contents of all files that an evaluation writes, by path, without the records of keys."""
     by_path = {}
-    for folder in (files.results, files.outcomes, files.metrics, files.plots):
+    for folder in (files.results, files.outcomes, files.metrics, files.root / "plots"):
         for path, data in content(folder).items():
             by_path[folder.parent.name, path] = data
     by_path["evaluation"] = files.evaluation.read_bytes()
@@ -150,7 +150,7 @@ def results(files):
 
 def refresh(files, **settings):
     """Evaluates again without any kept result; returns all results."""
-    for folder in (files.results, files.outcomes, files.metrics, files.plots):
+    for folder in (files.results, files.outcomes, files.metrics, files.root / "plots"):
         shutil.rmtree(folder)
     evaluated(files, **settings)
     return results(files)

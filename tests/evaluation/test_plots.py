@@ -26,10 +26,9 @@ def test_columns_are_named_and_fractions_have_six_digits(tmp_path):
         {"split": "far", "method": "msp", "y": 1.0, "x": 1 / 3},
         {"split": "far", "method": "vim", "x": 0.5},
     ]
-    plots.write_csv(
-        tmp_path / "plots", {"roc": plots.frame("roc", rows), "pr": plots.frame("pr", [])}
-    )
+    plots.write_csv(tmp_path / "roc.csv", plots.frame("roc", rows))
+    plots.write_csv(tmp_path / "pr.csv", plots.frame("pr", []))
     assert (
-        tmp_path / "plots/roc.csv"
+        tmp_path / "roc.csv"
     ).read_text() == "split,method,x,y\nfar,msp,0.333333,1.0\nfar,vim,0.5,\n"
-    assert (tmp_path / "plots/pr.csv").read_text() == "split,method,x,y\n"
+    assert (tmp_path / "pr.csv").read_text() == "split,method,x,y\n"

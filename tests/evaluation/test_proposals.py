@@ -21,7 +21,7 @@ from farther.evaluation.proposals import (
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
-from farther.pipeline.proposals import check_second_detectors
+from farther.evaluation.kept_proposals import check_second_detectors
 from farther.tables import Objects, Regions
 from farther.tables.unknown_proposals import UnknownProposalTable
 

@@ -154,5 +154,5 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     assert report.wilderness.background is None  # the detector has no such column
     assert report.wilderness.confusion["wolf"] == {"dog": 1}
     assert report.wilderness.at_recall["0.3"].impact[-1] == 1 / 2
-    with (files.plots / "wilderness.csv").open() as file:
+    with files.plot("wilderness").open() as file:
         assert {row["recall"] for row in csv.DictReader(file)} == {"0.1", "0.3", "0.5"}

@@ -109,7 +109,7 @@ def change_outcomes(root, params):
 
 
 def change_curves(root, params):
-    file = root / "artifacts/plots/pets-later/tau.csv"
+    file = root / "artifacts/plots/tau/pets-later.csv"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-2]))
 

@@ -94,10 +94,8 @@ def _findings(project: Project, stages: Sequence[Stage]) -> list[Finding]:
     findings = pipeline(project)
     failures = []
     inspection = Inspection(project.params, quick=True, opens_nothing=True)
-    for stage in stages:
-        if not stage.has_check:
-            continue
-        module = import_module(f"farther.command.doctor.{stage.name}")
+    for name in [name for stage in stages for name in stage.checks]:
+        module = import_module(f"farther.command.doctor.{name}")
         try:
             findings.extend(module.check(inspection))
         except FartherError as error:

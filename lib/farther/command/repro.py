@@ -1,34 +1,35 @@
-"""`farther repro`: what `dvc repro` would run, stages side by side, with one line per stage."""
+"""`farther repro`: checks the parameters, then runs `dvc repro`; new inference goes side by side."""
 
 from __future__ import annotations
 
 import os
-import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from functools import partial
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
+import psutil
 import typer
 
 from farther.command.before_run import refuse
-from farther.command.exit_status import FINE, WRONG_INPUT
+from farther.command.doctor.machine import dvc_locks
+from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
+from farther.command.interruption import answering_interrupts
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
-from farther.command.repro_progress import Progress, with_python
-from farther.cores import count_cores, free_memory
-from farther.dvc_internals import unsupported
+from farther.cores import count_cores, has_gpu
 from farther.errors import ParameterError, choose
 from farther.terminal import say, working
 
-EVALUATE = "evaluate@"
-#: The stage that runs before all others.
-FIRST_STAGE = "code"
-#: Bytes of memory for each stage beside others: an evaluation of the published benchmark takes
-#: three quarters of it.
-MEMORY = 4 << 30
+#: Stages of one run, in their order, that read tables only.
+OF_RUN = ("fit", "score", "evaluate", "choose")
+#: Seconds that stages have to end after Ctrl-C before they are told again.
+PATIENCE = 3.0
 
 
 def stage_names(project: Project, *_: Any) -> list[str]:
@@ -70,28 +71,26 @@ def repro(
         str | None, option("RUN", "Evaluate this run before others.", "detectors")
     ] = None,
     jobs: Annotated[
-        int | None, option("N", "Most stages at the same time; by default one per core.")
+        int | None, option("N", "Most runs at the same time; by default one per core.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compute STAGE again even if nothing changed.")
     ] = False,
 ) -> int:
-    """Run the stages that changed, side by side, one line each.
+    """Run the stages that changed.
 
-    Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of
-    free memory; on a GPU, inference runs one stage at a time. Prints a line for each stage that
-    ran: its number, the time since the start, and its duration. Errors are printed in full;
-    everything that a stage prints is in artifacts/.work/logs/STAGE.log. Before it starts, it checks
-    the parameters as `farther doctor` does. With --force, the stages that are named, or all where
-    none is, compute everything again, also what they kept from earlier runs.
+    Checks the parameters as `farther doctor` does, then runs `dvc repro`. Before that, new runs go
+    through their detectors side by side, one per core; on a GPU, one after the other. With
+    --force, the stages that are named, or all where none is, compute everything again, also what
+    they kept from earlier runs.
 
     \b
     Examples:
       farther repro
-      farther repro evaluate@voc-vos
+      farther repro evaluate
       farther repro --first voc-vos    # its table comes before the other runs
-      farther repro --jobs 1           # one stage after the other
-      farther repro --force fit@voc-vos
+      farther repro --jobs 1           # one run after the other
+      farther repro --force fit
     """
     project = Project()
     if jobs is not None and jobs < 1:
@@ -101,69 +100,67 @@ def repro(
     targets = targets or []
     with working("checking params.yaml"):
         refuse(project, targets)
-    problem = unsupported()
-    if problem is not None:
-        return _repro_by_dvc(problem, targets, force=force)
 
-    after: dict[str, Callable[[], str]] = {}
-    if first is not None:
-        after[f"{EVALUATE}{first}"] = partial(_first_result, project, first)
-    names = stage_names(project)
-    count = 0  # not known for some of the stages
-    if not targets:
-        count = len(names)
-    with closing(Progress(count, after)) as progress:
-        if FIRST_STAGE in names:
-            progress.prepare()
-        status = progress.follow(targets, list(after), jobs or usual_jobs(), force=force)
+    start = time.monotonic()
+    commands = Commands(jobs, force=force)
+    try:
+        with answering_interrupts(commands.stopping.set):
+            status = _run(project, commands, targets, first)
+    except KeyboardInterrupt:
+        commands.stop()
+        say("Stopped. Finished work is kept: run it again to continue.", file=sys.stderr)
+        return INTERRUPTED
     if status:
-        return status
-
-    progress.finish()
+        _advise()
+        return WRONG_INPUT
+    minutes, seconds = divmod(int(time.monotonic() - start), 60)
+    say(f"Finished in {minutes}:{seconds:02}.")
     if targets and "report" not in targets:
         next_step("farther repro")
     else:
         next_step("farther summary")
-    return status
-
-
-def _repro_by_dvc(problem: str, targets: Sequence[str], *, force: bool) -> int:
-    """Runs `dvc repro`; returns the exit status.
-
-    Args:
-        problem: Why this DVC cannot run stages side by side.
-        targets: Names of stages; all where there are none.
-        force: Whether these run even if nothing changed.
-    """
-    from farther.keyed import FORCE
-
-    usual = ["repro", *targets]
-    forced = ["repro", "--force", *targets]
-    if not force:
-        steps = [usual]
-    elif not targets:
-        steps = [forced]
-    else:  # `dvc repro --force` alone would also force what the targets depend on
-        steps = [usual, [*forced, "--single-item"]]
-    commands = "; ".join(shlex.join(["dvc", *arguments]) for arguments in steps)
-    say(f"{problem}: stages run one after the other, by {commands}", file=sys.stderr)
-    for arguments in steps:
-        environment = with_python(os.environ)
-        if "--force" in arguments:
-            environment[FORCE] = "1"
-        command = [sys.executable, "-m", "dvc", *arguments]
-        status = subprocess.run(command, env=environment, check=False).returncode
-        if status:
-            return WRONG_INPUT
     return FINE
 
 
-def usual_jobs() -> int:
-    """Stages that run at the same time: one per core, where the free memory suffices."""
-    return max(1, min(count_cores(), free_memory() // MEMORY))
+def _run(project: Project, commands: Commands, targets: Sequence[str], first: str | None) -> int:
+    """Runs stages; returns the exit status of the first command that fails, or 0."""
+    if targets:
+        if not commands.is_forced:
+            return commands.repro(*targets)
+        # `dvc repro --force` alone would also force what the targets depend on.
+        return commands.repro(*targets, forced=False) or commands.repro("--single-item", *targets)
+
+    if first is not None:
+        status = commands.repro(f"infer@{first}") or _evaluate_first(project, commands, first)
+        if status:
+            return status
+    new_runs = _new_runs(project)
+    if len(new_runs) > 1 and commands.jobs > 1:
+        status = commands.repro("curate") or commands.side_by_side(
+            [f"infer@{run}" for run in new_runs]
+        )
+        if status:
+            return status
+    return commands.repro()
 
 
-def _first_result(project: Project, run: str) -> str:
+def _new_runs(project: Project) -> list[str]:
+    """Runs whose detections are not stored."""
+    names = project.section("detectors")
+    return [run for run in names if not (project.artifacts / "regions" / run).is_dir()]
+
+
+def _evaluate_first(project: Project, commands: Commands, run: str) -> int:
+    """Evaluates a run before the others and prints its first table; the stages keep its results."""
+    for stage in OF_RUN:
+        status = commands.call([sys.executable, "-m", f"farther.pipeline.{stage}", run])
+        if status:
+            return status
+    say(f"\n{_first_table(project, run)}\n", flush=True)
+    return FINE
+
+
+def _first_table(project: Project, run: str) -> str:
     """The first table of a run, of its first two splits."""
     from farther.report.results import read_runs
     from farther.report.tables import run_tables, to_text
@@ -172,3 +169,106 @@ def _first_result(project: Project, run: str) -> str:
     runs = read_runs(params, project.artifacts)[0]
     table = run_tables(runs)[0]
     return f"{table.caption} * marks the best.\n\n{to_text(table.select(table.splits[:2]))}"
+
+
+class Commands:
+    """Commands of DVC and of stages, which print to the terminal of this process.
+
+    Args:
+        jobs: Most runs at the same time; by default one per core, and one on a GPU.
+        force: Whether stages compute everything again.
+
+    Attributes:
+        stopping: Whether Ctrl-C was pressed: what DVC says of it is left out.
+    """
+
+    def __init__(self, jobs: int | None, *, force: bool):
+        self.is_forced = force
+        self.stopping = Event()
+        self.jobs = jobs or (1 if has_gpu() else count_cores())
+        self._environment = with_python(os.environ)
+        if sys.stderr.isatty():
+            self._environment["FARTHER_TERMINAL"] = os.ttyname(sys.stderr.fileno())
+        if jobs is not None:
+            self._environment["FARTHER_JOBS"] = str(jobs)
+
+    def repro(
+        self,
+        *arguments: str,
+        forced: bool | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> int:
+        """Runs `dvc repro`; returns its exit status.
+
+        Args:
+            arguments: Further arguments.
+            forced: Whether stages compute everything again; as the user wants it by default.
+            variables: Further environment variables.
+        """
+        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--quiet", *arguments]
+        environment = dict(variables or {})
+        if self.is_forced if forced is None else forced:
+            command.append("--force")
+            environment["FARTHER_FORCE"] = "1"
+        return self.call(command, environment)
+
+    def side_by_side(self, stages: Sequence[str]) -> int:
+        """Runs stages by as many commands as there are jobs; returns the first status that is not 0.
+
+        What they depend on must be up to date.
+        """
+        count = min(self.jobs, len(stages))
+        threads = {"OMP_NUM_THREADS": str(max(1, count_cores() // count))}
+        shares = [stages[number::count] for number in range(count)]
+        # Not in a `with` block, which would wait for their ends before it tells them of Ctrl-C.
+        pool = ThreadPoolExecutor(count)
+        futures = []
+        for share in shares:
+            futures.append(pool.submit(self.repro, "--single-item", *share, variables=threads))
+        pool.shutdown(wait=False)
+        statuses = [future.result() for future in futures]
+        return next((status for status in statuses if status), FINE)
+
+    def call(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
+        """Runs a command; returns its exit status. What it prints on stderr is passed on."""
+        environment = {**self._environment, **(variables or {})}
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        for line in process.stderr or ():
+            if not self.stopping.is_set():
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+        return process.wait()
+
+    def stop(self) -> None:
+        """Waits for the commands that run to end.
+
+        The terminal's Ctrl-C reaches them, too. Where they were not told, they are; a second Ctrl-C
+        kills them.
+        """
+        started = psutil.Process().children(recursive=True)
+        try:
+            _, running = psutil.wait_procs(started, timeout=PATIENCE)
+            for process in running:
+                process.send_signal(signal.SIGINT)
+            psutil.wait_procs(running)
+        except KeyboardInterrupt:
+            for process in started:
+                if process.is_running():
+                    process.kill()
+
+
+def with_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables with the folder of this Python first in PATH: stages run `python`."""
+    folder = str(Path(sys.executable).parent)
+    return {**environment, "PATH": os.pathsep.join([folder, environment.get("PATH", os.defpath)])}
+
+
+def _advise() -> None:
+    """Prints what to do after a failure, and which of DVC's files are damaged."""
+    damaged = [finding for finding in dvc_locks(Path()) if finding.state == "wrong"]
+    for finding in damaged:
+        say(finding.text, file=sys.stderr)
+    if damaged:
+        next_step(*(str(finding.more["remedy"]) for finding in damaged))
+    else:
+        next_step("correct it, then farther repro again; finished work is kept")

@@ -19,7 +19,7 @@ Below the artifacts folder:
         its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
         see `farther.tables.annotations`
-    metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/
+    metrics/<run>/, plots/<kind>/<run>.csv, evaluation/<run>.json, evaluation/<run>/
         see `farther.evaluation.evaluate`
     evaluation/<run>/methods/<method>/threshold.json
         a method's threshold τ
@@ -90,7 +90,6 @@ class RunFiles:
         self.threshold = inside(self.root / "thresholds", f"{run}.json")
         self.truth = inside(self.root / "truth", f"{run}.parquet")
         self.metrics = inside(self.root / "metrics", run)
-        self.plots = inside(self.root / "plots", run)
         self.outcomes = inside(self.root / "outcomes", run)
         self.results = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
@@ -128,6 +127,10 @@ class RunFiles:
         """The table of a source's proposals in the split that are called unknown."""
         return inside(self.root / "recovered", f"{self.run}/called/{source}/{split}.parquet")
 
+    def plot(self, kind: str) -> Path:
+        """The CSV file of a kind of plot; see `farther.evaluation.plots.SCHEMAS`."""
+        return inside(self.root / "plots", f"{kind}/{self.run}.csv")
+
     @property
     def splits(self) -> Path:
         """The folder of the benchmark's splits."""
@@ -137,6 +140,11 @@ class RunFiles:
     def all_regions(self) -> Path:
         """The folder of the detector's regions in all splits."""
         return inside(self.root / "regions", self.run)
+
+    @property
+    def all_proposals(self) -> Path:
+        """The folder of the run's proposals, of all sources."""
+        return inside(self.root / "proposals", self.run)
 
     @property
     def all_passes(self) -> Path:

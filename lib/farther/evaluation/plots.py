@@ -12,6 +12,7 @@ import polars.selectors as cs
 
 from farther.metrics import ood
 from farther.metrics.precision_recall import PrecisionRecallCurve
+from farther.tables.writing import write_aside
 
 _CURVE = {"split": pl.String, "method": pl.String, "x": pl.Float64, "y": pl.Float64}
 
@@ -69,11 +70,10 @@ def frame(kind: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([dict(row) for row in rows], schema=SCHEMAS[kind])
 
 
-def write_csv(folder: Path, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Writes one CSV per kind, fractions with six digits."""
-    folder.mkdir()
-    for kind, table in frames.items():
-        table.with_columns(cs.float().round(6)).write_csv(folder / f"{kind}.csv")
+def write_csv(file: Path, rows: pl.DataFrame) -> None:
+    """Writes the rows of a kind of plot, fractions with six digits."""
+    with write_aside(file) as aside:
+        rows.with_columns(cs.float().round(6)).write_csv(aside)
 
 
 def roc(id_scores: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:

@@ -126,6 +126,27 @@ class RecoveredRun(Stored):
     iou: float
     sources: dict[str, SourceResults]
 
+    def summary(self) -> str:
+        """Fraction of missed objects with and without each source, over all distances."""
+        sentences = []
+        for name, source in self.sources.items():
+            objects = 0.0
+            missed = 0.0
+            still_missed = 0.0
+            for distance in source.distances.values():
+                count = distance.values["objects"] or 0
+                objects += count
+                missed += (distance.values["missed"] or 0) * count
+                still_missed += (distance.values["still_missed"] or 0) * count
+            if objects:
+                before = missed / objects
+                after = still_missed / objects
+                sentences.append(
+                    f"{name}: {before:.1%} of {objects:.0f} unknown objects missed, "
+                    f"{after:.1%} with proposals"
+                )
+        return "; ".join(sentences) or "no unknown objects, or all are crowds or difficult"
+
 
 def read_recovered(files: RunFiles) -> RecoveredRun | None:
     """Results of a run's proposals, by themselves and with each method; None without proposals.
@@ -138,10 +159,8 @@ def read_recovered(files: RunFiles) -> RecoveredRun | None:
     """
     if not files.recovered.is_file():
         return None
-    recovered = read_results(
-        RecoveredRun, files.recovered, f"run `farther repro proposals@{files.run}`"
-    )
-    advice = f"run `farther repro with_proposals@{files.run}`"
+    recovered = read_results(RecoveredRun, files.recovered, "run `farther repro evaluate`")
+    advice = "run `farther repro evaluate`"
     for file in listed(files.all_with_proposals, "*.json"):
         results = read_results(ResultsWithProposals, file, advice)
         for source, splits in results.sources.items():

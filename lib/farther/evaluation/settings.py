@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -120,9 +119,6 @@ class EvaluationSettings(Parameters):
         supercategories: The supercategory of each category, for metrics by supercategory.
         self_awareness: How a run is made self-aware.
         proposals: How proposals are evaluated.
-        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a Ray
-            cluster. Results are the same.
-        memory: Memory in GiB that a run reserves on the cluster.
         user_defined: User-defined metrics (of files in `extensions/`), and the parameters of each.
     """
 
@@ -142,8 +138,6 @@ class EvaluationSettings(Parameters):
     supercategories: dict[str, str] = Field(default_factory=dict)
     self_awareness: SelfAwarenessSettings = Field(default_factory=SelfAwarenessSettings)
     proposals: ProposalSettings = Field(default_factory=ProposalSettings)
-    engine: Literal["local", "ray"] = "local"
-    memory: float = Field(default=4.0, gt=0)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @field_validator("replicates", "recomputed_replicates")
@@ -177,10 +171,9 @@ class EvaluationSettings(Parameters):
 
 
 def read_settings(values: Mapping[str, Any]) -> EvaluationSettings:
-    """The section `evaluate` of params.yaml, without the settings that change no result.
+    """The section `evaluate` of params.yaml.
 
     Raises:
         ParameterError: a key is unknown, or a value does not fit.
     """
-    settings = build(EvaluationSettings, "params.yaml: evaluate", dict(values))
-    return replace(settings, engine=EvaluationSettings.engine, memory=EvaluationSettings.memory)
+    return build(EvaluationSettings, "params.yaml: evaluate", dict(values))

@@ -42,8 +42,8 @@ def write_run(
     """
     with write_aside(files.metrics) as folder:
         _write_metrics(folder, evaluation)
-    with write_aside(files.plots) as folder:
-        plots.write_csv(folder, _plots(evaluation, frames))
+    for kind, rows in _plots(evaluation, frames).items():
+        plots.write_csv(files.plot(kind), rows)
     write_results(files.evaluation, evaluation)
 
 

@@ -475,7 +475,7 @@ def call_on_cluster(
     largest = max((machine.get("memory", 0) for machine in _resources(ray)), default=0)
     if memory > largest:
         problem = f"the largest machine of the cluster has {largest / 2**30:.1f}"
-        raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {problem}")
+        raise ParameterError(f"resources.memory: {gigabytes:g} GiB are asked for, {problem}")
     options: dict[str, Any] = {"num_cpus": 1, "memory": memory, "max_retries": LOSSES - 1}
     if variables:
         options["runtime_env"] = {"env_vars": dict(variables)}
@@ -487,7 +487,7 @@ def call_on_cluster(
     except ray.exceptions.RayError as error:
         problem = (
             "most likely for lack of memory: "
-            "rerun with a larger evaluate.memory (finished work is kept)"
+            "rerun with a larger resources.memory (finished work is kept)"
         )
         raise FartherError(
             f"lost {LOSSES} times, {problem}. The last time: {first_line(error)}"

@@ -1,35 +1,23 @@
-"""Chooses what to deploy of a run for the budget of params.yaml."""
+"""Chooses what to deploy of each run, and measures what methods cost per image."""
 
 from __future__ import annotations
 
-from farther.evaluation.deploy.choose import write_choice
-from farther.evaluation.deploy.results import Budget
-from farther.evaluation.files import RunFiles
-from farther.evaluation.inputs import RunInputs
-from farther.evaluation.settings import read_settings
-from farther.params import code_digest, run_entry, section
-from farther.registry import build
+from farther.pipeline.workers import work_on_runs
 from farther.stage import run_stage
-from farther.terminal import say
 
-OUTPUT = "artifacts/choices/{}.json"
+OUTPUT = "artifacts/choices"
+#: Folders with the outputs of each run.
+OUTPUTS = (OUTPUT, "artifacts/records/choices")
 
 
-def main(run: str) -> None:
-    """Reads splits, regions, t*, fitted methods and scores.
+def main(*runs: str) -> None:
+    """Chooses for runs; for all of params.yaml where none is named, and then measures costs."""
+    work_on_runs("farther.pipeline.runs.choose", runs, OUTPUTS)
+    if not runs:
+        from farther.pipeline.costs import measure_costs
 
-    Writes artifacts/choices/RUN.json, and artifacts/choices/RUN, which is kept from run to run.
-    """
-    settings = read_settings(section("evaluate"))
-    budget = build(Budget, "params.yaml: deploy", section("deploy"))
-    files = RunFiles(run, run_entry(run)["benchmark"])
-    choices = write_choice(RunInputs(files, files.roles, settings), budget, code_digest("choose"))
-    if choices.choice is None:
-        say(f"{run}: {' '.join(choices.notes)}")
-    elif choices.choice.reached:
-        say(f"{run}: {choices.choice.method}")
-    else:
-        say(f"{run}: no method within the limits; the closest is {choices.choice.method}")
+        # When no other run is worked on: it measures times.
+        measure_costs()
 
 
 if __name__ == "__main__":

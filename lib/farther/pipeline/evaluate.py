@@ -1,54 +1,34 @@
-"""Takes the threshold τ of each method of a run, and evaluates detector and methods."""
+"""Takes τ of each method, and evaluates detectors, methods and proposals of all runs."""
 
 from __future__ import annotations
 
-from farther.evaluation.evaluate import EvaluationCode, evaluate_run
-from farther.evaluation.files import RunFiles
-from farther.evaluation.inputs import RunInputs
-from farther.evaluation.settings import read_settings
-from farther.params import code_digest, run_entry, section
-from farther.pipeline.cluster import call
-from farther.registry import build
-from farther.scoring.inputs import FitSection
+from farther.pipeline.workers import work_on_runs
 from farther.stage import run_stage
-from farther.terminal import say
 
-OUTPUT = "artifacts/evaluation/{}"
+OUTPUT = "artifacts/evaluation"
+#: Folders with the outputs of each run.
+OUTPUTS = (
+    OUTPUT,
+    "artifacts/metrics",
+    "artifacts/outcomes",
+    "artifacts/recovered",
+    "artifacts/with_proposals",
+    "artifacts/plots/confidence",
+    "artifacts/plots/pr",
+    "artifacts/plots/reliability",
+    "artifacts/plots/roc",
+    "artifacts/plots/tau",
+    "artifacts/plots/wilderness",
+    "artifacts/records/evaluation",
+    "artifacts/records/outcomes",
+    "artifacts/records/recovered",
+    "artifacts/records/with_proposals",
+)
 
 
-def main(run: str) -> None:
-    """Evaluates a run here or, with `evaluate.engine: ray`, on a machine of the cluster."""
-    summary: str = call("farther.pipeline.evaluate", "evaluate", run)
-    say(f"{run}: {summary}")
-
-
-def evaluate(run: str) -> str:
-    """Reads splits, regions, fitted methods, scores and proposals.
-
-    Writes evaluation, outcomes, metrics and plots.
-
-    Returns:
-        Summary of the evaluated and of the unchanged methods.
-    """
-    settings = read_settings(section("evaluate"))
-    tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
-    user_defined = {
-        name: code_digest("kept", "user_defined", name) for name in settings.user_defined
-    }
-    metrics = " ".join([code_digest("kept", "evaluate"), code_digest("files", "evaluate")])
-    code = EvaluationCode(metrics, user_defined)
-
-    files = RunFiles(run, run_entry(run)["benchmark"])
-    evaluation, computed = evaluate_run(RunInputs(files, files.roles, settings), tau, code)
-    unchanged = len(evaluation.methods.keys() - set(computed))
-    parts = []
-    if computed:
-        parts.append(f"evaluated {', '.join(computed)}")
-    if unchanged == 1:
-        parts.append("1 method unchanged")
-    elif unchanged:
-        parts.append(f"{unchanged} methods unchanged")
-    return "; ".join(parts) or "no methods"
+def main(*runs: str) -> None:
+    """Evaluates runs; all of params.yaml where none is named."""
+    work_on_runs("farther.pipeline.runs.evaluate", runs, OUTPUTS)
 
 
 if __name__ == "__main__":

@@ -1,64 +1,23 @@
-"""Takes the operating threshold t* of a run, and fits the methods to its training regions."""
+"""Takes the operating threshold t* of each run, and fits the methods to its training regions."""
 
 from __future__ import annotations
 
-from farther.errors import ParameterError
-from farther.evaluation.files import RunFiles
-from farther.evaluation.threshold import ThresholdSettings, choose_threshold
-from farther.params import code_digest, run_entry, section
-from farther.pipeline.cluster import call
-from farther.registry import build
-from farther.scoring.entries import read_entry
-from farther.scoring.fit import FitSummary, fit_run
-from farther.scoring.inputs import FitSection, RunRegions
-from farther.scoring.search import search
+from farther.pipeline.workers import work_on_runs
 from farther.stage import run_stage
-from farther.terminal import say
 
-OUTPUT = "artifacts/fitted/{}"
-
-
-def main(run: str) -> None:
-    """Fits the methods of a run here or, with `evaluate.engine: ray`, on the cluster."""
-    summary: FitSummary = call("farther.pipeline.fit", "fit", run)
-    say(f"{run}: {summary}")
-    if summary.failed:
-        problems = [f"methods.{name}: {text}" for name, text in summary.failed.items()]
-        raise ParameterError("; ".join(problems))
+OUTPUT = "artifacts/fitted"
+#: Folders with the outputs of each run.
+OUTPUTS = (
+    OUTPUT,
+    "artifacts/thresholds",
+    "artifacts/truth",
+    "artifacts/records/fitted",
+)
 
 
-def fit(run: str) -> FitSummary:
-    """Reads regions, passes and splits; writes artifacts/thresholds, truth and fitted.
-
-    Returns:
-        Names of the methods that were fitted, and why methods of extensions failed.
-    """
-    detector = run_entry(run)
-    rule = section("threshold") | detector["threshold"]
-    thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
-    settings = build(FitSection, "params.yaml: fit", section("fit")).fit_settings()
-    entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
-    code = {}
-    for entry in entries:
-        digests = [code_digest("kept", "fit", method) for method in entry.methods]
-        if entry.search or entry.oracle:
-            digests.append(code_digest("kept", "search"))
-        code[entry.name] = " ".join([*digests, code_digest("files", "methods", entry.name)])
-
-    files = RunFiles(run, detector["benchmark"])
-    roles = files.roles
-    regions = RunRegions(
-        files.all_regions,
-        choose_threshold(files, thresholds),
-        settings,
-        truth=files.truth,
-        test_splits=tuple(roles.test),
-        passes=files.all_passes,
-        splits=files.splits,
-    )
-    paired_splits = [pairs["of"] for pairs in roles.pairs.values()]
-    scored_splits = [thresholds.split, *paired_splits]
-    return fit_run(entries, regions, files.all_fitted, code, scored_splits, search)
+def main(*runs: str) -> None:
+    """Fits the methods of runs; of all of params.yaml where none is named."""
+    work_on_runs("farther.pipeline.runs.fit", runs, OUTPUTS)
 
 
 if __name__ == "__main__":

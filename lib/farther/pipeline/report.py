@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from farther.cores import count_cores
 from farther.params import code_digest, section
 from farther.report import build
 from farther.stage import run_stage
@@ -27,7 +26,7 @@ def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
     params = {name: section(name) for name in SECTIONS}
     code = code_digest("report")
-    say(f"Report: {build(params, code=code, processes=min(2, count_cores()))}")
+    say(f"Report: {build(params, code=code)}")
 
 
 if __name__ == "__main__":

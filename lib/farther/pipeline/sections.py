@@ -491,6 +491,12 @@ def _inference() -> list[KeyTable]:
     return [replace(table, summary=summary, text="")]
 
 
+def _resources() -> list[KeyTable]:
+    from farther.pipeline.workers import Resources
+
+    return tables_of("resources", Resources)
+
+
 def _threshold() -> list[KeyTable]:
     from farther.evaluation.threshold import ThresholdSettings
 
@@ -575,6 +581,7 @@ SECTIONS = (
     Section("deploy", "Limits on the errors of a deployed detector.", _deploy),
     Section("cost", "How many images costs are measured on.", _cost),
     Section("report", "What the report shows.", _report),
+    Section("resources", "Runs worked on at the same time; a cluster.", _resources),
 )
 SECTION_BY_NAME = {section.name: section for section in SECTIONS}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -18,17 +17,9 @@ class Stage:
             stage that runs once.
         kinds: Names in dvc.yaml of a stage that has several there; each is repeated over
             `SECTION.KIND`. Empty where dvc.yaml has the stage under its own name.
-        has_check: Whether `farther.command.doctor` has a module of its name with a function
-            `check`.
-        uses_gpu: Whether it uses a GPU where there is one: then one of these stages runs at a time.
-        runs_alone: Whether nothing runs beside it on a machine with a GPU, whose times it measures
-            by the clock.
-        begins_early: Whether it begins before other stages that could begin, because it takes long
-            and only the last stage waits for it.
-        process_group: Stages of one group import the same packages and share processes. None for a
-            stage that has a process of its own each time.
+        checks: Modules of `farther.command.doctor` whose function `check` checks what it reads.
         kept_by_git: Outputs below `artifacts` that are small and that git keeps: a folder ends in
-            "/"; "FOLDER/*.json" is the files of a folder without its sub-folders.
+            "/".
         is_demo: Whether only the demo world needs it.
         needs_clip: Whether it needs a CLIP model, which a project may do without.
     """
@@ -37,11 +28,7 @@ class Stage:
     module: str | None = None
     section: str | None = None
     kinds: tuple[str, ...] = ()
-    has_check: bool = True
-    uses_gpu: bool = False
-    runs_alone: bool = False
-    begins_early: bool = False
-    process_group: str | None = None
+    checks: tuple[str, ...] = ()
     kept_by_git: tuple[str, ...] = ()
     is_demo: bool = False
     needs_clip: bool = False
@@ -63,18 +50,13 @@ class Stage:
 
 #: All stages, in an order in which they can run.
 STAGES = (
-    Stage(
-        name="code",
-        module="farther.pipeline.code_digests",
-        has_check=False,
-        process_group="tables",
-    ),
-    Stage(name="demo", has_check=False, is_demo=True),
+    Stage(name="code", module="farther.pipeline.code_digests"),
+    Stage(name="demo", is_demo=True),
     Stage(
         name="ingest",
         module="farther.pipeline.ingest",
         section="datasets",
-        process_group="tables",
+        checks=("ingest",),
         kept_by_git=("counts/",),
     ),
     Stage(
@@ -82,87 +64,38 @@ STAGES = (
         module="farther.pipeline.derive",
         section="derived",
         kinds=("paste", "corrupt", "blank"),
-        process_group="tables",
+        checks=("derive",),
         kept_by_git=("counts/",),
     ),
-    Stage(name="embed", module="farther.pipeline.embed", uses_gpu=True, needs_clip=True),
-    Stage(
-        name="enrich",
-        module="farther.pipeline.enrich",
-        section="enrich",
-        process_group="tables",
-    ),
+    Stage(name="embed", module="farther.pipeline.embed", checks=("embed",), needs_clip=True),
+    Stage(name="enrich", module="farther.pipeline.enrich", section="enrich", checks=("enrich",)),
     Stage(
         name="curate",
         module="farther.pipeline.curate",
-        process_group="tables",
+        checks=("curate",),
         kept_by_git=("counts/",),
     ),
     Stage(
         name="stratify",
         module="farther.pipeline.stratify",
-        process_group="tables",
+        checks=("stratify",),
         kept_by_git=("counts/", "plots/"),
         needs_clip=True,
     ),
-    Stage(
-        name="infer",
-        module="farther.pipeline.infer",
-        section="detectors",
-        uses_gpu=True,
-        process_group="networks",
-    ),
-    Stage(
-        name="fit",
-        module="farther.pipeline.fit",
-        section="detectors",
-        process_group="tables",
-    ),
-    Stage(
-        name="score",
-        module="farther.pipeline.score",
-        section="detectors",
-        has_check=False,
-        process_group="tables",
-    ),
-    Stage(
-        name="proposals",
-        module="farther.pipeline.proposals",
-        section="detectors",
-        process_group="tables",
-        kept_by_git=("recovered/*.json",),
-    ),
+    Stage(name="infer", module="farther.pipeline.infer", section="detectors", checks=("infer",)),
+    Stage(name="fit", module="farther.pipeline.fit", checks=("fit",)),
+    Stage(name="score", module="farther.pipeline.score"),
     Stage(
         name="evaluate",
         module="farther.pipeline.evaluate",
-        section="detectors",
-        process_group="tables",
+        checks=("proposals", "evaluate"),
         kept_by_git=("metrics/", "plots/"),
     ),
-    Stage(
-        name="with_proposals",
-        module="farther.pipeline.with_proposals",
-        section="detectors",
-        has_check=False,
-        process_group="tables",
-    ),
-    Stage(
-        name="choose",
-        module="farther.pipeline.choose",
-        section="detectors",
-        process_group="tables",
-    ),
-    Stage(
-        name="cost",
-        module="farther.pipeline.cost",
-        runs_alone=True,
-        begins_early=True,
-        process_group="tables",
-    ),
+    Stage(name="choose", module="farther.pipeline.choose", checks=("choose", "cost")),
     Stage(
         name="report",
         module="farther.pipeline.report",
-        process_group="tables",
+        checks=("report",),
         kept_by_git=("seeds.json",),
     ),
 )
@@ -188,13 +121,5 @@ def ignored_by_git() -> tuple[str, ...]:
     """
     lines = ["__pycache__/", ".work/", "/dvc_plots/", "/artifacts/*"]
     for stage in STAGES:
-        lines.extend(_exceptions(stage))
+        lines += [f"!/artifacts/{output}" for output in stage.kept_by_git]
     return tuple(dict.fromkeys(lines))
-
-
-def _exceptions(stage: Stage) -> Iterator[str]:
-    for output in stage.kept_by_git:
-        folder, is_files_only, _ = output.partition("*")
-        yield f"!/artifacts/{folder}"
-        if is_files_only:
-            yield f"/artifacts/{folder}*/"

@@ -28,16 +28,14 @@ __all__ = [
 ]
 
 
-def build(
-    params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1
-) -> Path:
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
     """Writes the report; see `farther.report.write.build`.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
-        code, processes: See there.
+        code: See there.
     """
     from farther.report import write
 
-    return write.build(params, root, code, processes)
+    return write.build(params, root, code)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import polars as pl
 
+from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.report import kept_pages, power
 from farther.report.distances import Distances
@@ -118,9 +119,10 @@ class AllResults:
         """The method whose outcomes are shown for an evaluated run."""
         return run.shown_method(self.settings.method)
 
-    def plots(self, run: Run) -> Path:
-        """The folder of a run's curves."""
-        return RunFiles(run.name, run.benchmark, self.artifacts).plots
+    def plots(self, run: Run) -> dict[str, Path]:
+        """The files of a run's curves, by kind."""
+        files = RunFiles(run.name, run.benchmark, self.artifacts)
+        return {kind: files.plot(kind) for kind in plots.SCHEMAS}
 
     def method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
         """Title of each method, as tables of these runs have it → its page.

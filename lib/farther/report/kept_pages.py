@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 import farther
+from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.keyed import key_of
 from farther.report.gallery.data import folder_url
@@ -63,7 +64,8 @@ def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     yield files.evaluation
     yield files.results
     yield files.metrics
-    yield files.plots
+    for kind in plots.SCHEMAS:
+        yield files.plot(kind)
     yield files.outcomes
     yield files.recovered.parent
     yield files.roles_file

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,24 +23,15 @@ from farther.report.charts.figures import FORMATS, as_files
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.pages import NAVIGATION, PAGES
-from farther.report.pages.gallery import FilesOfRuns, write_index
 from farther.report.results import Run, read_runs
-from farther.report.second_process import SecondProcess, Summaries
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
-GALLERY = "gallery.html"
 
-#: Smallest number of runs for which a second process pays, which reads all results again.
-RUNS_FOR_TWO_PROCESSES = 4
-
-
-def build(
-    params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1
-) -> Path:
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
     """Writes the report: its pages, and its tables as Markdown, LaTeX and CSV beside them.
 
     Args:
@@ -49,8 +39,6 @@ def build(
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
         code: Hash of the code of reports. With it, files of an earlier report are reused where
             nothing that they depend on has changed; None writes all files.
-        processes: With 2, another process writes files of runs where there are several, half of
-            the work; then the program that calls this must be importable without effects.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -61,55 +49,18 @@ def build(
     """
     root = Path(root)
     report = root / "artifacts" / "report"
-    with ExitStack() as stack:
-        folder = stack.enter_context(write_aside(report))
-        read = partial(_read, params, root, code, folder)
-        second = None
-        if processes > 1 and len(params.get("detectors") or {}) >= RUNS_FOR_TWO_PROCESSES:
-            second = stack.enter_context(SecondProcess(read))
-        unfinished_site, results = read()
-        site = stack.enter_context(unfinished_site)
-
-        if second is None:
-            _write_pages(site, results)
-        else:
-            _write_pages_beside(second, site, results)
-        _write_tables(site, results.evaluated)
-        if results.evaluated:
-            _write_figure(site, distances.figure(results.distances.rows), results.code)
-        statistics = seeds.statistics(results.runs, results.settings.seeds)
-        write_json(root / "artifacts" / "seeds.json", statistics)
+    with write_aside(report) as folder:
+        site, results = _read(params, root, code, folder)
+        with site:
+            for page in PAGES:
+                page.write(site, results)
+            _write_tables(site, results.evaluated)
+            if results.evaluated:
+                _write_figure(site, distances.figure(results.distances.rows), results.code)
+            statistics = seeds.statistics(results.runs, results.settings.seeds)
+            write_json(root / "artifacts" / "seeds.json", statistics)
     Keyed(report).record_all(site.keys, site.read)
     return report / "index.html"
-
-
-def _write_pages(site: Site, results: AllResults) -> None:
-    """Writes all pages in this process."""
-    for page in PAGES:
-        page.write(site, results)
-
-
-def _write_pages_beside(second: SecondProcess, site: Site, results: AllResults) -> None:
-    """Writes all pages, with the files of outdated runs by this process and by the second one."""
-    files = FilesOfRuns(site, results)
-    summaries: Summaries = {}
-    outdated = {}
-    for run in results.measured:
-        if files.are_current(run):
-            summaries[run.name] = files.write(run)
-        else:
-            outdated[run.name] = run
-    second.begin(outdated)
-
-    for page in PAGES:
-        if page.file != GALLERY:
-            page.write(site, results)
-    for name in second.take_back():
-        summaries[name] = files.write(outdated[name])
-    written = second.finish()
-    site.keys |= written.keys
-    site.read |= written.read
-    write_index(site, results, {**summaries, **written.summaries})
 
 
 def _earlier_report(root: Path, code: str | None) -> Keyed | None:

@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+from farther.evaluation.plots import SCHEMAS
 from farther.report.results import Run, read_runs
 
 
@@ -14,7 +15,8 @@ def run(built, params) -> Run:
 
 @pytest.fixture
 def plots(built):
-    return built / "artifacts" / "plots" / "pets-net"
+    folder = built / "artifacts" / "plots"
+    return {kind: folder / kind / "pets-net.csv" for kind in SCHEMAS}
 
 
 def rows(chart) -> list[dict]:

@@ -129,10 +129,9 @@ def _checks(project: Project, *, quick: bool) -> dict[str, Callable[[], Iterable
         "packages": partial(packages, project),
         "versions": partial(versions, project.artifacts),
     }
-    for stage in STAGES:
-        if stage.has_check:
-            module = import_module(f"farther.command.doctor.{stage.name}")
-            checks[stage.name] = partial(module.check, inspection)
+    for name in [name for stage in STAGES for name in stage.checks]:
+        module = import_module(f"farther.command.doctor.{name}")
+        checks[name] = partial(module.check, inspection)
     return checks
 
 

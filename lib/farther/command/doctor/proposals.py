@@ -9,7 +9,7 @@ from typing import Any
 from farther.command.doctor.inspection import Inspection
 from farther.detectors.proposals import read_sources
 from farther.errors import Finding, refused
-from farther.pipeline.proposals import check_second_detectors
+from farther.evaluation.kept_proposals import check_second_detectors
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Charts of a run's curves, from the files in `artifacts/plots/<run>`."""
+"""Charts of a run's curves, from the files in `artifacts/plots`."""
 
 from __future__ import annotations
 
@@ -62,19 +62,18 @@ class RunCurves:
 
     Args:
         run: The run.
-        folder: Holds `roc.csv`, `pr.csv`, `tau.csv`, `confidence.csv`, `wilderness.csv` and
-            `reliability.csv`.
+        files: CSV files by kind; see `farther.evaluation.plots.SCHEMAS`.
         methods: The methods to draw.
     """
 
     run: Run
-    folder: Path
+    files: Mapping[str, Path]
     methods: Sequence[str]
 
     def curves(self, kind: str, points: int) -> vl.ChartGroup:
         """ROC or precision–recall curves, one chart per split."""
         curve_kind = CURVES[kind]
-        table = self._read_by_method(f"{kind}.csv", {"x": pl.Float64, "y": pl.Float64})
+        table = self._read_by_method(kind, {"x": pl.Float64, "y": pl.Float64})
         charts = []
         for split in self.run.splits:
             curves = table.filter(split=split.name).partition_by("series", maintain_order=True)
@@ -95,7 +94,7 @@ class RunCurves:
         """Metrics over a moving threshold, one chart per split and metric."""
         threshold = SWEEPS[kind]
         columns = dict.fromkeys((threshold.column, *SWEPT), pl.Float64)
-        table = self._read_by_method(f"{kind}.csv", columns).rename({threshold.column: "x"})
+        table = self._read_by_method(kind, columns).rename({threshold.column: "x"})
         charts = []
         for split in self.run.splits:
             table_of_split = table.filter(split=split.name)
@@ -119,7 +118,7 @@ class RunCurves:
         """Share of images without a detection by operating threshold, one line per split."""
         title_by_split = {split.name: split.title for split in self.run.splits}
         columns = {"t": pl.Float64, "no_detection": pl.Float64}
-        table = self._read_series("confidence.csv", "split", title_by_split, columns)
+        table = self._read_series("confidence", "split", title_by_split, columns)
         # The file repeats them for each method.
         rows = table.drop_nulls().unique(["series", "t"], keep="last", maintain_order=True)
         return vl.line_group(
@@ -136,7 +135,9 @@ class RunCurves:
 
         Source: Dhamija et al., 2020.
         """
-        impact = _read_wilderness(self.folder).with_columns(series="at recall " + pl.col("recall"))
+        impact = _read_wilderness(self.files["wilderness"]).with_columns(
+            series="at recall " + pl.col("recall")
+        )
         return _wilderness_chart(impact, f"{self.run.full_title}: wilderness impact")
 
     def reliability(self) -> vl.Chart | None:
@@ -145,7 +146,7 @@ class RunCurves:
         Source: Oksuz et al., 2023.
         """
         types = {"confidence": pl.Float64, "performance": pl.Float64, "detections": pl.Int64}
-        rows = vl.read_csv(self.folder / "reliability.csv", types).drop_nulls("confidence")
+        rows = vl.read_csv(self.files["reliability"], types).drop_nulls("confidence")
         if rows.is_empty():
             return None
         title = self.run.full_title
@@ -179,14 +180,14 @@ class RunCurves:
     def _legend(self) -> tuple[vl.Key, ...]:
         return vl.legend_keys([self.run.label(method) for method in self.methods], vl.DASHES)
 
-    def _read_by_method(self, name: str, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    def _read_by_method(self, kind: str, columns: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
         """The rows of the drawn methods, in their order; `series` is a method's label."""
         label_by_method = {method: self.run.label(method) for method in self.methods}
-        return self._read_series(name, "method", label_by_method, {"split": pl.String, **columns})
+        return self._read_series(kind, "method", label_by_method, {"split": pl.String, **columns})
 
     def _read_series(
         self,
-        name: str,
+        kind: str,
         key: str,
         titles: Mapping[str, str],
         columns: Mapping[str, type[pl.DataType]],
@@ -194,12 +195,12 @@ class RunCurves:
         """The rows of a file whose key has a title, in the order of the titles.
 
         Args:
-            name: The file's name.
+            kind: The kind of plot.
             key: Its column of keys.
             titles: Key → title, which becomes the column `series`.
             columns: Further columns and their types.
         """
-        table = vl.read_csv(self.folder / name, {key: pl.String, **columns})
+        table = vl.read_csv(self.files[kind], {key: pl.String, **columns})
         series = pl.DataFrame(
             {key: list(titles), "series": list(titles.values())}, schema_overrides={key: pl.String}
         )
@@ -211,18 +212,18 @@ def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
     return pl.DataFrame({"x": x, "y": y}).with_columns(series=pl.lit(curve["series"][0]))
 
 
-def wilderness_by_run(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
+def wilderness_by_run(files: Mapping[str, Path], recall: str) -> vl.ChartGroup:
     """Wilderness impact of several runs at one recall, one line per run."""
     impacts = []
-    for run, folder in folders.items():
-        impact = _read_wilderness(folder).filter(recall=recall)
+    for run, file in files.items():
+        impact = _read_wilderness(file).filter(recall=recall)
         impacts.append(impact.with_columns(series=pl.lit(run)))
     return _wilderness_chart(pl.concat(impacts), f"Wilderness impact at recall {recall}")
 
 
-def _read_wilderness(folder: Path) -> pl.DataFrame:
+def _read_wilderness(file: Path) -> pl.DataFrame:
     columns = {"recall": pl.String, "ratio": pl.Float64, "impact": pl.Float64}
-    return vl.read_csv(folder / "wilderness.csv", columns).drop_nulls("impact")
+    return vl.read_csv(file, columns).drop_nulls("impact")
 
 
 def _wilderness_chart(impact: pl.DataFrame, title: str) -> vl.ChartGroup:

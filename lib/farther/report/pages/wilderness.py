@@ -40,7 +40,7 @@ BETA = "1"
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    plots = {run.name: results.plots(run) for run in results.evaluated}
+    plots = {run.name: results.plots(run)["wilderness"] for run in results.evaluated}
     site.write("wilderness.html", **content(results.evaluated, plots))
 
 
@@ -49,7 +49,7 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
 
     Args:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
-        plots: The folder of the plot files of each run.
+        plots: The file of the wilderness impact of each run.
     """
     detectors = []
     results_by_title = {}
@@ -85,13 +85,13 @@ def _contents(titles: Mapping[str, Any]) -> dict[str, str]:
 
 def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, vl.ChartGroup]:
     """Title of each benchmark → wilderness impact of its runs."""
-    folders_by_benchmark: dict[str, dict[str, Path]] = {}
+    files_by_benchmark: dict[str, dict[str, Path]] = {}
     for run in runs:
-        folders = folders_by_benchmark.setdefault(run.benchmark_title, {})
-        folders[run.full_title] = plots[run.name]
+        files = files_by_benchmark.setdefault(run.benchmark_title, {})
+        files[run.full_title] = plots[run.name]
     return {
-        benchmark: curves.wilderness_by_run(folders, f"{RECALL:g}")
-        for benchmark, folders in folders_by_benchmark.items()
+        benchmark: curves.wilderness_by_run(files, f"{RECALL:g}")
+        for benchmark, files in files_by_benchmark.items()
     }
 
 

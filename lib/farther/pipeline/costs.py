@@ -1,4 +1,4 @@
-"""Counts and times what each method costs per image on this machine.
+"""Counts and times what each method costs per image on this machine: part of the stage `choose`.
 
 A detector whose regions, passes and parameters are those of the last time keeps its times, and so
 does each method whose fitted state is.
@@ -33,7 +33,6 @@ from farther.keyed import key_of, write_record
 from farther.params import code_digest, section
 from farther.registry import build
 from farther.scoring.entries import MethodEntry, read_entry
-from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import inside
@@ -46,7 +45,7 @@ OUTPUT = "artifacts/cost.json"
 TIMES = ARTIFACTS / "times.json"
 
 
-def main() -> None:
+def measure_costs() -> None:
     """Reads regions, passes and fitted methods of all runs, and images of a split.
 
     Writes OUTPUT and TIMES.
@@ -130,7 +129,7 @@ def _keys(
         entries: Entries of the section `methods`.
         params: Parameters of the run and of this stage.
     """
-    network = key_of([folders.regions, folders.passes], {**params, "code": code_digest("cost")})
+    network = key_of([folders.regions, folders.passes], {**params, "code": code_digest("choose")})
     keys = {"": network}
     for entry in entries:
         state = inside(folders.fitted, entry.name)
@@ -158,7 +157,3 @@ def _summary(times: RunTimes) -> str:
         if milliseconds is not None:
             texts.append(f"{name} {milliseconds:.1f} ms per image")
     return ", ".join(texts) or "not measured"
-
-
-if __name__ == "__main__":
-    run_stage(main, OUTPUT)

@@ -1,0 +1,72 @@
+"""Takes the threshold τ of each method of a run, and evaluates detector, methods and proposals."""
+
+from __future__ import annotations
+
+from farther.detectors.proposals import read_sources
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.kept_proposals import check_second_detectors, update_proposals
+from farther.evaluation.kept_with_proposals import update_with_proposals
+from farther.evaluation.settings import EvaluationSettings, read_settings
+from farther.params import code_digest, run_entry, section
+from farther.registry import build
+from farther.scoring.inputs import FitSection
+
+
+def work(run: str) -> str:
+    """Reads splits, regions, proposals, fitted methods and scores.
+
+    Writes evaluation, outcomes, metrics, plots, recovered and with_proposals.
+
+    Returns:
+        What was evaluated, and what the proposals recover.
+    """
+    settings = read_settings(section("evaluate"))
+    files = RunFiles(run, run_entry(run)["benchmark"])
+    parts = [_evaluate(files, settings)]
+    recovered = _measure_proposals(files, settings)
+    if recovered:
+        parts.append(recovered)
+    inputs = RunInputs(files, files.roles, settings)
+    measured = update_with_proposals(inputs, code_digest("kept", "evaluate"))
+    if measured:
+        parts.append(f"with proposals: {', '.join(measured)}")
+    return "; ".join(parts)
+
+
+def _evaluate(files: RunFiles, settings: EvaluationSettings) -> str:
+    """Evaluates detector and methods; returns which were, and how many are unchanged."""
+    tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
+    user_defined = {
+        name: code_digest("kept", "user_defined", name) for name in settings.user_defined
+    }
+    metrics = " ".join([code_digest("kept", "evaluate"), code_digest("files", "evaluate")])
+    code = EvaluationCode(metrics, user_defined)
+    evaluation, computed = evaluate_run(RunInputs(files, files.roles, settings), tau, code)
+    unchanged = len(evaluation.methods.keys() - set(computed))
+    parts = []
+    if computed:
+        parts.append(f"evaluated {', '.join(computed)}")
+    if unchanged == 1:
+        parts.append("1 method unchanged")
+    elif unchanged:
+        parts.append(f"{unchanged} methods unchanged")
+    return "; ".join(parts) or "no methods"
+
+
+def _measure_proposals(files: RunFiles, settings: EvaluationSettings) -> str:
+    """Measures the run's proposals; returns what they recover, "" where there are none."""
+    entries = section("detectors")
+    sources = read_sources(files.run, run_entry(files.run)["proposals"])
+    check_second_detectors(files.run, sources, entries)
+
+    def files_of(name: str) -> RunFiles:
+        return RunFiles(name, entries[name]["benchmark"])
+
+    recovered = update_proposals(
+        files, sources, settings, files_of, code_digest("kept", "evaluate")
+    )
+    if recovered is None:
+        return ""
+    return recovered.summary()
