@@ -1,4 +1,4 @@
-"""`farther repro`: checks the parameters, then runs `dvc repro`; new inference goes side by side."""
+"""`farther repro`: checks parameters, then runs `dvc repro`; new inference goes side by side."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class Commands:
         return self.call(command, environment)
 
     def side_by_side(self, stages: Sequence[str]) -> int:
-        """Runs stages by as many commands as there are jobs; returns the first status that is not 0.
+        """Runs stages by as many commands as there are jobs; returns the first failure, or 0.
 
         What they depend on must be up to date.
         """
