@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from farther import extensions
@@ -42,10 +42,9 @@ def run_stage(main: Callable[..., None], output: str) -> None:
     """
     stage = " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]])
     start = time.monotonic()
-    _use_terminal()
     try:
         path = output.format(*sys.argv[1:], "", "")
-        with locked(path), disk_errors(path):
+        with _bars_on_terminal(), locked(path), disk_errors(path):
             main(*sys.argv[1:])
         say(f"{stage}: {time.monotonic() - start:.1f} s", flush=True)
     except KeyboardInterrupt:
@@ -57,16 +56,22 @@ def run_stage(main: Callable[..., None], output: str) -> None:
         sys.exit(printable(f"{stage}: {problem}"))
 
 
-def _use_terminal() -> None:
-    """Has messages and progress bars go to the terminal of `farther repro`, if it has one.
+@contextmanager
+def _bars_on_terminal() -> Iterator[None]:
+    """Has progress bars be drawn on the terminal of `farther repro`, which reads what is an error.
 
-    It reads what DVC prints on stderr, which stages inherit.
+    Nothing changes where there is none.
     """
     terminal = os.environ.get(TERMINAL)
-    if terminal is None or sys.stderr.isatty():
+    usual = sys.stderr
+    if terminal is None or usual.isatty():
+        yield
         return
-    with suppress(OSError):
-        sys.stderr = Path(terminal).open("w", encoding="utf-8")  # noqa: SIM115, to the end
+    with Path(terminal).open("w", encoding="utf-8") as sys.stderr:
+        try:
+            yield
+        finally:
+            sys.stderr = usual
 
 
 def shows_tracebacks() -> bool:

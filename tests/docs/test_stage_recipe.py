@@ -37,5 +37,5 @@ def test_a_stage_has_a_module_a_script_an_entry_and_its_checks(stage):
         entry = DVC_STAGES[name]
         entry = entry.get("do", entry)
         assert f"stages/{stage.script}" in str(entry["cmd"])
-    has_checks = find_spec(f"farther.command.doctor.{stage.name}") is not None
-    assert has_checks == stage.has_check
+    for name in stage.checks:
+        assert find_spec(f"farther.command.doctor.{name}") is not None

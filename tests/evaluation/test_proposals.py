@@ -12,6 +12,7 @@ from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sour
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.kept_proposals import check_second_detectors
 from farther.evaluation.proposals import (
     class_agnostic_nms,
     evaluate_proposals,
@@ -21,7 +22,6 @@ from farther.evaluation.proposals import (
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
-from farther.evaluation.kept_proposals import check_second_detectors
 from farther.tables import Objects, Regions
 from farther.tables.unknown_proposals import UnknownProposalTable
 

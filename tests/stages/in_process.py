@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 #: The stages of a run that read tables only, in their order.
-OF_RUN = ("fit", "score", "proposals", "evaluate", "with_proposals", "choose")
+OF_RUN = ("fit", "score", "evaluate", "choose")
 
 
 def run(folder: Path, *stages: str) -> None:

@@ -27,16 +27,7 @@ SPLITS = ("coco_near", "coco_far", "pasted_far")
 METHODS = ("msp", "energy", "knn", "odin")
 
 #: Stages that run where a parameter of a method changed and where a method is new.
-OF_METHODS = {
-    "code",
-    f"fit@{RUN}",
-    f"score@{RUN}",
-    f"evaluate@{RUN}",
-    f"with_proposals@{RUN}",
-    f"choose@{RUN}",
-    "cost",
-    "report",
-}
+OF_METHODS = {"code", "fit", "score", "evaluate", "choose", "report"}
 
 
 def make_tiny(params: dict[str, Any]) -> None:
@@ -81,8 +72,8 @@ def test_every_stage_left_what_it_promises(project: Project):
     assert (project.folder / "artifacts/report/index.html").stat().st_size > 10_000
 
 
-def test_nothing_runs_when_nothing_changed(project: Project):
-    assert project.repro() == []
+def test_nothing_but_the_stage_code_runs_when_nothing_changed(project: Project):
+    assert project.repro() == ["code"]
 
 
 @pytest.mark.slow
@@ -97,7 +88,7 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     assert f"{RUN}: fitted knn, mls; 3 methods unchanged; not applicable: odin\n" in printed
     scored = rf"^{RUN}: scored [a-z0-9_, ]+ by knn, mls; 2 methods unchanged$"
     assert re.search(scored, printed, flags=re.MULTILINE)
-    assert f"{RUN}: evaluated knn, mls; 2 methods unchanged\n" in printed
+    assert f"{RUN}: evaluated knn, mls; 2 methods unchanged; rpn: " in printed
     assert scores_of_others(project, "knn", "mls") == before
     table = project.run("dvc", "metrics", "diff", "HEAD")
     assert re.search(r"Path +Metric +HEAD +workspace +Change", table)

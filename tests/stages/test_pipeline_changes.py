@@ -36,11 +36,6 @@ RUNS = ("voc-faster_rcnn", "bdd-faster_rcnn")
 METHODS = ("msp", "energy", "knn", "odin")
 
 
-def of_runs(*stages: str) -> set[str]:
-    """Names of stages of both runs."""
-    return {f"{stage}@{run}" for stage in stages for run in RUNS}
-
-
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
     params["datasets"] = {name: params["datasets"][name] for name in DATASETS}
@@ -82,20 +77,15 @@ def restored(project: Project):
         project.restore()
 
 
-def but_proposals(stages: list[str]) -> list[str]:
-    """Stages without `proposals`, which run where any detections changed: runs may be sources."""
-    return [stage for stage in stages if not stage.startswith("proposals@")]
-
-
 def test_times_are_in_no_file_that_git_or_dvc_tracks(project: Project):
     times = project.read("artifacts/times.json")
     for run in RUNS:
         times["runs"][run]["detector"] = 1234.5
     (project.folder / "artifacts/times.json").write_text(json.dumps(times))
-    project.run("dvc", "repro", "--force", "--single-item", "cost", "report")
+    project.run("dvc", "repro", "--force", "--single-item", "choose", "report")
     assert "1234.5 ms per image" in (project.folder / "artifacts/report/times.js").read_text()
     assert project.run("git", "status", "--porcelain") == ""
-    assert project.repro() == []
+    assert project.repro() == ["code"]
 
 
 def set_odin(params) -> None:
@@ -118,16 +108,13 @@ def delete_energy(params) -> None:
     del params["methods"]["energy"]
 
 
-#: Changes by name, and the stages of runs that each of them concerns.
+#: Changes by name, and the stages that each of them concerns.
 CHANGES = {
-    "a method that does not apply": (set_odin, of_runs("fit")),
-    "keep": (set_keep, of_runs("fit", "evaluate", "with_proposals")),
-    "budget": (set_budget, of_runs("choose")),
-    "iou": (set_iou, of_runs("proposals", "evaluate", "with_proposals", "choose")),
-    "a method deleted": (
-        delete_energy,
-        of_runs("fit", "score", "evaluate", "with_proposals", "choose"),
-    ),
+    "a method that does not apply": (set_odin, {"fit", "choose"}),
+    "keep": (set_keep, {"fit", "evaluate"}),
+    "budget": (set_budget, {"choose"}),
+    "iou": (set_iou, {"evaluate", "choose"}),
+    "a method deleted": (delete_energy, {"fit", "score", "evaluate", "choose"}),
 }
 
 
@@ -135,12 +122,11 @@ CHANGES = {
 def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(
     project: Project, name
 ):
-    change, runs = CHANGES[name]
+    change, concerned = CHANGES[name]
     scores = scores_of_others(project, "energy")
     project.change(change)
     printed = project.run("dvc", "repro")
-    ran = set(stages_in(printed)) - {"code", "cost"}  # `cost` reads all of params.yaml
-    assert ran - {"report"} == runs
+    assert set(stages_in(printed)) - {"code", "report"} == concerned
     assert scores_of_others(project, "energy") == scores
     assert "fitted" not in printed
     assert "scored" not in printed
@@ -152,7 +138,7 @@ def test_the_code_of_a_metric_evaluates_again_and_fits_and_scores_nothing(projec
     change_code(project, {"metrics/errors/error_budget.py": ("", "\nUNUSED = 1\n")})
     ran = project.repro()
     assert families(ran) & {"infer", "fit", "score"} == set()
-    assert of_runs("evaluate") <= set(ran)
+    assert "evaluate" in ran
 
 
 #: Files of the library: what is put before their first docstring's text, and at their end.
@@ -192,8 +178,9 @@ def test_a_change_of_what_one_method_imports_scores_that_method_again(project: P
     assert set(stages_in(printed)) == {
         "code",
         "stratify",
-        *of_runs("fit", "score"),
-        "cost",
+        "fit",
+        "score",
+        "choose",
         "report",
     }
     assert scores_of_others(project, "knn") == before
@@ -213,7 +200,7 @@ def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_sho
     project.run("dvc", "commit", "--force", "demo")
     ran = project.repro()
     assert {"paste@voc_pasted", "ingest@coco", "curate"} <= set(ran)
-    assert not [stage for stage in but_proposals(ran) if "bdd" in stage or stage.startswith("demo")]
+    assert not [stage for stage in ran if "bdd" in stage or stage.startswith("demo")]
     assert {stage for stage in ran if stage.startswith("ingest")} == {"ingest@coco"}
 
 
@@ -232,11 +219,10 @@ def test_another_checkpoint_and_a_new_detector_run_alone(project: Project):
     }
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
-    assert [stage for stage in but_proposals(ran) if "voc-faster_rcnn" in stage] == []
-    of_run = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose"}
-    for run in ("bdd-faster_rcnn", "voc-strict"):
-        assert families([stage for stage in ran if run in stage]) == of_run
-    assert families(ran) == {"code", *of_run, "cost", "report"}
+    assert [stage for stage in ran if "voc-faster_rcnn" in stage] == []
+    inferred = [stage for stage in ran if stage.startswith("infer")]
+    assert set(inferred) == {"infer@bdd-faster_rcnn", "infer@voc-strict"}
+    assert set(ran) - set(inferred) == {"code", "fit", "score", "evaluate", "choose", "report"}
 
 
 def test_a_new_split_leaves_the_others_unchanged_and_a_split_no_longer_tested_has_no_metrics(
@@ -258,8 +244,7 @@ def test_a_new_split_leaves_the_others_unchanged_and_a_split_no_longer_tested_ha
     )
     ran = project.repro()
     assert not any(
-        "voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest"))
-        for stage in but_proposals(ran)
+        "voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest")) for stage in ran
     )
     assert "infer@bdd-faster_rcnn" in ran
     assert {file: file.stat().st_mtime_ns for file in before} == before
@@ -304,6 +289,6 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     browser.until("document.getElementById('status').textContent.includes('Saved')")
     ran = project.repro()
     assert image not in Images.read(table).image_id
-    assert {"curate", "stratify", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
-    assert not [stage for stage in but_proposals(ran) if "voc" in stage]
+    assert {"curate", "stratify", "infer@bdd-faster_rcnn", "evaluate"} <= set(ran)
+    assert not [stage for stage in ran if "voc" in stage]
     assert not families(ran) & {"demo", "ingest", "paste", "embed"}

@@ -92,7 +92,12 @@ def test_a_stage_has_a_check_where_the_table_says_so():
     for file in Path(doctor.__file__).parent.glob("*.py"):
         if "\ndef check(project: Inspection)" in file.read_text():
             with_check.add(file.stem)
-    assert with_check == {stage.name for stage in STAGES if stage.has_check}
+    assert with_check == {name for stage in STAGES for name in stage.checks}
+
+
+def test_dvc_repeats_no_stage_but_those_for_which_users_bring_files():
+    repeated = {name for name, stage in dvc_stages().items() if "foreach" in stage}
+    assert repeated == {"ingest", "paste", "corrupt", "blank", "enrich", "infer"}
 
 
 def test_the_tests_of_kills_run_each_stage_but_the_one_that_runs_first():
@@ -120,6 +125,6 @@ def test_this_repository_ignores_what_a_project_does():
 
 def test_an_address_of_dvc_leads_to_its_stage_and_a_stage_of_the_user_to_none():
     assert stage_of("paste@objects").name == "derive"
-    assert stage_of("infer@voc-vos").uses_gpu
+    assert stage_of("infer@voc-vos").section == "detectors"
     assert stage_of("curate").name == "curate"
     assert stage_of("mine@objects") is None

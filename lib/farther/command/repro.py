@@ -111,6 +111,9 @@ def repro(
         say("Stopped. Finished work is kept: run it again to continue.", file=sys.stderr)
         return INTERRUPTED
     if status:
+        if not commands.has_error:
+            # It says what is wrong with DVC's own files, and which files are missing.
+            subprocess.run([sys.executable, "-m", "dvc", "status"], check=False)
         _advise()
         return WRONG_INPUT
     minutes, seconds = divmod(int(time.monotonic() - start), 60)
@@ -179,12 +182,14 @@ class Commands:
         force: Whether stages compute everything again.
 
     Attributes:
-        stopping: Whether Ctrl-C was pressed: what DVC says of it is left out.
+        stopping: Whether Ctrl-C was pressed: what stages say of it is left out.
+        has_error: Whether anything was printed on stderr. DVC prints nothing, even of its errors.
     """
 
     def __init__(self, jobs: int | None, *, force: bool):
         self.is_forced = force
         self.stopping = Event()
+        self.has_error = False
         self.jobs = jobs or (1 if has_gpu() else count_cores())
         self._environment = with_python(os.environ)
         if sys.stderr.isatty():
@@ -235,6 +240,7 @@ class Commands:
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         for line in process.stderr or ():
             if not self.stopping.is_set():
+                self.has_error = True
                 sys.stderr.write(line.decode(errors="replace"))
                 sys.stderr.flush()
         return process.wait()

@@ -54,8 +54,6 @@ def _without_stages(text: str, without: tuple[str, ...]) -> str:
             continue
         _start_package(stage)
         _leave_out(stage, without, outputs)
-        if name == "code":
-            _depend_on_project(stage)
         blocks.append("\n".join([*comments[name], *_lines_of(yaml, name, stage)]))
     head = text.partition("\nstages:")[0]
     return f"{head}\nstages:\n\n" + "\n\n".join(blocks) + "\n"
@@ -125,10 +123,3 @@ def _leave_out(stage: Any, without: Collection[str], outputs: Collection[str]) -
 def _is_of(key: str, sections: Collection[str]) -> bool:
     """Whether a key of params.yaml, `embed.encoder`, is in one of some sections."""
     return key.partition(".")[0] in sections
-
-
-def _depend_on_project(stage: Any) -> None:
-    """Has the stage `code` run each time: DVC cannot see whether another farther was installed."""
-    stage["deps"][:] = ["extensions"]
-    position = list(stage).index("deps") + 1
-    stage.insert(position, "always_changed", True, comment="another farther may be installed")
