@@ -120,3 +120,17 @@ def test_a_file_that_is_not_a_checkpoint_needs_no_package(said):
 )
 def test_detections_are_read_without_a_package(said, name, adapter):
     assert said[name]["adapter"] == adapter
+
+
+def test_the_list_of_detectors_needs_none_of_their_packages(tmp_path):
+    command = [sys.executable, "-m", "farther", "list", "detectors"]
+    hidden = environment(tmp_path / "hook")
+    options = {"env": hidden, "capture_output": True, "text": True, "check": False}
+    described = subprocess.run([*command, "yolo"], **options)
+    assert described.returncode == 2
+    assert "'yolo' needs the packages 'torch', 'torchvision', 'ultralytics'" in described.stderr
+    assert "pip install 'farther[yolo]'" in described.stderr
+    listed = subprocess.run([*command, "--json"], **options)
+    row_by_name = {row["name"]: row for row in json.loads(listed.stdout)}
+    assert "pip install 'farther[yolo]'" in row_by_name["yolo"]["absent"]
+    assert row_by_name["coco_results"]["parameters"]

@@ -91,7 +91,7 @@ def _next_command(
     if choices.choice is None:
         return ""
     if deploy.is_within(choices):
-        if project.has_imported_detections(choices.run):
+        if _has_imported_detections(project.section("detectors")[choices.run]):
             return ""
         return _bundle_command(choices, choices.choice.method if methods else None, options)
     limits = deploy.next_budget(choices)
@@ -105,6 +105,17 @@ def _next_command(
     if choices.budget.choose_on is not None:
         words.append(f"--choose-on={choices.budget.choose_on}")
     return shlex.join(words)
+
+
+def _has_imported_detections(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of section `detectors` reads detections of another program."""
+    from farther import detectors
+    from farther.detectors.imported import Imported
+
+    try:
+        return isinstance(detectors.of_entry(entry), Imported)
+    except (ModuleNotFoundError, ParameterError):  # of a network, whose packages are not needed
+        return False
 
 
 def _bundle_command(choices: DeployChoices, method: str | None, options: dict[str, Any]) -> str:
