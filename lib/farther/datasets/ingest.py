@@ -16,7 +16,12 @@ from tqdm import tqdm
 from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
 from farther.datasets.orientation import as_displayed
-from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
+from farther.datasets.presence import (
+    EXTRACTED,
+    refuse_fractions,
+    refuse_many,
+    refuse_missing_folders,
+)
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
@@ -144,9 +149,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         Numbers of images, objects, categories that occur, and warnings, by subset.
 
     Raises:
-        DataError: see the reader; or an image is missing, no image is left, boxes are fractions of
-            the image where pixels are expected, or more than the reader's `max_warnings` of the
-            images or of the objects have a warning.
+        DataError: see the reader; or an image or a folder of images is missing, no image is left,
+            boxes are fractions of the image where pixels are expected, or more than the reader's
+            `max_warnings` of the images or of the objects have a warning.
     """
     summary: dict[str, dict[str, int]] = {}
     categories: dict[str, None] = {}
@@ -267,6 +272,7 @@ def to_tables(
     refuse_fractions(annotations)
     annotations = corrected(annotations)
 
+    refuse_missing_folders(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
