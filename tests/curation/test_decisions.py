@@ -18,6 +18,7 @@ from farther.curation import (
     DecisionsFile,
     LabelledImages,
     ReviewDecisions,
+    TablesFolder,
     benchmark,
     curate,
     explain,
@@ -36,8 +37,11 @@ PHOTOS = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Cat", "Fox"], "e": [
 HEADER = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
 
 
-class InMemory:
+class InMemory(TablesFolder):
     """Tables of `PHOTOS`, and of an ID dataset with one image per subset."""
+
+    def __init__(self) -> None:
+        super().__init__("tables")
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         if dataset == "photos":

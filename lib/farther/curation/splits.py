@@ -162,9 +162,11 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
-        DataError: a table, the rules file or the decisions file is damaged, or a decision is on
-            what does not exist.
+        DataError: a table, the rules file or the decisions file is damaged, a decision is on what
+            does not exist, or an argument is of another class.
     """
+    instance(benchmark, Benchmark, "benchmark")
+    instance(tables, TablesFolder, "tables")
     rules = read_rules(benchmark)
     warnings = _absent_id_classes(rules, benchmark, tables)
     splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
@@ -456,8 +458,11 @@ def fates_by_rules(
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
-        DataError: a table is damaged.
+        DataError: a table is damaged, or an argument is of another class.
     """
+    instance(benchmark, Benchmark, "benchmark")
+    instance(tables, TablesFolder, "tables")
+    instance(rules, Rules, "rules")
     splits_by_source: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in benchmark.splits.items():
         splits_by_source.setdefault(split.origin, {})[name] = split
