@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.labelled import labelled
 
-from farther.curation import Categories, Curation, LabelledImages, TablesFolder, benchmark, curate
+from farther.curation import Categories, Curation, LabelledImages, benchmark, curate
 
 RULES = """
 id_classes:
@@ -51,7 +51,7 @@ PARENTS = {
 }
 
 
-class InMemory(TablesFolder):
+class InMemory:
     """Tables without files: an ID dataset `id`, and sources with the objects of each image."""
 
     def __init__(self, **sources: dict[str, list[str]]):

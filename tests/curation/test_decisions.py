@@ -18,7 +18,6 @@ from farther.curation import (
     DecisionsFile,
     LabelledImages,
     ReviewDecisions,
-    TablesFolder,
     benchmark,
     curate,
     explain,
@@ -37,11 +36,8 @@ PHOTOS = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Cat", "Fox"], "e": [
 HEADER = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
 
 
-class InMemory(TablesFolder):
+class InMemory:
     """Tables of `PHOTOS`, and of an ID dataset with one image per subset."""
-
-    def __init__(self) -> None:
-        super().__init__("tables")
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         if dataset == "photos":

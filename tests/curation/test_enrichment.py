@@ -12,15 +12,7 @@ import yaml
 from polars.testing import assert_frame_equal
 from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
-from farther.curation import (
-    Benchmark,
-    Categories,
-    LabelledImages,
-    TablesFolder,
-    benchmark,
-    curate,
-    explain,
-)
+from farther.curation import Benchmark, Categories, LabelledImages, benchmark, curate, explain
 from farther.curation.candidates import CANDIDATES, write_candidates
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import (
@@ -50,7 +42,7 @@ protocols:
 CATEGORIES = ("Cat", "Table", "Plate", "Lynx", "Otter", "Kite", "Moon")
 
 
-class InMemory(TablesFolder):
+class InMemory:
     """Tables without files: the categories of the objects of each image, by subset."""
 
     def __init__(self, **subsets: dict[str, list[str]]):

@@ -235,6 +235,7 @@ def test_parts_follow_each_other_within_their_own_subset():
         lambda: benchmark_kind(None),
         lambda: subsets_used(["b"]),
         lambda: curate({"id": "d"}, TablesFolder("tables")),
+        lambda: curate(benchmark("b", params()), "tables"),
         lambda: fates_by_rules({"id": "d"}, TablesFolder("tables"), None),
         lambda: read_rules({"rules": "rules.yaml"}),
         lambda: Rules(None),

@@ -166,7 +166,7 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
             does not exist, or an argument is of another class.
     """
     instance(benchmark, Benchmark, "benchmark")
-    instance(tables, TablesFolder, "tables")
+    _refuse_other_than_tables(tables)
     rules = read_rules(benchmark)
     warnings = _absent_id_classes(rules, benchmark, tables)
     splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
@@ -219,6 +219,13 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         unknown_classes=rules.unknown_classes,
         left_out=left_out,
     )
+
+
+def _refuse_other_than_tables(tables: TablesFolder) -> None:
+    """DataError for a path, and whatever else has no tables."""
+    if not hasattr(tables, "source"):
+        found = type(tables).__name__
+        raise DataError(f"expected TablesFolder, found {found}", field="tables")
 
 
 def _refuse_empty_id_split(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> None:
@@ -461,7 +468,7 @@ def fates_by_rules(
         DataError: a table is damaged, or an argument is of another class.
     """
     instance(benchmark, Benchmark, "benchmark")
-    instance(tables, TablesFolder, "tables")
+    _refuse_other_than_tables(tables)
     instance(rules, Rules, "rules")
     splits_by_source: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in benchmark.splits.items():
