@@ -331,7 +331,10 @@ def _explanation(
     columns_by_split = {}
     for split in splits:
         counts = report.splits[split]
-        columns_by_split[split] = {column: getattr(counts, column) for column in SPLIT_COLUMNS}
+        values = {}
+        for column in SPLIT_COLUMNS:
+            values[column] = getattr(counts, column)
+        columns_by_split[split] = values
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
