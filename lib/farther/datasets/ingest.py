@@ -306,15 +306,25 @@ def to_tables(
 
 def _images_table(annotations: Annotations, headers: Sequence[_Header], name: str) -> Images:
     """The readable images of a dataset's subset."""
-    is_readable = np.array([not header.problem for header in headers], dtype=bool)
-    readable_headers = [header for header in headers if not header.problem]
+    is_readable = []
+    widths = []
+    heights = []
+    digests = []
+    for header in headers:
+        is_readable.append(not header.problem)
+        if not header.problem:
+            widths.append(header.width)
+            heights.append(header.height)
+            digests.append(header.digest)
+
+    rows = np.array(is_readable, dtype=bool)
     return Images(
-        image_id=annotations.images.image_id[is_readable],
-        dataset=np.full(len(readable_headers), name, dtype=object),
-        file=annotations.images.file[is_readable],
-        width=np.array([header.width for header in readable_headers], dtype=np.int64),
-        height=np.array([header.height for header in readable_headers], dtype=np.int64),
-        digest=np.array([header.digest for header in readable_headers], dtype=object),
+        image_id=annotations.images.image_id[rows],
+        dataset=np.full(len(digests), name, dtype=object),
+        file=annotations.images.file[rows],
+        width=np.array(widths, dtype=np.int64),
+        height=np.array(heights, dtype=np.int64),
+        digest=np.array(digests, dtype=object),
     )
 
 
