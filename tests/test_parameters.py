@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
@@ -20,6 +21,8 @@ from farther.detectors import passes, proposals
 from farther.errors import ParameterError
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.methods.base import METHODS
+from farther.metrics.self_awareness import calibration
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.metrics.user_defined import METRICS
 from farther.pipeline.sections import SECTIONS
 from farther.registry import STRICT, Parameters, build
@@ -88,6 +91,9 @@ def are_numbers(hint: Any) -> bool:
     return bool(kinds & {int, float}) and bool not in kinds
 
 
+#: Classes of entries that have the parameters of another class beside their own.
+TAKE_ANY = {"params.yaml: detectors.RUN"}
+
 NUMBERS = [
     (what, name)
     for what, cls in CLASSES.items()
@@ -148,6 +154,63 @@ def test_booleans_in_lists_are_not_numbers(what: str, name: str) -> None:
 def test_numbers_and_words_are_not_booleans(what: str, name: str) -> None:
     for value in (1, 0, "yes", "true"):
         assert f"'{name}" in refusal(what, name, value)
+
+
+@pytest.mark.parametrize("what, name", NUMBERS)
+def test_a_class_that_is_called_refuses_them_under_its_own_name(what: str, name: str) -> None:
+    cls = CLASSES[what]
+    with pytest.raises(ParameterError) as caught:
+        cls(**{name: True})
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{cls.__name__}: ") for line in lines)
+    assert any(f"'{name}" in line and "True" in line for line in lines)
+
+
+@pytest.mark.parametrize("what", sorted(set(CLASSES) - TAKE_ANY))
+def test_a_class_that_is_called_refuses_unknown_parameters(what: str) -> None:
+    cls = CLASSES[what]
+    with pytest.raises(ParameterError, match=f"{cls.__name__}: unknown parameter 'no_such'"):
+        cls(no_such=1)
+
+
+def test_a_value_without_a_name_is_answered_with_the_names() -> None:
+    with pytest.raises(
+        ParameterError, match=r"KNN: 5 has no name\. Write parameters as k=…, index="
+    ):
+        METHODS.get("knn")(5)
+
+
+@pytest.mark.parametrize(
+    "cls, values, message",
+    [
+        (calibration.Linear, {"slope": True, "intercept": 0.0}, "Linear: parameter 'slope': "),
+        (calibration.Linear, {"slope": 1.0}, "Linear: parameter 'intercept' is missing"),
+        (calibration.Polyline, {"x": [0, 1], "y": [0]}, "x and y have equally many values"),
+        (calibration.Polyline, {"x": [0, "a"], "y": [0, 1]}, "Polyline: parameter 'x': "),
+        (calibration.StepFunction, {"edges": [0], "values": [0]}, "one value more than edges"),
+        (calibration.Logistic, {"slope": "1", "intercept": 0}, "Logistic: parameter 'slope': "),
+        (
+            SelfAwareDetector,
+            {"confidence_thresholds": {"cat": True}},
+            "SelfAwareDetector: parameter 'confidence_thresholds.cat': ",
+        ),
+    ],
+)
+def test_calibrators_and_thresholds_of_wrong_values_are_refused(
+    cls: type, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        cls(**values)
+
+
+def test_a_path_that_no_file_system_has_is_refused_by_a_class_that_is_called() -> None:
+    with pytest.raises(ParameterError, match="Labels: parameter 'file': the path is too long"):
+
+        @dataclass(config=STRICT, kw_only=True)
+        class Labels(Parameters):
+            file: Path
+
+        Labels(file="a" * 300)
 
 
 def test_numbers_inside_of_other_classes_are_checked_too() -> None:

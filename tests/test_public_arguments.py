@@ -26,7 +26,7 @@ from tests.support import arguments
 from tests.support.cases import drawn_cases
 
 import farther
-from farther import methods
+from farther import curation, methods
 from farther.errors import FartherError
 from farther.metrics import closed_set, ood, open_set, self_awareness, wilderness
 from farther.metrics.closed_set import operating_threshold
@@ -38,8 +38,11 @@ from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.statistics import bootstrap, conformal, correlation, ranking
 from farther.metrics.wilderness import background_probability, published_code
-from farther.similarity import nearest
+from farther.monitor.drift import Drift, Rates
+from farther.similarity import StratifyParams, near_duplicates, nearest, prototypes, stratify
 from farther.similarity.nearest import pairs_above
+from farther.similarity.sources import EmbeddedSplit, SplitSource
+from farther.similarity.stratify import best_cut, cuts_of
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +95,27 @@ RECORDS = [
     {"boxes": BOXES[:3], "scores": SCORES[:3] / 4, "labels": LABELS[:3], "logits": LOGITS[:3]},
     {"boxes": BOXES[3:], "scores": SCORES[3:] / 4, "labels": LABELS[3:], "logits": LOGITS[3:]},
 ]
+LABELLED = curation.LabelledImages(
+    Images(
+        image_id=["a", "b", "c"],
+        dataset=["d"] * 3,
+        file=["a.jpg", "b.jpg", "c.jpg"],
+        width=[64] * 3,
+        height=[64] * 3,
+        digest=["x", "y", "z"],
+    ),
+    OBJECTS,
+)
+FATES = curation.Fates(
+    image_id=["a", "b"],
+    dataset=["d", "d"],
+    subset=["val", "val"],
+    fate=["near", "far"],
+    rule=["near: fox → dog", "no near category is labelled"],
+    category=["fox", ""],
+    object_id=[3, -1],
+)
+DECIDED = curation.ReviewDecisions()
 SHE = methods.create("she").fit(REGIONS).to_torch()
 KNN = methods.create("knn", k=2).fit(REGIONS)
 
@@ -166,6 +190,40 @@ def pairs(first: Any, second: Any, threshold: Any) -> list:
     return list(pairs_above(first, second, threshold))
 
 
+def embedded(image_id: Any, digest: Any, vectors: Any) -> EmbeddedSplit:
+    return EmbeddedSplit(SplitSource("n", "d", "val", "near"), image_id, digest, vectors)
+
+
+NEAR = embedded(texts("a", "b", "c", "d"), texts("w", "x", "y", "z"), UNIT)
+FAR = EmbeddedSplit(SplitSource("f", "d", "val", "far"), NEAR.image_id, NEAR.digest, UNIT[::-1])
+ID_IMAGES = EmbeddedSplit(
+    SplitSource("val", "d", "val", "ID"), NEAR.image_id, NEAR.digest, np.roll(UNIT, 1, axis=0)
+)
+
+
+def cuts_of_two(first: Any, second: Any) -> Any:
+    return cuts_of([NEAR, FAR], [first, second], StratifyParams())
+
+
+def drift(window: Any, level: Any, detections: Any, unknown: Any, objectness: Any) -> dict:
+    validation = Rates.of(
+        IMAGES, FLAGS, ["a", "b", "c"], ["a"], proposals=(IMAGES, OTHER_SCORES / 2)
+    )
+    drift = Drift(validation, window=window, level=level)
+    drift.add(detections, unknown, objectness=objectness)
+    return drift.to_json()
+
+
+def rates(images: Any, rejected: Any, image_id: Any, unknown: Any, objectness: Any) -> Rates:
+    return Rates.of(image_id, unknown, images, rejected, proposals=(IMAGES, objectness))
+
+
+def with_learnt_temperature(regions: Any, true_column: Any) -> np.ndarray:
+    method = methods.create("temperature_scaling").fit(REGIONS)
+    method.learn_truth(regions, true_column)
+    return method.score(REGIONS)
+
+
 def classified(**columns: Any) -> Any:
     return classification.metrics(classification.Classified(**columns))
 
@@ -195,6 +253,63 @@ CALLS: dict[str, Call] = {
         {"regions": REGIONS},
     ),
     "methods.Method.score": Call(KNN.score, {"regions": REGIONS}),
+    "methods.Method.learn_truth": Call(
+        with_learnt_temperature,
+        {"regions": REGIONS, "true_column": np.array([0, 1, 1, 1, 0, 0])},
+        {"true_column": BELOW_0},
+    ),
+    "curation.explain": Call(lambda fates: curation.explain(fates, "a"), {"fates": FATES}),
+    "curation.reason_of": Call(curation.reason_of, {"fates": FATES, "row": 1}),
+    "curation.votes": Call(
+        curation.votes,
+        {"decisions": DECIDED, "fates": FATES, "fate_without_overlap": texts("near", "far")},
+    ),
+    "curation.joint_decisions": Call(
+        curation.joint_decisions,
+        {"votes": curation.votes(DECIDED, FATES, texts("near", "far"))},
+    ),
+    "curation.select_id_classes": Call(
+        curation.select_id_classes,
+        {
+            "source": LABELLED,
+            "deciding": {"cat": curation.CategoryRule("ID class", "cat", "cat")},
+            "empty": "remove",
+            "overlapping": "keep",
+            "others": "keep",
+        },
+    ),
+    "curation.LabelledImages": Call(
+        lambda images, objects: curation.LabelledImages(images, objects).objects,
+        {"images": LABELLED.images, "objects": OBJECTS},
+    ),
+    "curation.LabelledImages.shows": Call(LABELLED.shows, {"objects": FLAGS}),
+    "curation.LabelledImages.select": Call(
+        lambda rows: LABELLED.select(rows).objects, {"rows": FLAGS[:3]}
+    ),
+    "curation.LabelledImages.at_most": Call(
+        lambda count: LABELLED.at_most(count).images, {"count": 2}
+    ),
+    "curation.Categories": Call(curation.Categories, {"names": NAMES}),
+    "monitor.drift.Drift": Call(
+        drift,
+        {
+            "window": 4,
+            "level": 0.5,
+            "detections": 3,
+            "unknown": 2,
+            "objectness": OTHER_SCORES / 2,
+        },
+    ),
+    "monitor.drift.Rates.of": Call(
+        rates,
+        {
+            "images": texts("a", "b", "c"),
+            "rejected": texts("a"),
+            "image_id": IMAGES,
+            "unknown": FLAGS,
+            "objectness": OTHER_SCORES / 2,
+        },
+    ),
     "metrics.ood.auroc": Call(ood.auroc, TWO_SIDES),
     "metrics.ood.evaluate": Call(ood.evaluate, {**TWO_SIDES, "aupr": "step"}),
     "metrics.ood.fpr_at": Call(ood.fpr_at, {**TWO_SIDES, "tpr": 0.5}),
@@ -528,6 +643,38 @@ CALLS: dict[str, Call] = {
     "similarity.nearest.pairs_above": Call(
         pairs, {"first": UNIT, "second": UNIT[1:], "threshold": 0.5}
     ),
+    "similarity.sources.EmbeddedSplit": Call(
+        embedded,
+        {
+            "image_id": texts("a", "b", "c", "d"),
+            "digest": texts("w", "x", "y", "z"),
+            "vectors": UNIT,
+        },
+    ),
+    "similarity.near_duplicates": Call(
+        lambda threshold, limit: near_duplicates([NEAR, FAR], threshold, limit),
+        {"threshold": 0.5, "limit": 4},
+    ),
+    "similarity.prototypes": Call(
+        lambda objects, classes: prototypes([(NEAR, objects)], classes),
+        {"objects": OBJECTS, "classes": NAMES},
+    ),
+    "similarity.Prototypes.nearest": Call(prototypes([(NEAR, OBJECTS)]).nearest, {"vectors": UNIT}),
+    "similarity.stratify": Call(
+        lambda reference, prototypes, params: stratify(reference, [NEAR, FAR], prototypes, params),
+        {
+            "reference": ID_IMAGES,
+            "prototypes": prototypes([(NEAR, OBJECTS)]),
+            "params": StratifyParams(),
+        },
+    ),
+    "similarity.stratify.cuts_of": Call(
+        cuts_of_two, {"first": SCORES[:4] / 4, "second": OTHER_SCORES[:4] / 4}
+    ),
+    "similarity.stratify.best_cut": Call(best_cut, {"low": OTHER_SCORES, "high": SCORES}),
+    "similarity.stratify.Cuts.suggest": Call(
+        cuts_of_two(SCORES[:4] / 4, OTHER_SCORES[:4] / 4).suggest, {"similarity": SCORES}
+    ),
     "tables.Regions": Call(
         Regions,
         {
@@ -641,6 +788,25 @@ WITHOUT_VALUES = {
 }
 
 
+#: Documented functions of other packages that read files, and take no values beside their names.
+READ_FILES = {
+    "curation": (
+        "curation.benchmark",
+        "curation.benchmark_kind",
+        "curation.curate",
+        "curation.fates_by_rules",
+        "curation.read_rules",
+        "curation.subsets_used",
+        "curation.time_after",
+    ),
+    "similarity": (
+        "similarity.embed_dataset",
+        "similarity.not_embedded",
+        "similarity.stratify_benchmark",
+    ),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """An argument of a call, and how it is changed."""
@@ -739,6 +905,20 @@ def documented_functions() -> Iterator[str]:
             is_own = inspect.isfunction(value) and value.__module__ == module.__name__
             if is_own and not name.startswith("_") and inspect.signature(value).parameters:
                 yield f"{module_name.removeprefix('farther.')}.{name}"
+
+
+def documented_functions_of(package: str) -> Iterator[str]:
+    """Functions that the page of the reference of a package names one by one."""
+    page = (ROOT / f"docs/api/{package}.md").read_text(encoding="utf-8")
+    for name in re.findall(rf"^::: farther\.({package}\.\S+)", page, re.MULTILINE):
+        if inspect.isfunction(pkgutil.resolve_name(f"farther.{name}")):
+            yield name
+
+
+@pytest.mark.parametrize("package", ["curation", "similarity"])
+def test_every_documented_function_of_a_package_is_among_the_calls(package):
+    called = {name.split(" ")[0] for name in CALLS}
+    assert set(documented_functions_of(package)) - called == set(READ_FILES[package])
 
 
 def test_every_documented_metric_is_among_the_calls():

@@ -25,13 +25,12 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import ConfigDict, GetCoreSchemaHandler
 from pydantic.dataclasses import dataclass
-from pydantic_core import CoreSchema, core_schema
 
 from farther.errors import FartherError, ParameterError
+from farther.parameter_checks import STRICT
 from farther.syntax import Registration, module_syntax, registrations
 
 C = TypeVar("C", bound=type)
@@ -40,63 +39,6 @@ C = TypeVar("C", bound=type)
 FOLDER = Path("extensions")
 #: The entry point group of packages that have extensions.
 GROUP = "farther.extensions"
-
-#: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown
-#: parameters are refused, and so are numbers that are not finite.
-STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
-
-#: The types of values that are never converted, by their names in pydantic's core schemas.
-_NEVER_CONVERTED = ("bool", "float", "int")
-
-
-class Parameters:
-    """Base of all classes of parameters: a value has the type that its field declares.
-
-    `true` is not a number, `1` and `"yes"` are not booleans, `"10"` is text and 2.5 is not an
-    integer. An integer is a number. Lists become tuples, text a path, mappings the classes of
-    parameters within others, and scalars of NumPy those of Python.
-    """
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema by which pydantic checks the fields."""
-        return _without_conversions(handler(source))
-
-
-def _without_conversions(schema: Any) -> Any:
-    """A core schema, with booleans and numbers strict in all of its parts."""
-    if isinstance(schema, (list, tuple)):
-        return type(schema)(_without_conversions(part) for part in schema)
-    if not isinstance(schema, dict):
-        return schema
-
-    parts: Any = {}
-    for key, part in schema.items():
-        if key == "choices" and schema["type"] == "union":
-            parts[key] = [_named_choice(choice) for choice in part]
-        elif key == "default":
-            parts[key] = part
-        else:
-            parts[key] = _without_conversions(part)
-    if schema.get("type") not in _NEVER_CONVERTED:
-        return parts
-    parts["strict"] = True
-    return core_schema.no_info_before_validator_function(_of_python, parts)
-
-
-def _named_choice(choice: Any) -> Any:
-    """A choice of a union, with the label that the names of parameters in messages have."""
-    strict = _without_conversions(choice)
-    if isinstance(choice, dict) and choice["type"] in (*_NEVER_CONVERTED, "list", "tuple"):
-        return strict, choice["type"]
-    return strict
-
-
-def _of_python(value: Any) -> Any:
-    """A scalar of NumPy, or a tensor of one value, as Python has it."""
-    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:
-        return value.item()
-    return value
 
 
 def register(name: str) -> Callable[[C], C]:

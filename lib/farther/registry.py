@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
-
-from pydantic import ValidationError
+from typing import Any, Generic, Literal, TypeVar
 
 from farther import extensions
-from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name, shorten
-from farther.extensions import STRICT as STRICT
-from farther.extensions import Parameters as Parameters
+from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name
 from farther.extras import AbsentPackagesError
+from farther.parameter_checks import LONGEST_NAME as LONGEST_NAME
+from farther.parameter_checks import LONGEST_PATH as LONGEST_PATH
+from farther.parameter_checks import STRICT as STRICT
+from farther.parameter_checks import Parameters as Parameters
+from farther.parameter_checks import build as build
+from farther.parameter_checks import parameters as parameters
 from farther.syntax import Registration, registrations
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
-
-#: Most problems that a message lists.
-PROBLEMS = 5
 
 
 class WrittenNames:
@@ -276,117 +273,3 @@ class Registry(Generic[T]):
 
 def _full_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-#: Longest name of a file in bytes, as in most file systems.
-LONGEST_NAME = 255
-#: Longest path in bytes that is accepted.
-LONGEST_PATH = 3_000
-
-
-def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
-    """`cls(**params)` for a pydantic dataclass, with errors in plain words.
-
-    Args:
-        what: Name of the thing in messages: "method 'knn'".
-
-    Raises:
-        ParameterError: a parameter is unknown or has a wrong value.
-    """
-    try:
-        instance = cls(**params)
-    except ValidationError as error:
-        raise ParameterError(_explain(cls, what, error)) from None
-    for name, path in _paths(vars(instance)):
-        sizes = [len(part.encode(errors="replace")) for part in path.parts]
-        if max(sizes, default=0) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
-            raise ParameterError(
-                f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}"
-            )
-    return instance
-
-
-def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """The paths among parameters, those of nested ones included, with their names."""
-    for name, value in values.items():
-        if isinstance(value, Path):
-            yield f"{prefix}{name}", value
-        elif isinstance(value, Mapping):
-            yield from _paths(value, f"{prefix}{name}.")
-        elif is_dataclass(value) and not isinstance(value, type):
-            yield from _paths(vars(value), f"{prefix}{name}.")
-
-
-def parameters(cls: type) -> dict[str, Any]:
-    """Names of a dataclass's constructor parameters and their defaults.
-
-    `dataclasses.MISSING` where there is none.
-    """
-    defaults = {}
-    for field in fields(cls):
-        if field.init:
-            defaults[field.name] = field.default
-    return defaults
-
-
-def _explain(cls: type, what: str, error: ValidationError) -> str:
-    """The problems of parameters in plain words, one per line."""
-    lines = []
-    for problem in error.errors():
-        path = problem["loc"]
-        message = problem["msg"].removeprefix("Value error, ")
-        name = ".".join(str(part) for part in path if str(part).strip())
-        if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            known = ", ".join(parameters(_nested(cls, path[:-1]))) or "none"
-            lines.append(f"{what}: unknown parameter {name!r}. Known: {known}")
-        elif problem["type"] == "missing":
-            lines.append(f"{what}: parameter {name!r} is missing")
-        elif name:
-            if problem["type"] == "dataclass_type":
-                message = f"expected a mapping with {', '.join(parameters(_nested(cls, path)))}"
-            found = problem.get("input")
-            lines.append(
-                f"{what}: parameter {name!r}: {message}, found {shorten(found)}"
-                f"{_as_number(found, problem['type'])}"
-            )
-        else:  # a check of the class found that parameters do not fit together
-            lines.append(f"{what}: {message}")
-    if len(lines) > PROBLEMS:
-        lines[PROBLEMS:] = [f"and {len(lines) - PROBLEMS:,} more problems"]
-    return "\n".join(lines)
-
-
-def _as_number(found: Any, problem: str) -> str:
-    """What to write for a text that means a number, such as YAML's `1e-3`; else ""."""
-    if problem not in ("int_type", "float_type") or not isinstance(found, str):
-        return ""
-    try:
-        number = float(found)
-    except ValueError:
-        return ""
-    if not math.isfinite(number):
-        return ""
-    return f": write {number:g}"
-
-
-def _nested(cls: Any, path: tuple[int | str, ...]) -> type:
-    """The dataclass of the parameters at a path: that of `splits.near` in a benchmark."""
-    for name in path:
-        field = getattr(cls, "__pydantic_fields__", {}).get(name)
-        if field is None:
-            continue
-        for kind in _kinds(field.annotation):
-            if is_dataclass(kind):
-                cls = kind
-                break
-    return cls
-
-
-def _kinds(hint: Any) -> list[type]:
-    """The types that a type hint names."""
-    kinds = []
-    if isinstance(hint, type):
-        kinds.append(hint)
-    for argument in get_args(hint):
-        kinds += _kinds(argument)
-    return kinds

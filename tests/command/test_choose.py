@@ -115,6 +115,20 @@ def test_a_guarantee_is_of_images(project, capsys):
     ] in rows
 
 
+@pytest.mark.parametrize(
+    ("adapter", "command"), [("coco_results", ""), ("yolo", "Next: farther bundle r one deployed")]
+)
+def test_a_bundle_is_suggested_only_of_a_network(project, capsys, adapter, command):
+    entry = {"adapter": adapter, "benchmark": "b", "weights": "r"}
+    params = {**PARAMS, "detectors": {"r": entry}}
+    (project / "params.yaml").write_text(json.dumps(params))
+    assert main(["choose", "r", "--method", "one"]) == 0
+    printed = capsys.readouterr()
+    assert "Deploy one" in printed.out
+    assert printed.err.startswith(command)
+    assert ("farther bundle" in printed.err) == bool(command)
+
+
 def test_an_answer_out_of_budget_says_what_to_do_instead_of_bundling_it(project, capsys):
     asked = ["--max-misclassified", "0.1", "--max-false-alarms", "0", "--choose-on", "far"]
     assert main(["choose", "r", *asked]) == 0

@@ -1,6 +1,8 @@
 """Ctrl-C: the answer comes at once, without a traceback, and with exit status 130."""
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -63,3 +65,13 @@ def test_predict_says_that_it_writes_what_it_has(capfd):
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
     assert capfd.readouterr().err.startswith("Stopping … the results so far are written")
+
+
+def test_the_entry_point_imports_nothing_of_farther_before_it_handles_ctrl_c():
+    """So Ctrl-C right after the start of the command is answered, too."""
+    code = (
+        "import sys, __future__, farther; before = set(sys.modules); import farther.command; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['farther.command']"

@@ -4,6 +4,7 @@ import pytest
 from tests.support.labelled import labelled
 
 from farther.curation.class_similarity import ClassesBy, ClassSimilarity, image_classes
+from farther.errors import ParameterError
 from farther.tables import SortedClasses
 
 
@@ -32,7 +33,7 @@ def test_each_category_is_paired_once_with_each_id_class(similarity):
 
 
 def test_an_overlap_needs_no_less_similarity_than_nearness():
-    with pytest.raises(ValueError, match=r"overlap_above = 0\.2 is below near_above = 0\.3"):
+    with pytest.raises(ParameterError, match=r"overlap_above = 0\.2 is below near_above = 0\.3"):
         ClassesBy(near_above=0.3, overlap_above=0.2)
 
 

@@ -1,9 +1,25 @@
 """Parameters of a benchmark: what is refused, and in which words."""
 
+from datetime import UTC, datetime
+
+import polars as pl
 import pytest
 
-from farther.curation import benchmark, subsets_used
-from farther.errors import ParameterError
+from farther.curation import (
+    Categories,
+    Decision,
+    ReviewDecisions,
+    Rules,
+    TablesFolder,
+    benchmark,
+    benchmark_kind,
+    curate,
+    fates_by_rules,
+    read_rules,
+    subsets_used,
+    time_after,
+)
+from farther.errors import FartherError, ParameterError
 
 NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
 
@@ -209,3 +225,30 @@ def test_parts_follow_each_other_within_their_own_subset():
         "late": (0.25, 1),
         "whole": (0, 1),
     }
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: benchmark("b", ["cat"]),
+        lambda: benchmark("b", "cat"),
+        lambda: benchmark_kind(None),
+        lambda: subsets_used(["b"]),
+        lambda: curate({"id": "d"}, TablesFolder("tables")),
+        lambda: curate(benchmark("b", params()), "tables"),
+        lambda: fates_by_rules({"id": "d"}, TablesFolder("tables"), None),
+        lambda: read_rules({"rules": "rules.yaml"}),
+        lambda: Rules(None),
+        lambda: time_after("2026-11-21"),
+        lambda: time_after(datetime(2026, 11, 21)),
+        lambda: ReviewDecisions([{"reviewer": "ann"}]),
+        lambda: ReviewDecisions(pl.DataFrame({"reviewer": ["ann"]})),
+        lambda: Decision("2026", "ann", "d", "val", "a", "keep"),
+        lambda: Decision(datetime(2026, 11, 21, tzinfo=UTC), "ann", "d", "val", 4, "keep"),
+        lambda: Categories("cat"),
+        lambda: Categories(("cat",), {"cat": "animal"}),
+    ],
+)
+def test_arguments_of_other_types_are_refused(call):
+    with pytest.raises(FartherError, match=r"expected|no zone"):
+        call()

@@ -139,6 +139,25 @@ def test_a_missing_image_is_an_error_by_default(lay, tmp_path):
     assert error.value.file == str(root / "val2017/2.png")
 
 
+@pytest.mark.parametrize("missing_images", ["error", "drop"])
+def test_a_folder_of_images_that_does_not_exist_is_always_refused(lay, tmp_path, missing_images):
+    files = {"val2017/1.png": (100, 80), FILE: coco((1, 0, 0, 10, 10))}
+    content = files[FILE]
+    content["images"][1]["file_name"] = "disk/part/2.png"
+    root = lay(files)
+    with pytest.raises(DataError, match=r"the folder does not exist, but 1 of 2 ann") as error:
+        run(root, tmp_path, missing_images=missing_images)
+    assert str(error.value).startswith(f"{root / 'val2017/disk'}: ")
+    assert "Mount or unpack it" in str(error.value)
+
+
+def test_an_empty_folder_of_images_is_refused_as_a_disk_that_is_not_mounted(lay, tmp_path):
+    root = lay({FILE: coco((1, 0, 0, 10, 10))})
+    (root / "val2017").mkdir()
+    with pytest.raises(DataError, match=r"val2017: the folder is empty, but 2 of 2 ann"):
+        run(root, tmp_path, missing_images="drop")
+
+
 def test_missing_images_can_be_dropped_with_their_objects(lay, tmp_path):
     root = lay({"val2017/1.png": (100, 80), FILE: coco((1, 0, 0, 9, 9), (2, 0, 0, 9, 9))})
     summary, warnings = run(root, tmp_path, missing_images="drop")
@@ -209,7 +228,7 @@ def test_warnings_of_the_reader_count_too(lay, tmp_path):
 
 
 def test_a_subset_without_any_image_is_an_error(lay, tmp_path):
-    root = lay({FILE: coco()})
+    root = lay({FILE: coco(), "val2017/other.png": (5, 5)})
     with pytest.raises(
         DataError, match=r"instances_val2017.json: no image can be read; parameter 'root'"
     ):

@@ -1,6 +1,7 @@
 import pytest
 
 from farther import datasets
+from farther.datasets.presence import check_subset
 from farther.errors import ParameterError
 
 FORMATS = sorted(datasets.names())
@@ -83,3 +84,14 @@ def test_extracted_images_are_found_where_ingest_puts_them(tmp_path):
         {"a": {"root": "data/a"}, "b": {"root": "data/b"}}, tmp_path / "tables", tmp_path
     )
     assert roots == {"a": tmp_path / "data/a", "b": tmp_path / "tables/b/extracted-images"}
+
+
+@pytest.mark.parametrize("missing_images", ["error", "drop"])
+def test_a_check_names_a_folder_of_images_that_is_missing(lay, missing_images):
+    images = [{"id": 1, "file_name": "disk/part/1.jpg"}]
+    content = {"images": images, "annotations": [], "categories": [{"id": 1, "name": "cat"}]}
+    root = lay({"a.json": content})
+    layout = {"train": ["a.json", "."]}
+    reader = datasets.create("coco", root=root, layout=layout, missing_images=missing_images)
+    problem = check_subset(reader, "train").problem
+    assert problem.startswith(f"{root / 'disk'}: the folder does not exist")

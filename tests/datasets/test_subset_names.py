@@ -95,3 +95,10 @@ def test_one_word_for_a_subset_among_other_names_divides_nothing():
     assert not read_names(["beach", "train", "market"]).are_subsets
     assert read_names(["train", "test", "market"]).are_subsets
     assert read_names(["train"]).are_subsets
+
+
+def test_the_one_other_name_is_assumed_to_be_what_a_detector_was_not_trained_on():
+    assert read_names(["train", "holdout"]).assumed == {"test": "holdout"}
+    assert read_names(["photos", "test"]).assumed == {"train": "photos"}
+    assert read_names(["beach", "train", "market"]).assumed == {}
+    assert read_names(["train", "test", "market"]).assumed == {}

@@ -42,6 +42,31 @@ def test_a_label_file_in_another_spelling_is_read_and_listed_once(lay, tmp_path,
     assert kinds == {OTHER_NAME: f"1 files, such as labels/{label} of images/{image}"}
 
 
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [("Images", "Labels"), ("IMAGES", "LABELS"), ("Images", "labels"), ("images", "Labels")],
+)
+@pytest.mark.parametrize("names", ["names: [cat, dog]\n", NAMES["data.yaml"]])
+def test_folders_of_images_and_labels_are_found_in_any_case(lay, tmp_path, images, labels, names):
+    root = lay({"data.yaml": names, f"{images}/a.jpg": (40, 20), f"{labels}/a.txt": ROW})
+    reader = datasets.create("yolo", root=root)
+    (subset,) = reader.subsets()
+    assert datasets.missing({"mine": {"format": "yolo", "root": str(root)}}) == []
+    _, objects, kinds = tables(reader, tmp_path / "out", subset)
+    assert objects.box.tolist() == [[10, 5, 30, 15]]
+    assert kinds.keys() <= {OTHER_NAME}
+
+
+def test_subsets_in_capitalised_folders_are_told_apart(lay):
+    files = {"classes.txt": "cat\n"}
+    for subset in ("Train", "Test"):
+        files |= {f"Images/{subset}/a.jpg": (40, 20), f"Labels/{subset}/a.txt": ROW}
+        files |= {f"Images/{subset}/b.jpg": (40, 20)}
+    reader = datasets.create("yolo", root=lay(files), file="classes.txt")
+    assert reader.subsets() == ["train", "test"]
+    assert [len(reader.read(subset).objects) for subset in reader.subsets()] == [1, 1]
+
+
 def test_a_label_file_that_may_belong_to_two_images_belongs_to_none(lay):
     images = ("images/a.jpg", "images/A.jpg", "images/z.jpg")
     reader = yolo(lay, {"labels/%61.txt": ROW, "labels/z.txt": ROW}, images, max_warnings=1.0)

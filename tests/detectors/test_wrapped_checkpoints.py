@@ -61,6 +61,27 @@ def test_weights_beside_the_network_are_left_out():
     assert unwrapped("a.pth", stored, ["head.weight"]) == {"head.weight": 1}
 
 
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_weights_beside_a_wrapped_network_are_left_out_whatever_the_wrapper(prefix):
+    state = {"body.weight": 1, "head.weight": 2}
+    beside = {"ema_decay": 3, "optimizer.head.step": 4, "n_averaged": 5}
+    assert unwrapped("a.pth", {**beside, **within(prefix, state)}, state) == state
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_weights_of_the_wrapped_network_that_are_not_expected_stay_to_be_named(prefix):
+    state = {"body.weight": 1, "head.weight": 2, "ema_head.weight": 3}
+    assert unwrapped("a.pth", within(prefix, state), ["body.weight", "head.weight"]) == state
+
+
+def test_an_average_beside_a_compiled_network_is_not_taken_for_it():
+    state = {"body.weight": 1, "head.weight": 2}
+    with pytest.raises(DataError, match=r"several networks: under '_orig_mod\.', 'ema\.'"):
+        unwrapped("a.pth", {**within("_orig_mod.", state), **within("ema.", state)}, state)
+    with pytest.raises(DataError, match=r"'body\.weight' twice, with and without .* a wrapper"):
+        unwrapped("a.pth", {**within("_orig_mod.", state), **state}, state)
+
+
 def test_weights_of_another_network_keep_their_names():
     stored = {"module.other.weight": 1}
     assert unwrapped("a.pth", stored, ["head.weight"]) == stored

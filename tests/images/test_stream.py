@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -22,7 +23,10 @@ from tests.images.speckles import (
     spoil,
 )
 
+from farther.detectors.inference import DetectorModel
 from farther.errors import DataError, FartherError, ParameterError
+from farther.images.plan import StreamParams
+from farther.images.stream import cache_key
 from farther.tables import Regions, RegionsFolder
 
 
@@ -126,10 +130,9 @@ def test_until_all_is_done_the_old_folder_stands(world):
     [
         lambda world: {"detector": Speckles(version=2)},
         lambda world: {"params": replace(SMALL, shard_images=6)},
-        lambda world: {"params": replace(SMALL, max_pixels=10**6)},
         lambda world: setattr(world, "images", world.images[::-1]) or {},
     ],
-    ids=["detector", "shards", "pixels", "images"],
+    ids=["detector", "shards", "images"],
 )
 def test_shards_of_another_detector_or_table_or_setting_are_thrown_away(world, change):
     with pytest.raises(KeyboardInterrupt):
@@ -139,7 +142,7 @@ def test_shards_of_another_detector_or_table_or_setting_are_thrown_away(world, c
     assert changed["detector"].seen == 13
 
 
-@pytest.mark.parametrize("change", [{"workers": 1}, {"max_failures": 0.5}])
+@pytest.mark.parametrize("change", [{"workers": 1}, {"max_failures": 0.5}, {"max_pixels": 10**6}])
 def test_settings_that_do_not_shape_the_rows_keep_the_shards(world, change):
     with pytest.raises(KeyboardInterrupt):
         world.run("a", Speckles(stop_after=11))
@@ -365,3 +368,29 @@ def test_a_torch_detector_runs_in_inference_mode_and_gets_plain_tensors_from_its
     assert Torch.modes == {True}
     assert not torch.is_inference_mode_enabled()
     assert [p.read_bytes() for p in with_torch.shards] == [p.read_bytes() for p in usual.shards]
+
+
+# The cache key
+
+
+def test_a_limit_on_pixels_that_no_image_exceeds_keeps_the_output(world):
+    model = DetectorModel(Speckles(), Speckles().header())
+    images = world.images.with_columns(width=np.full(13, 30), height=np.full(13, 20))
+    width = images.width.copy()
+    width[4] = 50
+
+    def key(limit, table=images):
+        return cache_key(model, table, StreamParams(max_pixels=limit))
+
+    assert key(600) == key(10_000)
+    assert key(599) != key(600)
+    with_a_large_image = images.with_columns(width=width)
+    assert key(999, with_a_large_image) == key(600, with_a_large_image)
+    assert key(999, with_a_large_image) != key(1000, with_a_large_image)
+
+
+def test_the_limit_counts_where_the_size_of_an_image_is_not_known(world):
+    model = DetectorModel(Speckles(), Speckles().header())
+    images = world.images.with_columns(width=np.zeros(13, np.int64))
+    keys = {cache_key(model, images, StreamParams(max_pixels=limit)) for limit in (10, 20)}
+    assert len(keys) == 2

@@ -216,9 +216,18 @@ def test_intervals_hold_the_value_and_are_wider_where_regions_share_images():
     value, low, high = ood.with_intervals(first, second)["auroc"]
     assert value == ood.evaluate(first, second)["auroc"]
     assert low < value < high
+    assert str(ood.Estimate(value, low, high)) == f"{value:.3f} [{low:.3f}, {high:.3f}]"
     # Each score twenty times, as twenty regions of one image: nothing new is known.
     names = [str(k) for k in np.repeat(np.arange(400), 20)]
     again = ood.with_intervals(np.repeat(first, 20), np.repeat(second, 20), names, names)["auroc"]
     alone = ood.with_intervals(np.repeat(first, 20), np.repeat(second, 20))["auroc"]
     np.testing.assert_allclose(again, (value, low, high), atol=0.01)
     assert alone[2] - alone[1] < (high - low) / 3
+
+
+def test_with_perfect_separation_metrics_have_a_value_and_no_interval():
+    scores = np.arange(40.0)
+    estimates = ood.with_intervals(scores + 100, scores)
+    assert estimates["auroc"] == (1.0, None, None)
+    assert str(estimates["auroc"]) == "1.000 [no interval]"
+    assert set(estimates) == set(ood.evaluate(scores + 100, scores))

@@ -49,7 +49,7 @@ def test_a_calibrator_with_a_number_that_is_not_finite_is_refused(validation, wr
     ).to_json()
     for field in ("slope", "intercept"):
         cat = {**values["calibrators"]["cat"], field: wrong}
-        with pytest.raises(ValueError, match=f"{field}\n.*finite number"):
+        with pytest.raises(ParameterError, match=f"{field}': .*finite number"):
             SelfAwareDetector.from_json({**values, "calibrators": {"cat": cat}})
 
 

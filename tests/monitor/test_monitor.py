@@ -320,6 +320,14 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     assert next(endless).image_id == "frame 0"
     with pytest.raises(ParameterError, match="2 images, but 1 image_ids"):
         monitor([pixels, pixels], ["a"])
+    for wrong in (0, True, 2.5, "8", None):
+        with pytest.raises(ParameterError, match="batch_size: expected"):
+            monitor([pixels], batch_size=wrong)
+        with pytest.raises(ParameterError, match="batch_size: expected"):
+            monitor.stream([pixels], batch_size=wrong)
+    for wrong in (0, True, "8"):
+        with pytest.raises(ParameterError, match="max_pixels: expected"):
+            Monitor(monitor.bundle, "cpu", max_pixels=wrong)
     with pytest.raises(ParameterError, match="two images of a batch are called 'a'"):
         monitor([pixels, pixels], ["a", "a"])
     failures = []

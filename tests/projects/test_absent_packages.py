@@ -9,8 +9,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 from tests.projects.files import coco, picture
 from tests.support.only_extras import environment
+
+from farther import methods
 
 #: Prints how each of the arguments is recognised as a detector, or refused.
 RECOGNISE = """
@@ -120,3 +123,41 @@ def test_a_file_that_is_not_a_checkpoint_needs_no_package(said):
 )
 def test_detections_are_read_without_a_package(said, name, adapter):
     assert said[name]["adapter"] == adapter
+
+
+def test_the_list_of_detectors_needs_none_of_their_packages(tmp_path):
+    command = [sys.executable, "-m", "farther", "list", "detectors"]
+    hidden = environment(tmp_path / "hook")
+    options = {"env": hidden, "capture_output": True, "text": True, "check": False}
+    described = subprocess.run([*command, "yolo"], **options)
+    assert described.returncode == 2
+    assert "'yolo' needs the packages 'torch', 'torchvision', 'ultralytics'" in described.stderr
+    assert "pip install 'farther[yolo]'" in described.stderr
+    listed = subprocess.run([*command, "--json"], **options)
+    row_by_name = {row["name"]: row for row in json.loads(listed.stdout)}
+    assert "pip install 'farther[yolo]'" in row_by_name["yolo"]["absent"]
+    assert row_by_name["coco_results"]["parameters"]
+
+
+def test_doctor_checks_imported_detections_with_every_method_without_pytorch(tmp_path):
+    for subset in ("train", "val", "test"):
+        picture(tmp_path / f"pets/{subset}/{subset}.jpg")
+        coco(tmp_path / f"pets/{subset}/_annotations.coco.json", f"{subset}.jpg")
+    picture(tmp_path / "wild/w.jpg")
+    box = {"category_id": "cat", "bbox": [1, 2, 8, 6], "score": 0.3, "image_id": 1}
+    detections = [{**box, "file_name": f"{name}.jpg"} for name in ("train", "val", "test", "w")]
+    (tmp_path / "r.json").write_text(json.dumps(detections))
+    command = [sys.executable, "-m", "farther"]
+    hidden = environment(tmp_path / "hook")
+    options = {"env": hidden, "capture_output": True, "text": True, "check": False}
+    arguments = ["--id", "pets", "--ood", "wild", "--detector", "r.json"]
+    made = subprocess.run([*command, "init", "p", *arguments], cwd=tmp_path, **options)
+    assert made.returncode == 0, made.stderr
+
+    params = yaml.safe_load((tmp_path / "p/params.yaml").read_text())
+    params["methods"] = {name: {} for name in methods.names() if name != "imported"}
+    params["methods"]["gram"] = {"layer": ["stem"]}
+    (tmp_path / "p/params.yaml").write_text(yaml.safe_dump(params))
+    checked = subprocess.run([*command, "doctor"], cwd=tmp_path / "p", **options)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "2 classes, 4 detections" in checked.stdout

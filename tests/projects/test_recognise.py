@@ -265,3 +265,26 @@ def test_init_writes_which_picture_boxes_refer_to_where_ingest_would_ask(tmp_pat
     (tmp_path / "test/labels.json").unlink()
     (tmp_path / "test/a.jpg").unlink()
     assert "orientation" not in recognise(tmp_path).entry  # `ingest` decides by the boxes
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [("names", "names: [cat, fox]\ntrain: images\n"), ("train", "names: [cat]\ntrain: a.txt\n")],
+)
+def test_two_descriptions_of_one_yolo_folder_that_differ_are_both_named(tmp_path, key, other):
+    first = "names: [cat]\ntrain: images\n"
+    if key == "names":
+        first = "names: [cat, dog]\ntrain: images\n"
+    (tmp_path / "data.yaml").write_text(first)
+    (tmp_path / "old.yaml").write_text(other)
+    with pytest.raises(DataError, match=f"old.yaml.*{key}.*data.yaml describes the same folder"):
+        recognise(tmp_path)
+
+
+def test_two_descriptions_of_one_yolo_folder_that_agree_are_one(tmp_path):
+    picture(tmp_path / "images/a.jpg")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels/a.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    (tmp_path / "coco.yaml").write_text("names: [cat]\ntrain: images\n")
+    (tmp_path / "data.yaml").write_text("names: {0: cat}\ntrain: images\n")
+    assert "file" not in recognise(tmp_path).entry

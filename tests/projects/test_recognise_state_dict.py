@@ -7,6 +7,7 @@ from tests.detectors.test_torchvision_builders import published_as, without_memo
 from tests.detectors.torchvision_models import BUILT, of_classifier
 from tests.projects.files import coco, picture
 from tests.support.cases import slow_but
+from torchvision import models
 
 from farther.detectors.networks.torchvision_builders import BUILDERS
 from farther.errors import DataError
@@ -167,3 +168,27 @@ def test_a_state_dict_may_be_a_safetensors_file(pets, tmp_path):
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
     found = recognise_detector(path, pets)
     assert (found.entry["adapter"], found.header.known_classes) == ("faster_rcnn", ("cat", "dog"))
+
+
+def test_of_networks_with_other_names_one_per_family_is_built_at_most(pets, tmp_path, monkeypatch):
+    built: list[str] = []
+    get_model = models.get_model
+
+    def counted(architecture, **params):
+        built.append(models.get_model_builder(architecture).__module__)
+        return get_model(architecture, **params)
+
+    monkeypatch.setattr(models, "get_model", counted)
+    state = {f"block_{number}.weight": torch.zeros(2000, 1) for number in range(5000)}
+    assert recognise_state_dict(saved(tmp_path, "other", state=state), pets) is None
+    assert sorted(set(built)) == sorted(built)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    slow_but(("resnet18", "mobilenet_v3_small"), ["vgg11_bn", "vit_b_16", "swin_t", "maxvit_t"]),
+)
+def test_each_classifier_is_recognised_by_its_weights(architecture, pets, tmp_path):
+    state = models.get_model(architecture, weights=None, num_classes=2).state_dict()
+    found = recognise_state_dict(saved(tmp_path, architecture, state=state), pets)
+    assert (found.adapter, found.params["architecture"]) == ("classifier", architecture)

@@ -142,6 +142,28 @@ def test_a_scene_called_train_is_asked_about_and_no_split(tmp_path, make):
     assert any("train" in line and "beach" in line for line in made.assumed())
 
 
+def halves(subset: str) -> dict[str, float | str]:
+    return {"of": subset, "part": 0.5}
+
+
+@pytest.mark.parametrize("make", FORMATS)
+def test_the_only_folder_beside_train_is_never_mixed_with_training_images(tmp_path, make):
+    made = project(tmp_path, make, "train", "holdout")
+    assert images_of_splits(made) == {"train": ["image_0"], "val": ["image_1"], "test": ["image_1"]}
+    splits = params_of(made)["benchmarks"]["id"]["subsets"]
+    assert splits["val"] == splits["test"] == halves(splits["val"]["of"])
+    top = made.texts["params.yaml"].partition("datasets:")[0]
+    assert "holdout" in top
+
+
+@pytest.mark.parametrize("name", ["val", "test"])
+@pytest.mark.parametrize("make", [make for make in FORMATS if make != voc_image_sets])
+def test_the_only_folder_beside_val_or_test_is_never_tested_on(tmp_path, make, name):
+    made = project(tmp_path, make, "photos_a", name)
+    assert images_of_splits(made) == {"train": ["image_0"], "val": ["image_1"], "test": ["image_1"]}
+    assert "photos_a" in made.texts["params.yaml"].partition("datasets:")[0]
+
+
 @pytest.mark.parametrize("make", FORMATS)
 def test_of_two_names_for_one_subset_one_is_used_and_the_other_named(tmp_path, make):
     made = project(tmp_path, make, "train", "val", "dev", "test")
@@ -220,6 +242,42 @@ def test_image_sets_that_are_not_read_are_named(tmp_path):
     found = recognise(tmp_path)
     assert found.subsets == ["train", "val"]
     assert found.notes == ("1 lists of ImageSets/Main are not read, such as beach",)
+
+
+@pytest.mark.parametrize("above", ["data", "archive/data", "images"])
+def test_folders_of_classes_are_found_below_further_folders(tmp_path, above):
+    for subset in ("train", "val"):
+        for name in ("cat", "dog"):
+            picture(tmp_path / above / subset / name / "1.jpg")
+    found = recognise(tmp_path)
+    assert (found.entry["format"], found.categories) == ("image_folder", ["cat", "dog"])
+    assert found.entry["folders"] == {"train": f"{above}/train", "val": f"{above}/val"}
+    assert found.unlabelled == 0
+
+
+def test_a_single_image_beside_folders_of_classes_does_not_cost_their_labels(tmp_path):
+    for subset in ("train", "val"):
+        picture(tmp_path / subset / "cat/1.jpg")
+    picture(tmp_path / "preview.jpg")
+    found = recognise(tmp_path)
+    assert (found.entry["format"], found.categories) == ("image_folder", ["cat"])
+    assert found.notes == (
+        "1 images are in no folder of a class and are not read, such as preview.jpg",
+    )
+
+
+def test_photographs_below_folders_that_name_no_subset_get_no_classes(tmp_path):
+    picture(tmp_path / "wild/images/day_1/1.jpg")
+    picture(tmp_path / "wild/images/day_2/2.jpg")
+    assert recognise(tmp_path).entry["format"] == "images"
+
+
+def test_the_user_is_told_that_folders_of_scenes_are_read_as_one_subset(tmp_path):
+    picture(tmp_path / "beach/1.jpg")
+    picture(tmp_path / "market/2.jpg")
+    (note,) = recognise(tmp_path).notes
+    assert "the images of its 2 folders are one subset, all" in note
+    assert "write folders: {beach: beach, …}" in note
 
 
 def test_a_class_called_train_is_a_class_beside_others(tmp_path):

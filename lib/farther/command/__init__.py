@@ -8,23 +8,27 @@ annotations are its arguments, its docstring is its help, and what it returns is
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
-from farther.command.exit_status import INTERRUPTED
-from farther.terminal import say
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `farther`; see `farther.command.program.main`.
 
-    Ctrl-C ends it quietly from the start, also while it imports modules.
+    Ctrl-C ends it quietly from the start, also while it imports modules: this module imports
+    none at its head.
     """
     try:
         from farther.command import program
 
         return program.main(arguments)
     except KeyboardInterrupt:
+        import sys
+
+        from farther.command.exit_status import INTERRUPTED
+        from farther.terminal import say
+
         say("Stopped.", file=sys.stderr)
         return INTERRUPTED
 

@@ -68,15 +68,20 @@ def choose(
         say(as_json(choices))
         return
     say(_to_text(choices))
-    command = _next_command(choices, method or (), options)
+    command = _next_command(project, choices, method or (), options)
     if command:
         next_step(command)
 
 
-def _next_command(choices: DeployChoices, methods: Sequence[str], options: dict[str, Any]) -> str:
+def _next_command(
+    project: Project, choices: DeployChoices, methods: Sequence[str], options: dict[str, Any]
+) -> str:
     """The command to run next: it bundles what was chosen, or tries another budget; may be "".
 
+    Imported detections have no network that could be bundled.
+
     Args:
+        project: The project.
         choices: The answer.
         methods: The methods that were to be chosen from; all when empty.
         options: The budget's options; None for those that were not given.
@@ -86,6 +91,8 @@ def _next_command(choices: DeployChoices, methods: Sequence[str], options: dict[
     if choices.choice is None:
         return ""
     if deploy.is_within(choices):
+        if _has_imported_detections(project.section("detectors")[choices.run]):
+            return ""
         return _bundle_command(choices, choices.choice.method if methods else None, options)
     limits = deploy.next_budget(choices)
     if not limits:
@@ -98,6 +105,17 @@ def _next_command(choices: DeployChoices, methods: Sequence[str], options: dict[
     if choices.budget.choose_on is not None:
         words.append(f"--choose-on={choices.budget.choose_on}")
     return shlex.join(words)
+
+
+def _has_imported_detections(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of section `detectors` reads detections of another program."""
+    from farther import detectors
+    from farther.detectors.imported import Imported
+
+    try:
+        return isinstance(detectors.of_entry(entry), Imported)
+    except (ModuleNotFoundError, ParameterError):  # of a network, whose packages are not needed
+        return False
 
 
 def _bundle_command(choices: DeployChoices, method: str | None, options: dict[str, Any]) -> str:

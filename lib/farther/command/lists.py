@@ -12,6 +12,7 @@ import typer
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
+from farther.extras import AbsentPackagesError
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -137,7 +138,16 @@ def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
     if json:
         rows = []
         for known in [name] if name else registry.names():
-            rows.append(_to_entry(known, aliases[known], describe(registry.get(known))))
+            try:
+                described = registry.get(known)
+            except AbsentPackagesError as error:
+                if name:
+                    raise
+                summary = registry.summaries[known]
+                row = {"name": known, "aliases": aliases[known], "summary": summary}
+                rows.append({**row, "absent": str(error)})
+            else:
+                rows.append(_to_entry(known, aliases[known], describe(described)))
         say(as_json(rows))
     elif name:
         say(_to_text(name, aliases[name], describe(registry.get(name))))

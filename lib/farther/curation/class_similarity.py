@@ -43,7 +43,7 @@ class ClassesBy(Parameters):
         leacock_chodorow: See `farther.datasets.wordnet.WordNetParams`.
 
     Raises:
-        ValueError: `overlap_above` is below `near_above`.
+        ParameterError: `overlap_above` is below `near_above`.
     """
 
     near_above: Annotated[float, Field(ge=0)]

@@ -31,6 +31,7 @@ import polars as pl
 
 from farther.errors import DataError, FartherError
 from farther.escaping import of_spreadsheet, spreadsheet
+from farther.tables.arguments import instance
 from farther.tables.files import is_present, read_text, refuse_broken_link, separator_of
 
 Choice = Literal["keep", "remove", "near", "far"]
@@ -154,6 +155,9 @@ class Decision:
     note: str = ""
 
     def __post_init__(self) -> None:
+        _refuse_other_than_time(self.time, "time")
+        for name in COLUMNS[1:]:
+            instance(getattr(self, name), str, name)
         _check(pl.DataFrame([{"row": None, **asdict(self)}], schema=LINES), None)
 
     def __str__(self) -> str:
@@ -196,6 +200,10 @@ class ReviewDecisions:
         self.file = file
         if lines is None:
             lines = pl.DataFrame(schema=LINES)
+        instance(lines, pl.DataFrame, "lines")
+        if lines.schema != LINES:
+            problem = f"expected columns {LINES}, found {lines.schema}"
+            raise DataError(problem, file=file, field="lines")
         _check(lines, file)
         unique = lines.unique(COLUMNS, keep="first", maintain_order=True)
         by_time = unique.sort("time", maintain_order=True)
@@ -363,12 +371,27 @@ def time_after(before: datetime | None) -> datetime:
     """Now in whole milliseconds, but later than `before`.
 
     So decisions keep their order when a clock is set back.
+
+    Raises:
+        DataError: `before` is no time with a zone.
     """
+    if before is not None:
+        _refuse_other_than_time(before, "before")
     now = datetime.now(UTC)
     now = now.replace(microsecond=now.microsecond // 1000 * 1000)
     if before is None:
         return now
     return max(now, before + timedelta(milliseconds=1))
+
+
+def _refuse_other_than_time(time: Any, name: str) -> None:
+    """Refuses what is no time with its zone."""
+    instance(time, datetime, name)
+    if time.utcoffset() is None:
+        raise DataError(
+            f"{time} has no zone: write it as datetime(…, tzinfo=UTC)",
+            field=name,
+        )
 
 
 def _lines(path: Path) -> pl.DataFrame:

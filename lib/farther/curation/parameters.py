@@ -14,8 +14,9 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.division import Division
 from farther.distances import OodDistance
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.registry import STRICT, Parameters, build
+from farther.tables.arguments import instance
 from farther.tables.files import file_ending
 
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
@@ -376,7 +377,12 @@ def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
             split or one that cannot be a folder's; one image could be in two OOD splits; `most`
             names no ID or OOD split.
     """
-    checked = build(Benchmark, f"benchmark {name!r}", dict(params or {}))
+    if params is None:
+        params = {}
+    if not isinstance(params, Mapping):
+        found = shorten(params)
+        raise ParameterError(f"benchmark {name!r}: expected a mapping of parameters, found {found}")
+    checked = build(Benchmark, f"benchmark {name!r}", dict(params))
     problem = next(_problems(checked), None)
     if problem is not None:
         raise ParameterError(f"benchmark {name!r}: {problem}")
@@ -388,7 +394,9 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
 
     Raises:
         ParameterError: as for `benchmark`.
+        DataError: `benchmarks` is no mapping.
     """
+    instance(benchmarks, Mapping, "benchmarks")
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
@@ -404,7 +412,11 @@ def benchmark_kind(params: Mapping[str, Any]) -> Task:
 
     Args:
         params: Its entry in the section `benchmarks` of params.yaml.
+
+    Raises:
+        DataError: `params` is no mapping.
     """
+    instance(params, Mapping, "params")
     kind: Task | None = params.get("kind")
     if kind is not None:
         return kind

@@ -7,6 +7,7 @@ import polars as pl
 
 from farther.curation.decisions import IMAGE, ReviewDecisions
 from farther.curation.fates import NO_OBJECT, REASON, Fates
+from farther.errors import DataError
 from farther.tables.arguments import instance, texts
 
 #: The `rule` of an image that enters a split only after a review and is not reviewed yet.
@@ -59,7 +60,16 @@ def joint_decisions(votes: pl.DataFrame) -> pl.DataFrame:
         `image`, `fate` ("" without a majority: the rules decide then), `rule` (value of
         `Fates.rule`: `decision: removed → person`), `reviewers` (the majority, sorted: `ann, bob`),
         and `disagree`: two decisions give the image different fates.
+
+    Raises:
+        DataError: it is no such frame; names the column that is absent.
     """
+    instance(votes, pl.DataFrame, "votes")
+    for name in ("image", "reviewer", "fate", "id_class"):
+        if name not in votes.columns:
+            raise DataError(
+                f"the column {name!r} is absent: give what `votes` returns", field="votes"
+            )
     classes = pl.col("id_class").filter(pl.col("id_class") != "").unique().sort()
     parties = votes.group_by("image", "fate", maintain_order=True).agg(
         count=pl.len(), reviewers=pl.col("reviewer").str.join(", "), classes=classes.str.join(", ")

@@ -19,6 +19,7 @@ from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, Parameters, build
 from farther.tables import SortedClasses
+from farther.tables.arguments import instance
 from farther.tables.documents import read_yaml
 
 Kind = Literal["ID class", "overlap", "near"]
@@ -139,6 +140,8 @@ class Rules:
         division: Division | None = None,
         dataset: str = "",
     ):
+        if not isinstance(path, (str, Path)):
+            raise DataError(f"expected a path, found {shorten(path)}", field="path")
         self.path = Path(path)
         self.protocol = protocol
         content = _read(self.path)
@@ -454,8 +457,9 @@ def read_rules(benchmark: Benchmark, root: str | Path = ".") -> Rules:
         root: The project's folder, which the path of the rules file is relative to.
 
     Raises:
-        DataError, ParameterError: see `Rules`.
+        DataError, ParameterError: see `Rules`; or the benchmark is of another class.
     """
+    instance(benchmark, Benchmark, "benchmark")
     return Rules(Path(root) / benchmark.rules, benchmark.protocol, benchmark.division, benchmark.id)
 
 

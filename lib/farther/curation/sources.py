@@ -12,6 +12,7 @@ import polars as pl
 
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
+from farther.tables.arguments import booleans, instance, texts, whole_number
 from farther.tables.files import digest, inside
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
@@ -30,6 +31,13 @@ class Categories:
 
     names: tuple[str, ...]
     parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(texts(self.names, "names").tolist()))
+        parents = {}
+        for name, ancestors in instance(self.parents, Mapping, "parents").items():
+            parents[name] = tuple(texts(ancestors, f"parents.{name}").tolist())
+        object.__setattr__(self, "parents", parents)
 
     def above(self, name: str) -> tuple[str, ...]:
         """The ancestors of a category."""
@@ -62,12 +70,13 @@ class LabelledImages:
             object.
 
     Raises:
-        DataError: the image of an object is not in `images`; names the row.
+        DataError: the image of an object is not in `images`; names the row. Or a table is of
+            another class.
     """
 
     def __init__(self, images: Images, objects: Objects, name: str | Path = "objects"):
-        self.images = images
-        self.objects = objects
+        self.images = instance(images, Images, "images")
+        self.objects = instance(objects, Objects, "objects")
         self.name = name
         row_by_image = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
         joined = objects.frame.select("image_id").join(
@@ -88,18 +97,32 @@ class LabelledImages:
 
         Returns:
             ndarray of shape (number of images,), bool.
+
+        Raises:
+            DataError: it is no such mask.
         """
+        objects = booleans(objects, "objects", shape=(len(self.objects),))
         return np.bincount(self.image_row[objects], minlength=len(self.images)) > 0
 
     def select(self, rows: np.ndarray) -> LabelledImages:
-        """The images of a mask of shape (number of images,), with their objects, in their order."""
+        """The images of a mask of shape (number of images,), with their objects, in their order.
+
+        Raises:
+            DataError: it is no such mask.
+        """
+        rows = booleans(rows, "rows", shape=(len(self.images),))
         return LabelledImages(self.images[rows], self.objects[rows[self.image_row]], self.name)
 
     def at_most(self, count: int | None) -> LabelledImages:
         """At most `count` images (None: all): those whose names have the smallest digests.
 
         The images keep their order.
+
+        Raises:
+            ParameterError: `count` is not a whole number from 0 on.
         """
+        if count is not None:
+            count = whole_number(count, "count", at_least=0)
         if count is None or count >= len(self.images):
             return self
         image_ids = smallest_by_digest(self.images.image_id, count)

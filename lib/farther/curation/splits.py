@@ -162,9 +162,11 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
-        DataError: a table, the rules file or the decisions file is damaged, or a decision is on
-            what does not exist.
+        DataError: a table, the rules file or the decisions file is damaged, a decision is on what
+            does not exist, or an argument is of another class.
     """
+    instance(benchmark, Benchmark, "benchmark")
+    _refuse_other_than_tables(tables)
     rules = read_rules(benchmark)
     warnings = _absent_id_classes(rules, benchmark, tables)
     splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
@@ -217,6 +219,13 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         unknown_classes=rules.unknown_classes,
         left_out=left_out,
     )
+
+
+def _refuse_other_than_tables(tables: TablesFolder) -> None:
+    """DataError for a path, and whatever else has no tables."""
+    if not hasattr(tables, "source"):
+        found = type(tables).__name__
+        raise DataError(f"expected TablesFolder, found {found}", field="tables")
 
 
 def _refuse_empty_id_split(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> None:
@@ -456,8 +465,11 @@ def fates_by_rules(
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
-        DataError: a table is damaged.
+        DataError: a table is damaged, or an argument is of another class.
     """
+    instance(benchmark, Benchmark, "benchmark")
+    _refuse_other_than_tables(tables)
+    instance(rules, Rules, "rules")
     splits_by_source: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in benchmark.splits.items():
         splits_by_source.setdefault(split.origin, {})[name] = split

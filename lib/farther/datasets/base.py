@@ -442,7 +442,7 @@ class Reader(Parameters, ABC):
     Args:
         root: The dataset's folder; all files are below it.
         missing_images: "error": an annotated image without a file is an error; "drop": it is
-            dropped and listed.
+            dropped and listed. A missing folder of images is always an error.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` fails.
         orientation: The pixels that boxes refer to where images have an EXIF orientation: those of
             the image as it is "displayed", or as it is "stored"; "auto" finds out.

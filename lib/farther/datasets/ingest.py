@@ -16,7 +16,12 @@ from tqdm import tqdm
 from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
 from farther.datasets.orientation import as_displayed
-from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
+from farther.datasets.presence import (
+    EXTRACTED,
+    refuse_fractions,
+    refuse_many,
+    refuse_missing_folders,
+)
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
@@ -144,9 +149,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         Numbers of images, objects, categories that occur, and warnings, by subset.
 
     Raises:
-        DataError: see the reader; or an image is missing, no image is left, boxes are fractions of
-            the image where pixels are expected, or more than the reader's `max_warnings` of the
-            images or of the objects have a warning.
+        DataError: see the reader; or an image or a folder of images is missing, no image is left,
+            boxes are fractions of the image where pixels are expected, or more than the reader's
+            `max_warnings` of the images or of the objects have a warning.
     """
     summary: dict[str, dict[str, int]] = {}
     categories: dict[str, None] = {}
@@ -267,6 +272,7 @@ def to_tables(
     refuse_fractions(annotations)
     annotations = corrected(annotations)
 
+    refuse_missing_folders(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -300,15 +306,25 @@ def to_tables(
 
 def _images_table(annotations: Annotations, headers: Sequence[_Header], name: str) -> Images:
     """The readable images of a dataset's subset."""
-    is_readable = np.array([not header.problem for header in headers], dtype=bool)
-    readable_headers = [header for header in headers if not header.problem]
+    is_readable = []
+    widths = []
+    heights = []
+    digests = []
+    for header in headers:
+        is_readable.append(not header.problem)
+        if not header.problem:
+            widths.append(header.width)
+            heights.append(header.height)
+            digests.append(header.digest)
+
+    rows = np.array(is_readable, dtype=bool)
     return Images(
-        image_id=annotations.images.image_id[is_readable],
-        dataset=np.full(len(readable_headers), name, dtype=object),
-        file=annotations.images.file[is_readable],
-        width=np.array([header.width for header in readable_headers], dtype=np.int64),
-        height=np.array([header.height for header in readable_headers], dtype=np.int64),
-        digest=np.array([header.digest for header in readable_headers], dtype=object),
+        image_id=annotations.images.image_id[rows],
+        dataset=np.full(len(digests), name, dtype=object),
+        file=annotations.images.file[rows],
+        width=np.array(widths, dtype=np.int64),
+        height=np.array(heights, dtype=np.int64),
+        digest=np.array(digests, dtype=object),
     )
 
 

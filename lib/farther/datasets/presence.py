@@ -132,6 +132,10 @@ def check_subset(reader: Reader, subset: str, max_pixels: int = MAX_PIXELS) -> C
     count = len(annotations.images)
     if not count:
         return Checked(f"{subset} has no image")
+    try:
+        refuse_missing_folders(annotations)
+    except DataError as error:
+        return Checked(str(error))
     paths = [annotations.image_path(row) for row in range(count)]
     present = [path for path in paths if path.is_file()]
     absent_count = count - len(present)
@@ -148,6 +152,49 @@ def check_subset(reader: Reader, subset: str, max_pixels: int = MAX_PIXELS) -> C
         except DataError as error:
             return Checked(str(error))
     return _check_files(reader, subset, annotations, present, max_pixels)
+
+
+def refuse_missing_folders(annotations: Annotations) -> None:
+    """Refuses annotated images in a folder that does not exist or is empty.
+
+    Such a folder was not mounted or not unpacked, so its images are not missing one by one.
+
+    Raises:
+        DataError: there is one; names the topmost folder that does not exist.
+    """
+    image_root = annotations.image_root or annotations.root
+    count_by_folder = Counter[str]()
+    for file in annotations.images.file.tolist():
+        folder_name, _, _ = file.rpartition("/")
+        count_by_folder[folder_name] += 1
+    for folder_name, count in count_by_folder.items():
+        folder = image_root / folder_name
+        problem = ""
+        if not folder.is_dir():
+            folder = _topmost_missing(folder)
+            problem = "the folder does not exist"
+        elif not _has_entries(folder):
+            problem = "the folder is empty"
+        if problem:
+            raise DataError(
+                f"{problem}, but {count} of {len(annotations.images)} annotated images are in it. "
+                "Mount or unpack it, or correct parameter 'root' of the dataset; "
+                "missing_images: drop leaves out single files only. If the whole folder is to be "
+                "left out, remove its images from the annotations",
+                file=folder,
+            )
+
+
+def _topmost_missing(folder: Path) -> Path:
+    """The topmost of a folder and those around it that does not exist."""
+    while not folder.parent.is_dir():
+        folder = folder.parent
+    return folder
+
+
+def _has_entries(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(True for _ in entries)
 
 
 def _check_files(

@@ -198,6 +198,19 @@ class SubsetNames:
         return len(self.chosen) > 1 or (bool(self.chosen) and not self.others)
 
     @property
+    def assumed(self) -> dict[str, str]:
+        """Subset → the one other name beside a single name that means a subset; else empty.
+
+        `holdout` beside `train` is assumed to be `test`, and `photos` beside `val` or `test` to be
+        `train`. If both were read as one set, a detector would be tested on images that it may
+        have been trained on.
+        """
+        if len(self.chosen) != 1 or len(self.others) != 1:
+            return {}
+        subset = "test" if "train" in self.chosen else "train"
+        return {subset: self.others[0]}
+
+    @property
     def unused(self) -> list[str]:
         """The names that are not taken for a subset, though others are."""
         names = [name for rivals in self.rivals.values() for name in rivals]

@@ -76,10 +76,10 @@ class YOLO(Reader):
     Without these three, the names of folders say which subsets there are, as in
     `farther.datasets.subset_names`: `images/train`, `Validation/images`, `obj_train_data` of
     Darknet. Otherwise all images are the subset `all`.
-    The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called `images` is
-    exchanged. A row is a class, and centre and size of a box, or the corners of an outline, in
-    fractions of the image; an outline's box is the smallest around it. The image id is the path of
-    the image below the folder, or as listed, without `images/` and suffix.
+    The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called `images`, in any
+    case, is exchanged. A row is a class, and centre and size of a box, or the corners of an
+    outline, in fractions of the image; an outline's box is the smallest around it. The image id is
+    the path of the image below the folder, or as listed, without `images/` and suffix.
 
     Tolerated, as the trainers do: an image with an empty label file (no objects); absolute paths
     below the root; numbers of classes that are text; a `path` in `data.yaml` (where a folder or
@@ -148,7 +148,8 @@ class YOLO(Reader):
         for entry in self._entries(subset):
             expected.append(Expected("images", (entry,), f"images of {subset}"))
             if not _is_image_list(entry):
-                expected.append(Expected("labels", (labels_of(entry),), f"labels of {subset}"))
+                label_folder = self._spelled(labels_of(entry))
+                expected.append(Expected("labels", (label_folder,), f"labels of {subset}"))
         return expected
 
     def read(self, subset: str) -> Annotations:
@@ -242,8 +243,12 @@ class YOLO(Reader):
         reading = read_names(folder_by_name)
         if reading.are_subsets:
             return {subset: folder_by_name[name] for subset, name in reading.chosen.items()}
-        if is_folder(self.root / "images"):
-            return {"all": "images"}
+        if reading.assumed:
+            chosen = {**reading.chosen, **reading.assumed}
+            return {subset: folder_by_name[name] for subset, name in chosen.items()}
+        images = self._spelled("images")
+        if is_folder(self.root / images):
+            return {"all": images}
         return {"all": "."}
 
     def _folder_by_name(self) -> dict[str, str]:
@@ -252,11 +257,13 @@ class YOLO(Reader):
         `images/train`, `train/images`, or `train` with images in it, as `obj_train_data`.
         """
         folders: dict[str, str] = {}
-        for name in _folder_names(self.root / "images"):
-            folders.setdefault(name, f"images/{name}")
+        images = self._spelled("images")
+        for name in _folder_names(self.root / images):
+            folders.setdefault(name, f"{images}/{name}")
         for name in _folder_names(self.root):
-            if is_folder(self.root / name / "images"):
-                folders.setdefault(name, f"{name}/images")
+            inner_images = self._spelled(f"{name}/images")
+            if is_folder(self.root / inner_images):
+                folders.setdefault(name, inner_images)
             elif not is_neutral(name) and _has_images(self.root / name):
                 folders.setdefault(name, name)
         return folders
@@ -270,7 +277,12 @@ class YOLO(Reader):
         if reading.are_subsets and reading.unused:
             action = f"only {', '.join(reading.chosen.values())} are read"
             collector.warn(location, UNCLEAR_FOLDERS, ", ".join(reading.unused), action)
-        if not reading.are_subsets and reading.chosen:
+        for assumed, name in reading.assumed.items():
+            (named,) = reading.chosen.values()
+            found = f"{name} is the only name beside {named}"
+            action = f"read as {assumed}; write the keys train, val and test if it is not"
+            collector.warn(location, UNCLEAR_FOLDERS, found, action)
+        if not reading.are_subsets and reading.chosen and not reading.assumed:
             action = "all images are read as one subset"
             found = ", ".join([*reading.chosen.values(), *reading.others])
             collector.warn(location, UNCLEAR_FOLDERS, found, action)
@@ -292,8 +304,12 @@ class YOLO(Reader):
         for entry in entries:
             name = _without_parents(self._relative(entry.replace("\\", "/")))
             path = image_file(self.root, folder, name, location)
-            paths.append(self._below_base(path, content.get("path")))
+            paths.append(self._spelled(self._below_base(path, content.get("path"))))
         return paths
+
+    def _spelled(self, path: str) -> str:
+        """A path within the root in the spelling of the files and folders that exist."""
+        return Spellings(self.root).find(path) or path
 
     def _below_base(self, entry: str, base: Any) -> str:
         """The path within the root of an entry that may be relative to `path` of `data.yaml`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farther.datasets.base import Collector
-from farther.datasets.file_names import canonical_name
+from farther.datasets.file_names import Spellings, canonical_name
 from farther.datasets.records import Location
 from farther.errors import shorten
 from farther.tables.endings import (
@@ -94,7 +94,7 @@ class LabelFiles:
 
 
 def labels_of(path: str) -> str:
-    """The path with its last folder `images` renamed to `labels`."""
+    """The path with its last folder `images`, in any case, renamed to `labels` in the same case."""
     return _with_renamed_folder(path, "images", "labels")
 
 
@@ -176,10 +176,13 @@ def _text_files(root: Path, images: Sequence[str], folders: Iterable[str]) -> se
     """The text files in the folders where labels are expected, within the root."""
     files: set[Path] = set()
     label_folders = {Path(label_file_of(image)).parent for image in images}
+    spellings = Spellings(root)
     for folder in label_folders:
-        files.update(Path(entry.path) for entry in entries(root / folder))
+        spelled = spellings.find(folder.as_posix()) or folder
+        files.update(Path(entry.path) for entry in entries(root / spelled))
     for image_folder in folders:
-        label_folder = root / labels_of(image_folder)
+        expected = labels_of(image_folder)
+        label_folder = root / (spellings.find(expected) or expected)
         if image_folder != "." and is_folder(label_folder):
             files.update(files_below(label_folder))
     return {file.relative_to(root).as_posix() for file in files if has_ending(file, TEXT)}
@@ -218,16 +221,18 @@ def _match_with_images(root: Path, label_files: Iterable[str]) -> dict[str, str]
 
     It may be of another subset in the same folder, or in a format that is not read.
     """
+    spellings = Spellings(root)
     names_by_folder: dict[str, dict[str, str]] = {}
     image_by_label_file: dict[str, str] = {}
     for label_file in label_files:
         image = Path(_with_renamed_folder(label_file, "labels", "images"))
-        folder = image.parent.as_posix()
+        expected = image.parent.as_posix()
+        folder = spellings.find(expected) or expected
         if folder not in names_by_folder:
             names_by_folder[folder] = _names_by_stem(root / folder)
         name = names_by_folder[folder].get(canonical_name(image.stem))
         if name is not None:
-            image_by_label_file[label_file] = (image.parent / name).as_posix()
+            image_by_label_file[label_file] = Path(folder, name).as_posix()
     return image_by_label_file
 
 
@@ -257,8 +262,15 @@ def _paths_beside(images: Sequence[str]) -> list[str]:
 
 
 def _with_renamed_folder(path: str, name: str, new_name: str) -> str:
-    """The path with a new name for its last folder called `name`."""
-    before, separator, after = f"/{path}/".rpartition(f"/{name}/")
-    if not separator:
-        return path
-    return f"{before}/{new_name}/{after}".strip("/")
+    """The path with a new name, in the same case, for its last folder called `name` in any case."""
+    parts = path.split("/")
+    for index in reversed(range(len(parts))):
+        part = parts[index]
+        if part.casefold() != name:
+            continue
+        if part.isupper():
+            new_name = new_name.upper()
+        elif part.istitle():
+            new_name = new_name.title()
+        return "/".join([*parts[:index], new_name, *parts[index + 1 :]])
+    return path

@@ -214,8 +214,10 @@ class AnchorDetector(LatentDetector):
         batch = network_input(network.transform, prepared, self.torch_device())
         taps = Taps(network, self.layers())
         with taps, autocast(batch.tensors.device, self.precision):
-            levels = [level.float() for level in network.backbone(batch.tensors).values()]
-            head_output = {name: value.float() for name, value in network.head(levels).items()}
+            features_by_level = network.backbone(batch.tensors)
+            levels = [level.float() for level in features_by_level.values()]
+            half_output = network.head(levels)
+            head_output = {name: value.float() for name, value in half_output.items()}
         anchors = network.anchor_generator(batch, levels)
         scores = self.scores(head_output)
 

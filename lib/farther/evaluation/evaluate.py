@@ -34,9 +34,10 @@ from dataclasses import dataclass, field
 from farther.evaluation import intervals
 from farther.evaluation.classifier_types import classifier_type
 from farther.evaluation.gains import gains
+from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_results import KeptResults
-from farther.evaluation.methods import EvaluatedMethod, FittedRun
+from farther.evaluation.methods import EvaluatedMethod, FittedRun, too_few_images
 from farther.evaluation.results import DrawnImages, Evaluation, MethodResults
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
@@ -123,7 +124,10 @@ def _with_comparisons(
     for split in inputs.tested:
         split_results = {name: method.splits[split.name] for name, method in results.items()}
         replicates = {name: method.replicates[split.name] for name, method in evaluated.items()}
-        compared = intervals.against_best(split_results, replicates, settings.comparisons)
+        few_images = {name: too_few_images(split, inputs, group) for name, group in GROUPS.items()}
+        compared = intervals.against_best(
+            split_results, replicates, settings.comparisons, few_images.__getitem__
+        )
         for name, differences in compared.items():
             split_results[name].against_best = differences
     return results

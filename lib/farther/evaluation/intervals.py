@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
@@ -60,6 +60,7 @@ def against_best(
     results: Mapping[str, SplitResults],
     replicates: Mapping[str, Mapping[str, np.ndarray]],
     comparisons: bootstrap.Comparisons,
+    few_images: Callable[[str], str] | None = None,
 ) -> dict[str, dict[str, FromBest]]:
     """The difference of each method from the best one, for each metric that methods are ranked by.
 
@@ -67,6 +68,8 @@ def against_best(
         results: Results of each method on one split.
         replicates: {method: {metric: ndarray of shape (B,)}}, all of the same draws.
         comparisons: see `farther.metrics.statistics.bootstrap.compare_with`.
+        few_images: Why resamples of the images say nothing of the metrics of a group, by its name;
+            "" where they do. Differences then have neither interval nor p.
 
     Returns:
         {method: {metric: difference}}; metrics that no method has are left out, and so are methods
@@ -89,7 +92,10 @@ def against_best(
 
         best = _best_method(metric, value_by_method)
         compared = bootstrap.compare_with(best, value_by_method, replicates_by_method, comparisons)
+        problem = few_images(metric.group) if few_images is not None else ""
         for method, difference in compared.items():
+            if problem:
+                difference = {"interval": None, "p": None, "why_none": problem}
             differences[method][name] = FromBest(best=best, **difference)
     return differences
 

@@ -263,7 +263,7 @@ def _group_results(scored: ScoredSplit) -> tuple[SplitResults, dict[str, np.ndar
                 results.labels[key] = value
             else:
                 results.values[key] = value
-        problem = _too_few_images(scored, group)
+        problem = too_few_images(scored.split, scored.inputs, group)
         of_group = intervals.of_metrics(
             results.values, group_replicates, group.images(scored), problem
         )
@@ -272,11 +272,11 @@ def _group_results(scored: ScoredSplit) -> tuple[SplitResults, dict[str, np.ndar
     return SplitResults(groups=groups, **details), replicates
 
 
-def _too_few_images(scored: ScoredSplit, group: MetricGroup) -> str:
+def too_few_images(split: TestSplit, inputs: RunInputs, group: MetricGroup) -> str:
     """Why resamples of the images say nothing of a group's metrics; "" where they do."""
-    images = len(scored.split.images)
+    images = len(split.images)
     if group.needs_id_images:
-        images = min(images, len(scored.inputs.id_split.images))
+        images = min(images, len(inputs.id_split.images))
     if images < 2:
         return "there is a single image to resample"
     return ""

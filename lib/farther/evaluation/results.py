@@ -343,11 +343,13 @@ class FromBest(Stored):
         best: Name of the best method.
         interval: 95% interval of the difference.
         p: p-value of the difference.
+        why_none: Why there is neither interval nor p; "" where there is p.
     """
 
     best: str
     interval: Interval
     p: float | None
+    why_none: str = ""
 
 
 class SplitResults(Stored):

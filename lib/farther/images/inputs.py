@@ -81,7 +81,10 @@ def problem_of_input(image: Any) -> str:
 
     Says what it is, and what to give instead.
     """
-    expected = "expected a path, a PIL image or an array of shape (height, width, 3), uint8"
+    expected = (
+        "expected a path, a PIL image or an array of shape (height, width, 3) or (height, width), "
+        "uint8"
+    )
     if image is None:
         return f"{expected}, found None, which cv2.imread returns where it cannot read a file"
     shape = getattr(image, "shape", None)
@@ -104,6 +107,10 @@ def problem_of_input(image: Any) -> str:
         return f"{expected}, found {found}"
     if image.dtype.kind == "f":
         return f"{expected}, found {found}: of 0 to 1, give (255 * image).round().astype('uint8')"
+    if image.dtype == bool:
+        return f"{expected}, found {found}: give 255 * image.astype('uint8')"
+    if image.dtype.kind in "iu" and image.dtype != np.uint8:
+        return f"{expected}, found {found}: of 0 to 255, give image.astype('uint8')"
     if image.dtype != np.uint8:
         return f"{expected}, found {found}"
     return ""

@@ -38,7 +38,8 @@ class StreamParams(Parameters):
             little padding, or those that follow each other in the "table". The order of the rows is
             that of the table either way.
         max_pixels: Images with more are not decoded and count as failures. A batch is in memory,
-            with at least 3 bytes per pixel.
+            with at least 3 bytes per pixel. Another limit that the same images exceed keeps what
+            was computed.
         max_failures: Share of the images that may be unusable before the run ends in an error; they
             are left out and listed.
         engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a

@@ -126,11 +126,22 @@ def cache_key(model: Model, images: Images, params: StreamParams) -> str:
     """Cache key of the output: digest of model, parameters, code, and content of the images."""
     inputs = {
         "model": model.identity(),
-        "params": params.params_of_output(),
+        "params": {**params.params_of_output(), "max_pixels": _refused_rows(images, params)},
         "code": digest_of(__name__, type(model).__module__, *model.modules),
         "images": columns_as_json(images),
     }
     return key_of([], inputs)
+
+
+def _refused_rows(images: Images, params: StreamParams) -> list[int] | int:
+    """Rows of the images above `max_pixels`; the limit itself where the size of one is not known.
+
+    A limit that no other image exceeds changes no row of the output.
+    """
+    if (images.width == 0).any() or (images.height == 0).any():
+        return params.max_pixels
+    pixels = images.width.astype(np.int64) * images.height
+    return np.flatnonzero(pixels > params.max_pixels).tolist()
 
 
 def columns_as_json(table: Table) -> dict[str, list[Any]]:

@@ -163,7 +163,7 @@ class Method(Parameters, ABC):
             FitError: there are no rows, a column is missing, or the method cannot be fitted to
                 them.
         """
-        _refuse_other_than_regions(regions)
+        refuse_other_than_regions(regions)
         missing = self.missing(regions)
         if missing:
             raise FitError(
@@ -204,6 +204,7 @@ class Method(Parameters, ABC):
 
         Raises:
             FitError: the detections do not suffice.
+            DataError: `true_column` has another length, or a number that is no column.
         """
 
     @property
@@ -266,7 +267,7 @@ class Method(Parameters, ABC):
                 was fitted on, or a score is NaN.
         """
         self._check_fitted()
-        _refuse_other_than_regions(regions)
+        refuse_other_than_regions(regions)
         if (
             count_rows(regions) == 0
         ):  # a split without images: its regions have none of a detector's columns
@@ -578,7 +579,7 @@ def state_digest(folder: Path, info: dict[str, Any]) -> str:
     return digest(json.dumps(facts, sort_keys=True), folder / "state.safetensors")
 
 
-def _refuse_other_than_regions(regions: Any) -> None:
+def refuse_other_than_regions(regions: Any) -> None:
     """Refuses arrays and whatever else is no table of regions."""
     if hasattr(regions, "batches") and hasattr(regions, "header"):
         return

@@ -15,6 +15,7 @@ from farther.methods.base import (
     RegionsLike,
     columns_of_layers,
     count_rows,
+    refuse_other_than_regions,
     register,
 )
 from farther.methods.mahalanobis import Mahalanobis, squared_distances
@@ -148,6 +149,8 @@ class MDSEnsemble(Method):
     def _learn(self, known: RegionsLike, unknown: RegionsLike, place: str) -> None:
         from sklearn.linear_model import LogisticRegressionCV
 
+        refuse_other_than_regions(known)
+        refuse_other_than_regions(unknown)
         missing = self.missing(unknown)
         if missing:
             raise FitError(f"{self.name}: {place} lacks {', '.join(missing)}")

@@ -10,7 +10,13 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array, at_least, cast
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import (
+    FitError,
+    Method,
+    RegionsLike,
+    refuse_other_than_regions,
+    register,
+)
 from farther.methods.rows import Rows
 from farther.tables import Regions
 
@@ -110,6 +116,8 @@ class SAFE(Method):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.neural_network import MLPClassifier
 
+        refuse_other_than_regions(regions)
+        refuse_other_than_regions(negatives)
         missing = self.missing(negatives)
         if missing:
             raise FitError(f"{self.name}: the pass {self.negatives!r} lacks {', '.join(missing)}")

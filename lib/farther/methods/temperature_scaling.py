@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import PositiveFloat
 
 from farther.errors import DataError
 from farther.methods.arrays import Array, log_sum_exp, sigmoid, softmax
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import (
+    FitError,
+    Method,
+    RegionsLike,
+    count_rows,
+    refuse_other_than_regions,
+    register,
+)
 from farther.methods.logits import Activation, Background, class_columns, class_logits
 from farther.methods.rows import Rows
+from farther.tables import Header
+from farther.tables.arguments import integers
 
 #: The range of T.
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -85,6 +94,8 @@ class TemperatureScaling(Method):
 
     def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
         """See `Method.learn_truth`."""
+        refuse_other_than_regions(regions)
+        true_column = _columns_of(true_column, count_rows(regions), regions.header)
         columns = class_columns(regions.header, self.background)
         position = np.full(
             len(regions.header.classes) + 1, -1
@@ -196,3 +207,15 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
         else:
             high = middle
     return float(np.exp((low + high) / 2))
+
+
+def _columns_of(values: Any, count: int, header: Header) -> np.ndarray:
+    """Logits columns, −1 for none, shape (count,); others are refused by their row."""
+    columns = integers(values, "true_column", shape=(count,))
+    last = len(header.classes) - 1
+    is_wrong = (columns < -1) | (columns > last)
+    if is_wrong.any():
+        row = int(is_wrong.argmax())
+        problem = f"expected a logits column, 0 to {last}, or -1 for none, found {columns[row]}"
+        raise DataError(problem, row=row, field="true_column")
+    return columns

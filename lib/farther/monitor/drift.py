@@ -24,15 +24,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.monitor.proposal_rates import ProposalRates, consistent_number, design_effect
+from farther.tables.arguments import (
+    boolean,
+    booleans,
+    floats,
+    instance,
+    number,
+    texts,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
@@ -108,21 +117,30 @@ class Rates:
             rejected: Names of those that were rejected.
             proposals: Image and objectness of each proposal that is called unknown, ndarrays of
                 shape (P,).
+
+        Raises:
+            DataError: lengths differ, or an image is not among `images`; names argument and row.
         """
-        image_numbers = {name: number for number, name in enumerate(images)}
-        image_of_detection = np.array([image_numbers[name] for name in image_id], np.int64)
-        detections = np.bincount(image_of_detection, minlength=len(images))
-        image_of_unknown = image_of_detection[np.asarray(unknown, bool)]
-        unknown_by_image = np.bincount(image_of_unknown, minlength=len(images))
+        image_names = texts(images, "images").tolist()
+        row_by_image = {name: row for row, name in enumerate(image_names)}
+        rejected_rows = _rows_of(texts(rejected, "rejected"), row_by_image, "rejected")
+        image_of_detection = _rows_of(texts(image_id, "image_id"), row_by_image, "image_id")
+        unknown = booleans(unknown, "unknown", shape=(len(image_of_detection),))
+        detections = np.bincount(image_of_detection, minlength=len(image_names))
+        image_of_unknown = image_of_detection[unknown]
+        unknown_by_image = np.bincount(image_of_unknown, minlength=len(image_names))
 
         proposal_rates = None
         if proposals is not None:
-            image_names, objectness = proposals
-            image_of_proposal = np.array([image_numbers[name] for name in image_names], np.int64)
-            proposal_rates = ProposalRates.of(image_of_proposal, objectness, len(images))
+            names_of_proposals, objectness = proposals
+            image_of_proposal = _rows_of(
+                texts(names_of_proposals, "proposals"), row_by_image, "proposals"
+            )
+            objectness = floats(objectness, "objectness", shape=(len(image_of_proposal),))
+            proposal_rates = ProposalRates.of(image_of_proposal, objectness, len(image_names))
         return cls(
-            images=len(images),
-            rejected=len(rejected),
+            images=len(image_names),
+            rejected=len(rejected_rows),
             empty=int((detections == 0).sum()),
             detections=int(detections.sum()),
             unknown=int(unknown_by_image.sum()),
@@ -184,6 +202,16 @@ class Rates:
         if self.proposals is not None:
             values["proposals"] = asdict(self.proposals)
         return values
+
+
+def _rows_of(names: np.ndarray, row_by_image: Mapping[str, int], field: str) -> np.ndarray:
+    """The row of each image, shape (N,); `field` is the argument in messages."""
+    rows = np.zeros(len(names), np.int64)
+    for row, name in enumerate(names.tolist()):
+        if name not in row_by_image:
+            raise DataError(f"{name!r} is not among `images`", row=row, field=field)
+        rows[row] = row_by_image[name]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -277,18 +305,15 @@ class Drift:
     Raises:
         ParameterError: the window is empty, the level is not between 0 and 1, or validation has no
             image.
+        DataError: validation is not `Rates`.
     """
 
     def __init__(self, validation: Rates, *, window: int = 200, level: float = 0.05):
-        if window < 1:
-            raise ParameterError(f"expected a window of at least one image, found {window}")
-        if not 0 < level < 1:
-            raise ParameterError(f"expected a level between 0 and 1, found {level:g}")
+        self.validation = instance(validation, Rates, "validation")
+        self.window = whole_number(window, "window", at_least=1)
+        self.level = number(level, "level", above=0, below=1)
         if not validation.images:
             raise ParameterError("the ID validation split has no image to compare with")
-        self.validation = validation
-        self.window = window
-        self.level = level
         self.total = validation.emptied()
         self.count = 0
         self.alarms = 0
@@ -325,8 +350,14 @@ class Drift:
 
         Raises:
             ParameterError: there are proposals here and none in the validation, or the other way
-                round.
+                round; or a number is not one, or more detections are unknown than there are.
+            DataError: `objectness` is not finite numbers.
         """
+        detections = whole_number(detections, "detections", at_least=0)
+        unknown = whole_number(unknown, "unknown", at_least=0, at_most=detections)
+        accepted = boolean(accepted, "accepted")
+        if objectness is not None:
+            objectness = floats(objectness, "objectness")
         if objectness is not None and self.validation.proposals is None:
             problem = "ID validation of the bundle has no proposals to compare with"
             raise ParameterError(f"{problem}: write it again by `farther bundle`")

@@ -20,6 +20,7 @@ from farther.images.read import load
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
+from farther.tables.arguments import instance, texts, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -141,8 +142,10 @@ class Monitor:
     """
 
     def __init__(self, bundle: Bundle, device: str = "auto", max_pixels: int | None = None):
-        self.bundle = bundle
-        self._max_pixels = max_pixels or bundle.info.reading.max_pixels
+        self.bundle = instance(bundle, Bundle, "bundle")
+        self._max_pixels = bundle.info.reading.max_pixels
+        if max_pixels is not None:
+            self._max_pixels = whole_number(max_pixels, "max_pixels", at_least=1)
         self._detector = bundle.detector(device)
         self._pass = bundle.scored_pass()
         self._selection = bundle.selection()
@@ -188,8 +191,10 @@ class Monitor:
         Raises:
             DataError: an image cannot be read or has another shape or type, or see
                 `Detector.forward`.
-            ParameterError: there are not as many names as images.
+            ParameterError: there are not as many names as images, or `batch_size` is not a whole
+                number from 1 on.
         """
+        batch_size = whole_number(batch_size, "batch_size", at_least=1)
         if is_one(images):
             names = [image_ids] if isinstance(image_ids, str) else image_ids
             return next(self.stream(_paired(images_of(images), names)))
@@ -218,6 +223,15 @@ class Monitor:
         Raises:
             DataError, ParameterError: see `__call__`.
         """
+        return self._stream(images, whole_number(batch_size, "batch_size", at_least=1), failed)
+
+    def _stream(
+        self,
+        images: Iterable[ImageInput | tuple[str, ImageInput]],
+        batch_size: int,
+        failed: Callable[[str, DataError], None] | None,
+    ) -> Iterator[Monitored]:
+        """See `stream`, which checks the arguments when it is called."""
         named = _named(images)
         while batch := list(islice(named, batch_size)):
             ids: list[str] = []
@@ -383,7 +397,8 @@ def _paired(
     """Images with the names that are given."""
     if image_ids is None:
         return images
-    pictures, names = list(images), list(image_ids)
+    pictures = list(images)
+    names = texts(image_ids, "image_ids").tolist()
     if len(pictures) != len(names):
         raise ParameterError(f"{len(pictures)} images, but {len(names)} image_ids")
     return zip(names, pictures, strict=True)

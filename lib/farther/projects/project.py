@@ -465,7 +465,7 @@ def _id_splits(dataset: Dataset) -> _IdSplits:
     reading = read_names(dataset.subsets)
     if len(dataset.subsets) == 1:
         return _divided(dataset, dataset.subsets[0])
-    if not reading.are_subsets:
+    if not reading.are_subsets and not reading.assumed:
         return _all_divided(dataset, reading)
 
     notes: list[str] = []
@@ -477,17 +477,41 @@ def _id_splits(dataset: Dataset) -> _IdSplits:
         name = name_by_subset.get(subset, subset)
         for rival in reading.rivals.get(split, ()):
             questions.append(f"{rival} may be {split}, too: {name} is used and {rival} is not")
-    if reading.others:
+    for split, subset in reading.assumed.items():
+        (named,) = reading.chosen.values()
+        questions.append(_assumed_question(split, subset, named))
+    if reading.others and not reading.assumed:
         names = ", ".join(reading.others)
         questions.append(f"not used, as no name says for what: {names}")
-    chosen = list(reading.chosen.items())
-    for (_, first), (_, second) in combinations(chosen, 2):
+    chosen = {**reading.chosen, **reading.assumed}
+    for first, second in combinations(chosen.values(), 2):
         count = dataset.overlaps(first, [second])
         if count:
             questions.append(f"{first} and {second} have {count} images in common")
 
-    by_names = _by_names(dataset, reading.chosen)
+    by_names = _by_names(dataset, chosen)
     return replace(by_names, notes=[*notes, *by_names.notes], questions=questions)
+
+
+def _assumed_question(split: str, subset: str, named: str) -> str:
+    """The question about a subset that is taken for an ID split, as its name means none.
+
+    Args:
+        split: The ID split.
+        subset: The subset.
+        named: The subset beside it, whose name means another ID split.
+    """
+    if split == "train":
+        return (
+            f"is {subset} what the detector was trained on? It is assumed, as the only name beside "
+            f"{named}. Otherwise write which subset train, val and test are: "
+            "benchmarks, subsets"
+        )
+    return (
+        f"has {subset} no image that the detector was trained on? It is assumed, as the only name "
+        f"beside {named}. Otherwise write which subset train, val and test are: "
+        "benchmarks, subsets"
+    )
 
 
 def _by_names(dataset: Dataset, chosen: Mapping[str, str]) -> _IdSplits:

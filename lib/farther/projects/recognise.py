@@ -20,7 +20,7 @@ from farther.datasets.annotation_files import (
 )
 from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
 from farther.datasets.box_files import describes_boxes
-from farther.datasets.file_names import canonical_name
+from farther.datasets.file_names import Spellings, canonical_name
 from farther.datasets.huggingface_files import is_metadata
 from farther.datasets.orientation import TurnedImages
 from farther.datasets.presence import turned_images
@@ -28,10 +28,12 @@ from farther.datasets.subset_names import (
     is_neutral,
     is_subset_word,
     read_names,
+    subset_of_path,
 )
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.datasets.voc import ROOT_TAG as VOC_TAG
 from farther.datasets.voc import filename_of
+from farther.datasets.yolo import UNCLEAR_FOLDERS
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
 from farther.projects.image_folders import (
@@ -294,7 +296,8 @@ def describe(entry: dict[str, Any]) -> Dataset:
             files_by_subset[subset] = frozenset(files)
             categories |= dict.fromkeys(annotations.categories)
 
-    notes = _notes(warnings)
+    unclear = [warning for warning in warnings if warning.kind == UNCLEAR_FOLDERS]
+    notes = _notes([warning for warning in warnings if warning.kind != UNCLEAR_FOLDERS])
     orientation = _orientation(turned_by_subset, questions)
     if orientation is not None:
         notes.insert(0, orientation.note)
@@ -315,6 +318,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
         unlisted,
         whole_images=bool(images) and all(are_whole_images),
         notes=tuple(notes),
+        questions=tuple(_notes(unclear)),
         shared=_shared(files_by_subset),
     )
 
@@ -417,17 +421,55 @@ def _yolo(root: Path) -> _Layout | None:
     """The layout of a folder with names of classes for YOLO's labels, in YAML or a text file."""
     yaml_files = sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")])
     refuse_twins(yaml_files)
+    content_by_file: dict[Path, dict[str, Any]] = {}
     for file in yaml_files:
         content = read_yaml(file)
         if isinstance(content, dict) and "names" in content:
-            if file.name == "data.yaml":
-                return _Layout({"format": "yolo"})
-            return _Layout({"format": "yolo", "file": file.name})
+            content_by_file[file] = content
+    if content_by_file:
+        _refuse_several_descriptions(content_by_file)
+        names = [file.name for file in content_by_file]
+        if "data.yaml" in names:
+            return _Layout({"format": "yolo"})
+        return _Layout({"format": "yolo", "file": names[0]})
+    spellings = Spellings(root)
     for name in CLASS_LISTS:
-        file = find_file(root / name)
+        file = find_file(root / (spellings.find(name) or name))
         if is_file(file):
             return _Layout({"format": "yolo", "file": file.relative_to(root).as_posix()})
     return None
+
+
+def _refuse_several_descriptions(content_by_file: Mapping[Path, Mapping[str, Any]]) -> None:
+    """Refuses YAML files that describe one folder for YOLO with other classes or images.
+
+    Raises:
+        DataError: two differ; names both and the first key that differs.
+    """
+    first_file, *other_files = content_by_file
+    for file in other_files:
+        for key in ("names", "train", "val", "test"):
+            if _described(content_by_file[file], key) != _described(
+                content_by_file[first_file], key
+            ):
+                raise DataError(
+                    f"{first_file.name} describes the same folder with another value: which of the "
+                    "two is the dataset's? Move the other one to another folder",
+                    file=file,
+                    field=key,
+                )
+
+
+def _described(content: Mapping[str, Any], key: str) -> Any:
+    """A value of a `data.yaml`; names of classes as a list of texts, if they have that form."""
+    value = content.get(key)
+    if key != "names":
+        return value
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [str(name) for name in value]
+    return value
 
 
 def _export(root: Path) -> _Layout | None:
@@ -647,6 +689,9 @@ def _image_sets(root: Path, lists: Sequence[Path]) -> _Layout:
         image_sets_by_name.setdefault(file.stem, []).append(f"{prefix}{file.stem}")
     names = [name for name in image_sets_by_name if is_subset_word(name)]
     names = names or list(image_sets_by_name)
+    further_names = [name for name in image_sets_by_name if not _is_of_class(name)]
+    assumed = read_names(dict.fromkeys([*names, *further_names])).assumed
+    names += [name for name in assumed.values() if name not in names]
     keys = subset_keys([(name,) for name in names])
     image_sets: dict[str, list[str]] = {}
     for key, name in zip(keys.keys, names, strict=True):
@@ -677,7 +722,23 @@ def _images(root: Path) -> _Layout | None:
     for file in files:
         if not is_image(file) and not is_video(file):
             _refuse_unread(root, file, stems)
-    return _Layout({"format": "images"})
+    return _Layout({"format": "images"}, notes=_folder_notes(root, files))
+
+
+def _folder_notes(root: Path, files: Iterable[Path]) -> tuple[str, ...]:
+    """A sentence about the folders of images that are read as one subset; none for a single one."""
+    names: dict[str, None] = {}
+    for file in files:
+        parts = file.relative_to(root).parts
+        if len(parts) > 1 and (is_image(file) or is_video(file)):
+            names[parts[0]] = None
+    if len(names) < 2:
+        return ()
+    first = next(iter(names))
+    return (
+        f"the images of its {len(names)} folders are one subset, all. For one subset per folder, "
+        f"write folders: {{{first}: {first}, …}} here, and each of them below benchmarks, splits",
+    )
 
 
 def _refuse_unread(root: Path, file: Path, image_stems: Set[str]) -> None:
@@ -745,19 +806,53 @@ def class_folders(root: Path) -> Dataset | None:
 
 
 def _image_folder(root: Path) -> _Layout | None:
-    """The layout of a folder whose images are all in `<subset>/<class>/`.
+    """The layout of a folder whose images are in `<subset>/<class>/`, or further down.
+
+    Further down, as in `data/<subset>/<class>/`, only where the folders above the classes name
+    subsets.
 
     Raises:
         DataError: a file beside them has boxes, which would be lost.
     """
     paths = _image_paths(root)
-    if not paths or min(map(len, paths)) < 3 or _are_no_classes({parts[1] for parts in paths}):
+    depth = _depth_of_subsets(paths)
+    if not depth:
         return None
     _refuse_all_boxes(root)
-    names = sorted({parts[0] for parts in paths})
-    keys = subset_keys([(name,) for name in names])
-    folders = dict(zip(keys.keys, names, strict=True))
-    return _Layout({"format": "image_folder", "folders": folders}, keys)
+    places = sorted({parts[:depth] for parts in paths if len(parts) > depth + 1})
+    keys = subset_keys(places)
+    folders: dict[str, str] = {}
+    for key, place in zip(keys.keys, places, strict=True):
+        folders[key] = "/".join(place)
+    beside = [parts for parts in paths if parts[:depth] not in places]
+    notes: tuple[str, ...] = ()
+    if beside:
+        notes = (
+            f"{len(beside)} images are in no folder of a class and are not read, such as "
+            f"{'/'.join(beside[0])}",
+        )
+    return _Layout({"format": "image_folder", "folders": folders}, keys, notes)
+
+
+def _depth_of_subsets(paths: Sequence[tuple[str, ...]]) -> int:
+    """Number of folders in the path of a subset whose images are in folders of classes; 0 for none.
+
+    Where the folders name subsets, up to half of the images may be beside those of classes.
+
+    Args:
+        paths: The paths of the images.
+    """
+    deepest = max(map(len, paths), default=0) - 2
+    for depth in range(1, deepest + 1):
+        in_classes = [parts for parts in paths if len(parts) > depth + 1]
+        name_subsets = all(subset_of_path(parts[:depth]) for parts in in_classes)
+        if not name_subsets and (depth > 1 or len(in_classes) < len(paths)):
+            continue
+        if 2 * len(in_classes) < len(paths):
+            continue
+        if not _are_no_classes({parts[depth] for parts in in_classes}):
+            return depth
+    return 0
 
 
 def _are_no_classes(folders: Set[str]) -> bool:

@@ -83,7 +83,8 @@ OF_JSON = (
         _panlabel("label-studio", "{file}"),
         frozenset({"from_name", "to_name", "result"}),
         "where each image has upright boxes and nothing else, or export it from Label Studio as "
-        "COCO",
+        "COCO, or with rotated boxes as YOLOv8 OBB, of which the upright boxes around them are "
+        "read",
     ),
     Export("LabelMe", _panlabel("labelme", "{root}"), frozenset({"shapes", "imagePath"})),
     Export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -298,19 +299,24 @@ def _names_beside(file: Path) -> list[str]:
 def _fitting_classifier(path: Path, stored: Mapping[str, Any]) -> _Classifier | None:
     """The classifier of torchvision whose weights have these names and shapes.
 
-    Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be.
+    Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be. To build all
+    takes a quarter of a minute, so of a family of networks with other names one is built.
     """
     shapes = _shapes(stored)
     count = _class_count(shapes)
     if not count:
         return None
-    architectures = models.list_models(
-        module=models, exclude=("googlenet", "inception*", "regnet*")
-    )
+    other_families: set[str] = set()
     with torch.device("meta"):
-        for architecture in architectures:
+        for architecture in _possible_architectures(shapes):
+            family = models.get_model_builder(architecture).__module__
+            if family in other_families:
+                continue
             network = models.get_model(architecture, weights=None, num_classes=count)
             expected = _shapes(network.state_dict())
+            if not _has_ends(shapes, list(expected)):
+                other_families.add(family)
+                continue
             if len(expected) > len(shapes):
                 continue
             try:
@@ -322,6 +328,38 @@ def _fitting_classifier(path: Path, stored: Mapping[str, Any]) -> _Classifier | 
             if is_fitting:
                 return _Classifier(architecture, count, tuple(expected))
     return None
+
+
+def _possible_architectures(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """The architectures that do not have more parameters than a state dict, largest first.
+
+    Args:
+        shapes: Shapes of the weights of the state dict.
+    """
+    total = sum(math.prod(shape) for shape in shapes.values())
+    last_layer = next(shape for shape in reversed(list(shapes.values())) if len(shape) == 2)
+    beyond_imagenet = (last_layer[0] - IMAGENET) * (last_layer[1] + 1)
+    parameter_count: dict[str, int] = {}
+    for architecture in models.list_models(
+        module=models, exclude=("googlenet", "inception*", "regnet*")
+    ):
+        published = models.get_model_weights(architecture).DEFAULT
+        count = published.meta["num_params"] + beyond_imagenet
+        if count <= total + last_layer[0]:  # the last layer may have no bias
+            parameter_count[architecture] = count
+    return sorted(parameter_count, key=lambda name: parameter_count[name], reverse=True)
+
+
+def _has_ends(stored: Iterable[str], expected: Sequence[str]) -> bool:
+    """Whether the first and the last of expected names end stored names.
+
+    All architectures of a family call their first and their last layer alike.
+    """
+    names = list(stored)
+    for end in (expected[0], expected[-1]):
+        if not any(name == end or name.endswith(f".{end}") for name in names):
+            return False
+    return True
 
 
 def _are_repeated(expected: Iterable[str], names: Iterable[str]) -> bool:

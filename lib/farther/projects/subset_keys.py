@@ -39,7 +39,9 @@ def subset_keys(paths: Sequence[tuple[str, ...]]) -> SubsetKeys:
     """
     names = _deciding_names(paths)
     reading = read_names(names)
-    chosen = reading.chosen if reading.are_subsets else {}
+    chosen: dict[str, str] = {}
+    if reading.are_subsets or reading.assumed:
+        chosen = reading.chosen
     taken = set(chosen)
     key_by_row: dict[int, str] = {}
     groups: dict[str, list[str]] = {}

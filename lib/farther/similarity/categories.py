@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from farther.datasets.hierarchy import NameSimilarity
 from farther.datasets.wordnet import WordNet, WordNetParams, distance_of
+from farther.errors import DataError
 from farther.similarity.nearest import check_widths
+from farther.similarity.nearest import vectors as vectors_of
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Objects, Table
+from farther.tables.arguments import instance, instances, integers, texts
 
 #: Value of an unknown similarity: no image shows the category, or WordNet does not have the word.
 UNKNOWN = -1.0
@@ -29,11 +33,21 @@ class Prototypes:
         classes: Their names.
         vectors: ndarray of shape (number of classes, D), float32, rows of length 1.
         images: ndarray of shape (number of classes,), int64: number of images of each.
+
+    Raises:
+        DataError: a value is of another type or length; names it.
     """
 
     classes: tuple[str, ...]
     vectors: np.ndarray
     images: np.ndarray
+
+    def __post_init__(self) -> None:
+        classes = tuple(texts(self.classes, "classes").tolist())
+        count = len(classes)
+        object.__setattr__(self, "classes", classes)
+        object.__setattr__(self, "vectors", vectors_of(self.vectors, "vectors", count))
+        object.__setattr__(self, "images", integers(self.images, "images", shape=(count,)))
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -50,6 +64,7 @@ class Prototypes:
         Raises:
             DataError: the vectors have another length than the prototypes.
         """
+        vectors = vectors_of(vectors, "vectors")
         check_widths(vectors, self.vectors)
         cosines = vectors.astype(np.float32) @ self.vectors.T
         best = cosines.argmax(axis=1)
@@ -208,10 +223,17 @@ def prototypes(
         splits: Embedded splits and their objects.
         classes: The classes; None: all labelled ones, in alphabetical order. Classes without images
             are left out.
+
+    Raises:
+        DataError: a value is of another type, or the splits were embedded by two models.
     """
+    splits = _pairs_of(splits)
+    if classes is not None:
+        classes = texts(classes, "classes").tolist()
     sum_by_class: dict[str, np.ndarray] = {}
     count_by_class: dict[str, int] = {}
     for split, objects in splits:
+        check_widths(split.vectors, splits[0][0].vectors)
         image_ids = pl.DataFrame({"image_id": pl.Series(split.image_id, dtype=pl.String)})
         images = image_ids.with_row_index("row")
         labels = objects.frame.select("image_id", "category").unique()
@@ -230,3 +252,16 @@ def prototypes(
     length = np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
     counts = np.array([count_by_class[name] for name in names], np.int64)
     return Prototypes(tuple(names), (total / length).astype(np.float32), counts)
+
+
+def _pairs_of(splits: Any) -> list[tuple[EmbeddedSplit, Objects]]:
+    """Embedded splits and their objects, if the argument is a list of such pairs."""
+    pairs = []
+    for pair in instances(splits, (tuple, list), "splits"):
+        if len(pair) != 2:
+            raise DataError(f"expected pairs, found {len(pair)} values in one", field="splits")
+        split, objects = pair
+        pairs.append(
+            (instance(split, EmbeddedSplit, "splits"), instance(objects, Objects, "splits"))
+        )
+    return pairs

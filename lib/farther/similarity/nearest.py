@@ -106,19 +106,20 @@ def pairs_above(
                 yield rows, other_rows, cosine
 
 
-def vectors(values: Any, name: str) -> np.ndarray:
+def vectors(values: Any, name: str, count: int | None = None) -> np.ndarray:
     """Rows of finite numbers, shape (N, D); float16 stays, as it takes half the memory.
 
     Args:
         values: See `farther.tables.arguments`.
         name: Of the argument, in messages.
+        count: Number of rows; any when None.
 
     Raises:
         DataError: they are no such rows.
     """
     array = array_of(values, name)
     dtype = np.float16 if array.dtype == np.float16 else np.float32
-    return floats(array, name, shape=(None, None), dtype=dtype)
+    return floats(array, name, shape=(count, None), dtype=dtype)
 
 
 def _by_blocks(queries: np.ndarray, reference: np.ndarray) -> Nearest:

@@ -11,7 +11,9 @@ import polars as pl
 from farther.distances import SplitDistance
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
+from farther.similarity.nearest import vectors as vectors_of
 from farther.tables import Images, Objects
+from farther.tables.arguments import instance, texts
 from farther.tables.files import inside
 
 
@@ -42,12 +44,24 @@ class EmbeddedSplit:
         image_id: ndarray of shape (N,), str.
         digest: ndarray of shape (N,), str: digests of the files.
         vectors: ndarray of shape (N, D), rows of length 1.
+
+    Raises:
+        DataError: a value is of another type or length; names it.
     """
 
     source: SplitSource
     image_id: np.ndarray
     digest: np.ndarray
     vectors: np.ndarray
+
+    def __post_init__(self) -> None:
+        instance(self.source, SplitSource, "source")
+        image_id = texts(self.image_id, "image_id")
+        count = len(image_id)
+        object.__setattr__(self, "image_id", image_id)
+        object.__setattr__(self, "digest", texts(self.digest, "digest", length=count))
+        rows = vectors_of(self.vectors, "vectors", count)
+        object.__setattr__(self, "vectors", rows)
 
     @property
     def name(self) -> str:

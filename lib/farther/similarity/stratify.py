@@ -20,6 +20,7 @@ from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Table
+from farther.tables.arguments import floats, instance, instances, number, one_of
 
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 
@@ -123,6 +124,12 @@ class Cuts:
     near: float | None
     farther: float | None
 
+    def __post_init__(self) -> None:
+        for name in ("near", "farther"):
+            cut = getattr(self, name)
+            if cut is not None:
+                number(cut, name)
+
     def suggest(self, similarity: np.ndarray) -> np.ndarray:
         """The distance that each similarity suggests; "" everywhere without any cut.
 
@@ -132,6 +139,7 @@ class Cuts:
         Returns:
             Object array of shape (N,).
         """
+        similarity = floats(similarity, "similarity")
         if self.near is None and self.farther is None:
             return np.full(len(similarity), "", dtype=object)
         suggested = np.full(len(similarity), "far", dtype=object)
@@ -152,6 +160,8 @@ class Cuts:
             float64 (N,), positive on the side of `distance`, negative on the other side; the
             smaller of two where both cuts bound the distance, 0 where none does.
         """
+        similarity = floats(similarity, "similarity")
+        one_of(distance, get_args(SplitDistance), "distance")
         margins = []
         if self.near is not None:
             above_near = similarity - self.near
@@ -182,9 +192,16 @@ def stratify(
         One row per image, in the order of splits and of their tables; and the cuts that were used.
 
     Raises:
-        DataError: the reference has no image, or the embeddings are of two models.
+        DataError: a value is of another type, the reference has no image, or the embeddings are of
+            two models.
     """
-    params = params or StratifyParams()
+    instance(reference, EmbeddedSplit, "reference")
+    splits = instances(splits, EmbeddedSplit, "splits")
+    if prototypes is not None:
+        instance(prototypes, Prototypes, "prototypes")
+    if params is None:
+        params = StratifyParams()
+    instance(params, StratifyParams, "params")
     if not len(reference):
         raise DataError(
             "the reference split has no image with an embedding, so similarity to ID is undefined"
@@ -216,9 +233,19 @@ def cuts_of(
         splits: Splits with their distances.
         similarities: Similarity of each image of each split.
         params: A cut that is None there is the one that separates best.
+
+    Raises:
+        DataError: a value is of another type, or lengths differ.
     """
+    splits = instances(splits, EmbeddedSplit, "splits")
+    instance(params, StratifyParams, "params")
+    similarities = list(similarities)
+    if len(similarities) != len(splits):
+        problem = f"expected one array for each of {len(splits)} splits, found {len(similarities)}"
+        raise DataError(problem, field="similarities")
     parts_by_distance: dict[SplitDistance, list[np.ndarray]] = {}
-    for split, similarity in zip(splits, similarities, strict=True):
+    for split, values in zip(splits, similarities, strict=True):
+        similarity = floats(values, "similarities", shape=(len(split),))
         parts_by_distance.setdefault(split.source.distance, []).append(similarity)
     by_distance = {distance: np.concatenate(part) for distance, part in parts_by_distance.items()}
     near_cut = params.near
@@ -239,10 +266,17 @@ def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
     Returns:
         Half way between two neighbouring values, the lowest of equally good ones; None when a group
         is empty or the groups do not differ in the expected direction.
+
+    Raises:
+        DataError: a group is not finite numbers.
     """
-    if low is None or high is None or not len(low) or not len(high):
+    if low is None or high is None:
         return None
-    values = np.unique(np.concatenate([low, high]).astype(np.float64))
+    low = floats(low, "low")
+    high = floats(high, "high")
+    if not len(low) or not len(high):
+        return None
+    values = np.unique(np.concatenate([low, high]))
     cuts = (values[1:] + values[:-1]) / 2
     low_below = np.searchsorted(np.sort(low), cuts) / len(low)
     high_above = 1 - np.searchsorted(np.sort(high), cuts) / len(high)

@@ -454,6 +454,23 @@ def whole_number(
     return result
 
 
+def boolean(value: Any, name: str) -> bool:
+    """One boolean: of Python, of NumPy, or an array or tensor without a shape.
+
+    Raises:
+        ParameterError: it is something else, such as 0 or 1.
+    """
+    if isinstance(value, bool):
+        return value
+    try:
+        array = array_of(value, name)
+    except DataError:
+        array = np.asarray(None)
+    if array.ndim or array.dtype != bool:
+        raise ParameterError(f"{name}: expected True or False, found {shorten(value)}")
+    return bool(array)
+
+
 def one_of(value: Any, known: Sequence[str], kind: str) -> None:
     """Refuses what is not one of some words.
 
@@ -482,12 +499,10 @@ def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str) -> T:
     """
     if isinstance(value, kind):
         return value
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    expected = " or ".join(cls.__name__ for cls in kinds)
-    raise DataError(f"expected {expected}, found {type(value).__name__}", field=name)
+    raise DataError(f"expected {_names_of(kind)}, found {type(value).__name__}", field=name)
 
 
-def instances(values: Any, kind: type[Any], name: str) -> list[Any]:
+def instances(values: Any, kind: type[Any] | tuple[type[Any], ...], name: str) -> list[Any]:
     """A list of which each value is of a class; errors as of `instance`.
 
     Args:
@@ -496,8 +511,14 @@ def instances(values: Any, kind: type[Any], name: str) -> list[Any]:
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         found = type(values).__name__
-        raise DataError(f"expected a list of {kind.__name__}, found {found}", field=name)
+        raise DataError(f"expected a list of {_names_of(kind)}, found {found}", field=name)
     return [instance(value, kind, name) for value in values]
+
+
+def _names_of(kind: type | tuple[type, ...]) -> str:
+    """The names of classes, for messages."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return " or ".join(cls.__name__ for cls in kinds)
 
 
 def _shaped(array: np.ndarray, name: str, shape: Shape) -> np.ndarray:

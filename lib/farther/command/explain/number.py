@@ -331,7 +331,10 @@ def _explanation(
     columns_by_split = {}
     for split in splits:
         counts = report.splits[split]
-        columns_by_split[split] = {column: getattr(counts, column) for column in SPLIT_COLUMNS}
+        values = {}
+        for column in SPLIT_COLUMNS:
+            values[column] = getattr(counts, column)
+        columns_by_split[split] = values
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
@@ -410,7 +413,11 @@ def _facts(explanation: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(("interval", f"none: {explanation['no_interval']}"))
     if explanation.get("against_best"):
         best = explanation["against_best"]
-        p = "" if best["p"] is None else f", p = {best['p']:.3f}"
+        p = ""
+        if best["p"] is not None:
+            p = f", p = {best['p']:.3f}"
+        elif best["why_none"]:
+            p = f"; no p-value: {best['why_none']}"
         facts.append(("best", f"{best['best']} is the best method here{p}"))
     facts.append(("protocol", f"{explanation['protocol']}, IoU {explanation['iou']:g}"))
     operating = explanation["t*"]

@@ -86,9 +86,10 @@ def read_text_rows(path: Path, columns: Sequence[str]) -> TextRows:
         )
     tracks = _are_tracks([line for line in outlines if len(line.cells) % 2])
 
+    outline_numbers = {line.number for line in outlines}
     rows = []
     for line in lines:
-        if line in outlines:
+        if line.number in outline_numbers:
             rows.append(line.outline(has_track=tracks and len(line.cells) % 2 == 1))
         else:
             rows.append(line.row(columns))

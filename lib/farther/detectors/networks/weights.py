@@ -315,19 +315,29 @@ def unwrapped(
             network can have.
 
     Raises:
-        DataError: as many of the network's names occur under two prefixes.
+        DataError: as many of the network's names occur under two prefixes, or a name both with and
+            without the module of a wrapper.
     """
-    named = {_without_wrapper_modules(name): tensor for name, tensor in weights.items()}
-    prefix = _common_prefix(path, named, own)
-    by_own_name = {}
-    for name, tensor in named.items():
-        if name.startswith(prefix):
-            by_own_name[name.removeprefix(prefix)] = tensor
+    prefix = _common_prefix(path, weights, own)
+    by_own_name: dict[str, Value] = {}
+    for name, value in weights.items():
+        if not name.startswith(prefix):
+            continue
+        own_name = _without_wrapper_modules(name.removeprefix(prefix))
+        if own_name in by_own_name:
+            raise DataError(
+                f"holds {shorten(own_name)} twice, with and without the module of a wrapper, as in "
+                f"{shorten(name)}. Save the state dict of one of the two networks",
+                file=path,
+            )
+        by_own_name[own_name] = value
     return by_own_name
 
 
 def _common_prefix(path: str | Path, names: Iterable[str], own: Iterable[str]) -> str:
     """The prefix, "" or ending in a point, under which most of a network's names occur.
+
+    Modules of PyTorch's wrappers (`_orig_mod`) at the beginning of a name belong to its prefix.
 
     Args:
         path, own: See `unwrapped`.
@@ -341,7 +351,9 @@ def _common_prefix(path: str | Path, names: Iterable[str], own: Iterable[str]) -
     for name in names:
         start = 0
         while True:
-            if name[start:] in own_names:
+            end_of_name = name[start:]
+            is_wrapped = end_of_name.partition(".")[0] in WRAPPER_MODULES
+            if not is_wrapped and _without_wrapper_modules(end_of_name) in own_names:
                 count_by_prefix[name[:start]] += 1
             start = name.find(".", start) + 1
             if start == 0:

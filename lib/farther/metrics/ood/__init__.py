@@ -8,7 +8,7 @@ exactly: no metric depends on the order of the rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -72,6 +72,28 @@ def evaluate(
     return measure(formulas, (id_scores, id_weights), (ood_scores, ood_weights), names=_NAMES)
 
 
+class Estimate(NamedTuple):
+    """A metric with its 95% interval.
+
+    Args:
+        value: The metric.
+        low, high: Ends of the interval; None where there is none, as of a metric that is the same
+            in nearly all replicates (see `farther.metrics.statistics.bootstrap.why_no_interval`).
+
+    >>> print(Estimate(0.8125, 0.71, 0.89), "and", Estimate(1.0, None, None))
+    0.812 [0.710, 0.890] and 1.000 [no interval]
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.3f} [no interval]"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
 def with_intervals(
     id_scores: np.ndarray,
     ood_scores: np.ndarray,
@@ -79,7 +101,7 @@ def with_intervals(
     ood_images: Sequence[str] | None = None,
     replicates: int = 1000,
     seed: int = 0,
-) -> dict[str, tuple[float, float, float]]:
+) -> dict[str, Estimate]:
     """The metrics of `evaluate`, each with its 95% interval by a bootstrap over images.
 
     Args:
@@ -90,16 +112,15 @@ def with_intervals(
         seed: Seed of the draws.
 
     Returns:
-        Name → value, low, high. Metrics that are not defined are left out, and so are those without
-        an interval, such as one that is the same in nearly all replicates (see
-        `farther.metrics.statistics.bootstrap.why_no_interval`); `evaluate` has their values.
+        Name → value, low, high. Metrics that are not defined are left out.
 
     Raises:
         DataError: a side has a single image, or see `evaluate`.
         ParameterError: there are too few replicates, or see `evaluate`.
 
-    >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
-    (0.8125, 0.7..., 0.8...)
+    >>> estimates = with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)
+    >>> print(estimates["auroc"])  # doctest: +ELLIPSIS
+    0.812 [0.7..., 0...]
     """
     id_scores = floats(id_scores, "id_scores")
     ood_scores = floats(ood_scores, "ood_scores")
@@ -111,14 +132,14 @@ def with_intervals(
     ood_weights = ImageDraws(set(ood_names), replicates, seed + 1).rows(ood_names)
     values = evaluate(id_scores, ood_scores)
     values_by_replicate = evaluate(id_scores, ood_scores, id_weights, ood_weights)
-    values_with_interval = {}
+    estimates = {}
     for name, value in values.items():
         if value is None:
             continue
         bounds = interval(values_by_replicate[name], value=value)
-        if bounds is not None:
-            values_with_interval[name] = (value, *bounds)
-    return values_with_interval
+        low, high = bounds or (None, None)
+        estimates[name] = Estimate(value, low, high)
+    return estimates
 
 
 def _image_names(images: Sequence[str] | None, name: str, regions: int) -> np.ndarray:

@@ -15,7 +15,7 @@ the free unknown object that they overlap most.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -160,13 +160,11 @@ class Recovery:
         for split, recovery in parts:
             names = [f"{split}/{image}" for image in recovery.image_id]
             recoveries.append(replace(recovery, image_id=np.array(names, dtype=object)))
-        return cls(
-            image_id=np.concatenate([recovery.image_id for recovery in recoveries]),
-            missed=np.concatenate([recovery.missed for recovery in recoveries]),
-            objectness=np.concatenate([recovery.objectness for recovery in recoveries]),
-            size=np.concatenate([recovery.size for recovery in recoveries]),
-            category=np.concatenate([recovery.category for recovery in recoveries]),
-        )
+        columns = {}
+        for column in fields(cls):
+            parts_of_column = [getattr(recovery, column.name) for recovery in recoveries]
+            columns[column.name] = np.concatenate(parts_of_column)
+        return cls(**columns)
 
     def missed_shares(
         self,

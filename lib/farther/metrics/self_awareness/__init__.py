@@ -328,10 +328,18 @@ def reliability(
     """
     one_of(protocol, get_args(Protocol), "protocol")
     matched = instances(matched, ClassMatches, "matched")
-    bins_by_class = [_bins(detections, protocol) for detections in matched]
-    count = np.array([bins.count for bins in bins_by_class]).reshape(-1, BINS)
-    confidence = np.array([bins.confidence for bins in bins_by_class]).reshape(-1, BINS)
-    performance = np.array([bins.performance for bins in bins_by_class]).reshape(-1, BINS)
+    counts = []
+    confidences = []
+    performances = []
+    for detections in matched:
+        bins = _bins(detections, protocol)
+        counts.append(bins.count)
+        confidences.append(bins.confidence)
+        performances.append(bins.performance)
+
+    count = np.array(counts).reshape(-1, BINS)
+    confidence = np.array(confidences).reshape(-1, BINS)
+    performance = np.array(performances).reshape(-1, BINS)
     mean_confidence = mean_of_defined(np.where(count > 0, confidence, np.nan))
     mean_performance = mean_of_defined(np.where(count > 0, performance, np.nan))
     return {

@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, match
+from farther.registry import Parameters
 from farther.tables import Objects, Regions
 from farther.tables.arguments import floats, instance, one_of
 
@@ -45,7 +46,7 @@ STORED = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed
 
 
 @dataclass(frozen=True, config=STORED)
-class Linear:
+class Linear(Parameters):
     """A straight line, cut off at 0 and 1."""
 
     slope: StrictFloat
@@ -58,7 +59,7 @@ class Linear:
 
 
 @dataclass(frozen=True, config=STORED)
-class StepFunction:
+class StepFunction(Parameters):
     """A constant between two edges: `values[j]` from `edges[j − 1]` up to below `edges[j]`."""
 
     edges: Numbers
@@ -75,7 +76,7 @@ class StepFunction:
 
 
 @dataclass(frozen=True, config=STORED)
-class Polyline:
+class Polyline(Parameters):
     """Straight lines between points, constant beyond the first and the last."""
 
     x: Numbers
@@ -92,7 +93,7 @@ class Polyline:
 
 
 @dataclass(frozen=True, config=STORED)
-class Logistic:
+class Logistic(Parameters):
     """A logistic curve of the confidence's logit: σ(slope · logit(p) + intercept)."""
 
     slope: StrictFloat

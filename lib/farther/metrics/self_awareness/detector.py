@@ -19,6 +19,7 @@ from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
+from farther.registry import Parameters
 from farther.tables import Regions
 
 #: Source of the image threshold: pseudo-OOD images, or the threshold at which 95% of the ID
@@ -34,7 +35,7 @@ ConfidenceThreshold = Literal["lrp_optimal", "half"]
 
 
 @dataclass(frozen=True, config=calibration.STORED)
-class SelfAwareDetector:
+class SelfAwareDetector(Parameters):
     """Thresholds and calibrators that make a detector self-aware.
 
     Args:
@@ -153,5 +154,9 @@ class SelfAwareDetector:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SelfAwareDetector:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`.
+
+        Raises:
+            ParameterError: a value is missing, unknown or of another type; names it.
+        """
         return cls(**values)

@@ -129,15 +129,24 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
         else:
             not_chosen.append(run.name)
 
-    budgets = [limits(item.choices.budget) for item in run_choices]
+    budgets: dict[str, None] = {}
+    titles: dict[str, str] = {}
+    views: dict[str, Any] = {}
+    for item in run_choices:
+        budgets[limits(item.choices.budget)] = None
+        titles[f"run-{item.run.name}"] = item.run.full_title
+        views[item.run.full_title] = _run_view(item)
+    held_out_images = ""
+    if run_choices:
+        held_out_images = held_out(run_choices[0].choices)
     return {
         "not_chosen": not_chosen,
         "message": _message(run_choices),
         "overview": _overview(run_choices),
-        "budgets": list(dict.fromkeys(budgets)),
-        "held_out": held_out(run_choices[0].choices) if run_choices else "",
-        "contents": {f"run-{item.run.name}": item.run.full_title for item in run_choices},
-        "runs": {item.run.full_title: _run_view(item) for item in run_choices},
+        "budgets": list(budgets),
+        "held_out": held_out_images,
+        "contents": titles,
+        "runs": views,
     }
 
 
