@@ -76,8 +76,12 @@ def params(**changes):
         ),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
         (
-            {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": NEAR}, "most": {"y": 5}},
-            "split 'x': rest_of: no OOD split before it is called 'y'. Known: none",
+            {"splits": {"x": {**NEAR, "rest_of": "y"}}},
+            "split 'x': rest_of: no other OOD split is called 'y'. Known: none",
+        ),
+        (
+            {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": {**NEAR, "rest_of": "x"}}},
+            "split 'x': rest_of: split 'y' is itself a rest of 'x'",
         ),
         (
             {
