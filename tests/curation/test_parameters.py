@@ -202,14 +202,14 @@ def test_parts_follow_each_other_within_their_own_subset():
         "whole": "rest",
     }
     splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
-    found = benchmark(
-        "b", {"id": "id", "rules": "rules.yaml", "splits": splits, "subsets": subsets}
-    )
-    shares = {name: found.shares(name) for name in subsets}
-    assert shares == {
-        "train": (0, 0.5),
-        "val": (0, 0.25),
-        "test": (0.5, 0.75),
-        "late": (0.25, 1),
-        "whole": (0, 1),
-    }
+    for entries in (subsets, dict(reversed(subsets.items()))):
+        params = {"id": "id", "rules": "rules.yaml", "splits": splits, "subsets": entries}
+        found = benchmark("b", params)
+        shares = {name: found.shares(name) for name in subsets}
+        assert shares == {
+            "train": (0, 0.5),
+            "val": (0, 0.25),
+            "test": (0.5, 0.75),
+            "late": (0.25, 1),
+            "whole": (0, 1),
+        }
