@@ -514,7 +514,7 @@ def _rest_chain(splits: Mapping[str, OodSplit], name: str) -> list[str]:
     """The split that a split is the rest of, the one that this is the rest of, and so on."""
     chain: list[str] = []
     earlier = splits[name].rest_of
-    while earlier in splits and earlier not in chain:
+    while earlier is not None and earlier in splits and earlier not in chain:
         chain.append(earlier)
         earlier = splits[earlier].rest_of
     return chain
