@@ -169,7 +169,7 @@ def test_everything_that_belongs_to_no_item_is_deleted(folder):
         make(items, name, "1")
     (folder / ".123.d.txt").write_text("of a killed process")
     (folder / "old").mkdir()
-    (folder / keyed.EARLIER_KEYS).write_text("{}")
+    (folder / "keys.json").write_text("{}")
     assert items.keep_only(["a/b.txt"]) == ["a/c.txt", "d.txt"]
     assert names_below(folder) == ["a", "a/b.txt"]
     assert not Keyed(folder).is_current("d.txt", "1")
@@ -397,60 +397,6 @@ def test_an_output_that_is_made_whole_has_its_versions_recorded(tmp_path, instal
     keyed.write_record(tmp_path / "artifacts/choices/run.json")
     record = json.loads((tmp_path / "artifacts/records/choices/run.json").read_text())
     assert record["environments"] == [{"numpy": "2.3.0"}]
-
-
-# --------------------------------------------------------------------------------------------------
-# items of farther 1.0
-
-
-@pytest.fixture
-def earlier(folder):
-    """A folder with the items "a" and "b", as farther 1.0 left it."""
-    folder.mkdir(parents=True)
-    for name in ("a", "b"):
-        (folder / name).write_text(name)
-    (folder / keyed.EARLIER_KEYS).write_text(json.dumps({"a": "old", "b": "old", "deleted": "old"}))
-    return folder
-
-
-def test_items_of_an_earlier_version_are_made_again_unless_the_record_says_otherwise(earlier):
-    assert Keyed(earlier).outdated({"a": "1", "b": "1"}) == ["a", "b"]
-
-
-def adopt_earlier(folder) -> None:
-    """What `farther init --pipeline` writes for an output folder of the version before."""
-    record = record_path(folder)
-    record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text('{"adopt": true}')
-
-
-def test_items_of_an_earlier_version_are_taken_over_where_the_record_says_so(earlier):
-    adopt_earlier(earlier)
-    assert update(earlier, {"a": "1", "b": "1", "c": "1"}) == [
-        "a: unchanged",
-        "b: unchanged",
-        "c: written",
-    ]
-    assert names_below(earlier) == ["a", "b", "c"]
-    assert environments(earlier)["a"] is None
-
-
-def test_items_are_taken_over_once(earlier):
-    adopt_earlier(earlier)
-    update(earlier, {"a": "1", "b": "1"})
-    assert update(earlier, {"a": "1", "b": "2"}) == ["a: unchanged", "b: written"]
-
-
-def test_what_an_earlier_version_listed_and_is_not_there_is_made(earlier):
-    adopt_earlier(earlier)
-    (earlier / "b").unlink()
-    assert update(earlier, {"a": "1", "b": "1"}) == ["a: unchanged", "b: written"]
-
-
-def test_what_an_earlier_version_did_not_list_is_made(earlier):
-    (earlier / "c").write_text("half of it")
-    adopt_earlier(earlier)
-    assert "c: written" in update(earlier, {"a": "1", "b": "1", "c": "1"})
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,14 +1,10 @@
 """Names that outside code relies on, each in a process that has run a plain `import farther`."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.support.cases import drawn_cases
-
-from farther.command.program import FORMER
 
 NAMES = (
     "tables.Regions",
@@ -68,15 +64,3 @@ def test_a_platform_without_file_locks_is_refused_by_name():
     assert done.stderr.strip().endswith(
         "farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL"
     )
-
-
-def test_the_page_of_what_is_public_lists_the_former_commands():
-    page = (Path(__file__).parents[1] / "docs/public.md").read_text(encoding="utf-8")
-    listed = {}
-    for before, since in re.findall(
-        r"^\| `farther ([^|]+?) \| `farther (.+?)` \|$", page, re.MULTILINE
-    ):
-        listed |= {
-            name.strip("` "): since.replace("…", name.strip("` ")) for name in before.split(",")
-        }
-    assert listed == FORMER

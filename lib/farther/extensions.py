@@ -6,9 +6,10 @@ a package that names its module under the entry point group `farther.extensions`
     # extensions/sharpness.py
     from farther import Method, register
 
-    @register("sharpness")
-    class Sharpness(Method):
-        ...
+    @register("largest_logit")
+    class LargestLogit(Method):
+        def _score(self, rows):
+            return rows.xp.max(rows.logits(), axis=1)
 
 Which names a file registers is read from its syntax, so a file is imported only when one of its
 names is used. A file may import others of the folder (`from .helpers import f`) and read what is

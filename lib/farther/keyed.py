@@ -44,9 +44,6 @@ from farther.tables.writing import locked, write_aside
 #: Environment variable: with any value but 0, stages make all of their items again.
 FORCE = "FARTHER_FORCE"
 
-#: The keys of an output folder of farther 1.0 are in this file of the folder.
-EARLIER_KEYS = "keys.json"
-
 #: The only file of an output folder without items, because DVC warns of empty folders.
 EMPTY = "empty.txt"
 
@@ -222,14 +219,10 @@ class Record(Schema):
     Args:
         environments: Versions of the packages that computed items, by the name of the distribution.
         items: The items, by name.
-        adopt: Whether the items that an earlier version of farther made are adopted unchanged.
-        inputs: Digest of what those were made from; see `farther.pipeline.adoption`.
     """
 
     environments: list[dict[str, str]] = Field(default_factory=list)
     items: dict[str, RecordedItem] = Field(default_factory=dict)
-    adopt: bool = False
-    inputs: str | None = None
 
 
 def read_record(file: Path) -> Record:
@@ -254,14 +247,6 @@ def write_empty(folder: Path) -> None:
         file.write_text("There is nothing to store here.\n", encoding="utf-8")
 
 
-def _earlier_items(folder: Path) -> set[str]:
-    """Names of the items that farther 1.0 listed in an output folder and that still exist."""
-    file = folder / EARLIER_KEYS
-    if not file.exists():
-        return set()
-    return {item for item in read_json(file) if inside(folder, item).exists()}
-
-
 class Keyed:
     """The items of one output folder and their record; one process at a time may write to it.
 
@@ -279,9 +264,6 @@ class Keyed:
         self.file = record_path(self.folder) if record is None else Path(record)
         self._check_folder()
         self._record = read_record(self.file)
-        self._adoptable: set[str] = set()
-        if self._record.adopt:
-            self._adoptable = _earlier_items(self.folder)
         self._environment = package_versions(self.folder)
         self._is_forced = is_forced()
         self._made: set[str] = set()
@@ -315,8 +297,6 @@ class Keyed:
         """
         if self._is_forced and item not in self._made:
             return False
-        if item in self._adoptable:
-            self._adopt(item, key)
         recorded = self._record.items.get(item)
         if recorded is None or recorded.key != key:
             return False
@@ -451,14 +431,6 @@ class Keyed:
                 self._save()
         return removed
 
-    def _adopt(self, item: str, key: str) -> None:
-        """Takes over an item of an earlier version of farther as it is, under a key."""
-        with self._writing:
-            self._adoptable.remove(item)
-            content = content_digest(self.path(item))
-            self._record.items[item] = RecordedItem(key=key, content=content)
-            self._save()
-
     def _forget(self, item: str) -> None:
         """Removes an item from the record."""
         with self._writing:
@@ -486,12 +458,7 @@ class Keyed:
                 )
             items[name] = recorded
 
-        record = Record(environments=environments, items=items)
-        # If this process is killed, the next one adopts the remaining items.
-        if self._adoptable:
-            record.adopt = True
-            record.inputs = self._record.inputs
-        self._record = record
+        self._record = Record(environments=environments, items=items)
         content = self._record.model_dump()
         for item in content["items"].values():
             if not item["read"]:

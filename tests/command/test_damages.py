@@ -245,12 +245,6 @@ def written(path: str, text: str) -> Callable[[], None]:
     return damage
 
 
-def link_library() -> None:
-    """The link of an earlier version's project, in the place of its folder `lib`."""
-    Path("lib").rename("old")
-    Path("lib").symlink_to("old")
-
-
 def detection(row: int, **values: Any) -> Callable[[], None]:
     return edits("results.json", lambda detections: detections[row].update(values))
 
@@ -351,7 +345,6 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
         changed("benchmarks", "pets", rules="pets.yaml"),
         "belong in data/benchmarks",
     ),
-    "earlier version": (link_library, "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
     "truncated annotations": (
         written(TRAIN, '{"images": [{"id": 1, "file'),
@@ -644,7 +637,6 @@ QUICK_DAMAGES = (
     "split to fit on",
     "no section",
     "evaluate",
-    "earlier version",
     "truncated annotations",
     "absent image",
     "score of a detection",

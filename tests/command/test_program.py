@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.cases import slow_but
 
-from farther.command import main, output, program
-from farther.command.program import FORMER, GROUPS, SUBCOMMANDS
+from farther.command import main, output
+from farther.command.program import GROUPS, SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [[name] for name in SUBCOMMANDS if name != "explain"]
@@ -50,26 +50,6 @@ def test_without_a_subcommand_it_lists_ten_in_the_order_of_the_work_and_the_grou
         name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands)
     )
     assert max(map(len, printed.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    "former", ["enrich voc", "benchmark enrich voc", "benchmark enrich --params params.yaml voc"]
-)
-def test_a_subcommand_that_became_a_stage_says_so_and_runs_it(former, monkeypatch, capsys):
-    ran = []
-    monkeypatch.setattr(program, "_command", lambda: lambda words, prog_name: ran.extend(words))
-    main(former.split())
-    assert ran == ["repro", "enrich@voc"]
-    name = former.partition(" voc")[0].partition(" --")[0]
-    assert capsys.readouterr().err == f"`farther {name}` is now `farther repro enrich@voc`\n"
-
-
-@pytest.mark.parametrize("former", FORMER)
-def test_a_former_name_works_and_says_the_new_one(former, capsys):
-    assert main([former, "--help"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.startswith(f"Usage: farther {FORMER[former]} ")
-    assert printed.err == f"`farther {former}` is now `farther {FORMER[former]}`\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -156,15 +136,15 @@ def test_a_traceback_comes_when_it_is_asked_for(tmp_path, monkeypatch):
     [("methods", "kn", "knn"), ("detectors", "yolov8", "yolo"), ("datasets", "coc", "coco")],
 )
 def test_a_name_that_is_nearly_right_brings_the_right_one(kind, nearly, meant, capsys):
-    assert main([kind, nearly]) == 2
+    assert main(["list", kind, nearly]) == 2
     assert f"Did you mean '{meant}'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["methods", "detectors", "datasets", "metrics"])
 def test_lists_name_everything_one_line_each(kind, capsys):
-    assert main([kind]) == 0
+    assert main(["list", kind]) == 0
     heads, *lines = capsys.readouterr().out.splitlines()
-    assert main([kind, "--json"]) == 0
+    assert main(["list", kind, "--json"]) == 0
     names = [entry["name"] for entry in json.loads(capsys.readouterr().out)]
     assert len(names) >= 7
     assert [line.split()[0] for line in lines[: len(names)]] == names

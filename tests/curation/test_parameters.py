@@ -92,8 +92,12 @@ def params(**changes):
         ),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
         (
-            {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": NEAR}, "most": {"y": 5}},
-            "split 'x': rest_of: no OOD split before it is called 'y'. Known: none",
+            {"splits": {"x": {**NEAR, "rest_of": "y"}}},
+            "split 'x': rest_of: no other OOD split is called 'y'. Known: none",
+        ),
+        (
+            {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": {**NEAR, "rest_of": "x"}}},
+            "split 'x': rest_of: split 'y' is itself a rest of 'x'",
         ),
         (
             {
@@ -214,17 +218,17 @@ def test_parts_follow_each_other_within_their_own_subset():
         "whole": "rest",
     }
     splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
-    found = benchmark(
-        "b", {"id": "id", "rules": "rules.yaml", "splits": splits, "subsets": subsets}
-    )
-    shares = {name: found.shares(name) for name in subsets}
-    assert shares == {
-        "train": (0, 0.5),
-        "val": (0, 0.25),
-        "test": (0.5, 0.75),
-        "late": (0.25, 1),
-        "whole": (0, 1),
-    }
+    for entries in (subsets, dict(reversed(subsets.items()))):
+        params = {"id": "id", "rules": "rules.yaml", "splits": splits, "subsets": entries}
+        found = benchmark("b", params)
+        shares = {name: found.shares(name) for name in subsets}
+        assert shares == {
+            "train": (0, 0.5),
+            "val": (0, 0.25),
+            "test": (0.5, 0.75),
+            "late": (0.25, 1),
+            "whole": (0, 1),
+        }
 
 
 @pytest.mark.parametrize(

@@ -435,6 +435,9 @@ def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other
     }
     taken = curate_photos(rules, photos, most={"photos_far": 2}, splits=splits)
     halves = [set(taken.splits[name].images.image_id) for name in ("photos_far", "validation")]
+    reordered = dict(reversed(splits.items()))
+    again = curate_photos(rules, photos, most={"photos_far": 2}, splits=reordered)
+    assert [set(again.splits[name].images.image_id) for name in splits] == halves
     assert [len(half) for half in halves] == [2, 3]
     assert halves[0] | halves[1] == {name for name in photos if name.startswith("Kite")}
     assert set(taken.fates.frame.filter(fate="far")["image_id"]) == halves[0] | halves[1]

@@ -400,6 +400,14 @@ def test_unchanged_splits_are_left_alone_and_a_changed_file_is_read_again(world)
     assert len(world.lines) == 3
 
 
+def test_an_image_that_the_rules_leave_out_later_makes_a_kept_name_ambiguous_too(world):
+    detections = [*BOTH, detection("2007_1.jpg")]
+    world.results(detections)
+    left_out = [BenchmarkImage("5", "coco", "val2017/2007_1.jpg", "", "")]
+    with pytest.raises(DataError, match=r"may be .*which is in no split"):
+        world.results(detections, left_out=left_out)
+
+
 def test_numbers_without_names_ask_for_classes(world):
     with pytest.raises(ParameterError, match="give the parameter 'classes' or 'categories'"):
         world.run(weights=world.write("r.json", BOTH))

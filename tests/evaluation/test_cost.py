@@ -149,8 +149,6 @@ def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs, mon
     assert (found["detector"], found["methods"]["msp"], found["keys"]["again"]) == (7.0, 9.0, "d")
     assert found["methods"]["again"] == pytest.approx(300)
     assert update(before, keys | {"": "z"}, network, methods)["detector"] == pytest.approx(1300)
-    without_keys = {name: value for name, value in before.items() if name != "keys"}
-    assert update(without_keys, keys, network, methods)["methods"]["msp"] == pytest.approx(300)
     assert update(None, keys, network, methods)["keys"] == keys
 
 

@@ -200,7 +200,7 @@ def test_methods_within_a_limit_on_misclassified_objects_are_compared_by_false_a
 
 
 def test_methods_are_ordered_by_inference_state_and_what_they_read(tmp_path):
-    names = ["crops", "stored", "small", "logits", "confidence"]
+    names = ["crops", "stored", "small", "logits", "energy", "confidence"]
     write_fitted(
         tmp_path / "fitted/r",
         {name: {"needs": ["score" if name == "confidence" else "logits"]} for name in names},
@@ -212,8 +212,19 @@ def test_methods_are_ordered_by_inference_state_and_what_they_read(tmp_path):
     for name, size in (("stored", 900), ("small", 90)):
         (tmp_path / "fitted/r" / name / "state.safetensors").write_bytes(b"0" * size)
     files = RunFiles("r", "b", tmp_path)
-    order = by_cost(files, names, FittedRun.read(files).applicable)
-    assert order == ["confidence", "logits", "small", "stored", "crops"]
+    fitted = FittedRun.read(files).applicable
+    for entries_order in (names, names[::-1]):
+        order = by_cost(files, entries_order, fitted)
+        assert order == ["confidence", "energy", "logits", "small", "stored", "crops"]
+
+
+def test_of_equal_methods_the_first_by_name_is_chosen_in_any_order_of_the_entries(tmp_path):
+    foxes = [("fox", 0.9, score, score) for score in (0.1, 0.99)]
+    cats = [("cat", 0.9, 0.95, 0.95)] * 20
+    artifacts = lay(tmp_path, {"val": cats, "test": cats, "far": foxes})
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=0)
+    assert (found.choice.method, found.cheapest) == ("one", "one")
+    assert chosen(artifacts, ("two", "one"), max_false_alarms=0) == found
 
 
 def test_what_no_setting_reaches_is_said_and_the_nearest_is_within_the_other_limits(tmp_path):

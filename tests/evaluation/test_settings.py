@@ -45,25 +45,6 @@ def test_settings_of_sections_have_a_range(settings, field, wrong, right):
         assert getattr(build(settings, "section", {field: value}), field) == value
 
 
-@pytest.mark.parametrize(
-    ("proposals", "message"),
-    [
-        (
-            {"learn_from": None},
-            "`learn_from` was removed, .*: delete `learn_from` from `evaluate.prop",
-        ),
-        ({"methods": ["knn"], "alarms": 0.1}, "`methods` was removed, .*: delete `methods` from"),
-        (
-            {"methods": [], "learn_from": "pasted_far"},
-            "`methods` and `learn_from` were removed, .*: delete `methods` and `learn_from` from",
-        ),
-    ],
-)
-def test_keys_of_removed_rules_of_proposals_are_to_be_deleted(proposals, message):
-    with pytest.raises(ParameterError, match=f"^params.yaml: evaluate: .* {message}"):
-        build(EvaluationSettings, "params.yaml: evaluate", {"proposals": proposals})
-
-
 def test_200_replicates_of_all_images_are_drawn_by_default():
     drawn = EvaluationSettings().draws(["a", "b", "c"]).weights
     assert drawn.shape == (200, 3)

@@ -4,19 +4,17 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods import FitError, neighbours
+from farther.methods import FitError
 from farther.methods.neighbours import (
-    Bounded,
-    Cells,
     cell_centroids,
+    inverted_file,
     largest_products,
     nearest,
-    products,
+    nearest_in_cells,
     smallest,
-    sort_into_cells,
 )
 
-faiss = pytest.importorskip("faiss")  # absent on macOS
+pytest.importorskip("faiss")  # absent on macOS
 RNG = np.random.default_rng(0)
 STORED = RNG.normal(size=(500, 6)).astype(np.float32)
 QUERIES = RNG.normal(size=(40, 6)).astype(np.float32)
@@ -50,80 +48,13 @@ def test_all_stored_vectors_can_be_asked_for():
     )
 
 
-@pytest.mark.parametrize("directions", [(1, 3), (3, 6), (6, 6)])
-def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(directions, monkeypatch):
-    monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", directions)
-    monkeypatch.setattr("farther.methods.neighbours.TIGHTENING_VECTORS", 20)
-    monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
-    monkeypatch.setattr("farther.methods.neighbours.VECTORS_IN_CACHE", 70)
-    monkeypatch.setattr("farther.methods.neighbours.MAX_LEFT", 1)
-    monkeypatch.setattr("farther.methods.neighbours.MAX_COMPARED", 1)
-    monkeypatch.setattr("farther.methods.neighbours.nearest", refuse)
-    np.testing.assert_array_equal(
-        Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7]
-    )
-
-
-def refuse(*_arguments):
-    raise AssertionError("all vectors were compared")
-
-
-@pytest.mark.parametrize("most_left", [0.03, 1])
-def test_where_bounds_leave_too_many_vectors_all_are_compared_at_once(most_left, monkeypatch):
-    monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", (1, 2))
-    monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
-    monkeypatch.setattr("farther.methods.neighbours.MAX_LEFT", most_left)
-    monkeypatch.setattr("farther.methods.neighbours.MAX_COMPARED", 0.03)
-    searched = []
-
-    def search(stored, queries, k):
-        searched.append(len(queries))
-        return nearest(stored, queries, k)
-
-    monkeypatch.setattr("farther.methods.neighbours.nearest", search)
-    found = Bounded(STORED).nearest(QUERIES, 7)
-    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :7])
-    assert len(searched) == 1
-    assert 0 < searched[0] <= len(QUERIES)
-
-
 CENTROIDS = cell_centroids(STORED, seed=0)
-SORTED = STORED.copy()
-FIRST = sort_into_cells(SORTED, CENTROIDS)
-CELLS = Cells(CENTROIDS, SORTED, FIRST)
+INDEX = inverted_file(CENTROIDS, STORED)
 
 
-def test_vectors_are_sorted_by_their_nearest_centroid():
-    cell = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(SORTED, STORED[cell.argsort(kind="stable")])
-    np.testing.assert_array_equal(np.diff(FIRST), np.bincount(cell, minlength=len(CENTROIDS)))
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {},
-        {"MAX_SINGLE_SEARCHES": 40},
-        {"MAX_SINGLE_SEARCHES": 0, "PRODUCTS": 999},  # six queries at a time
-        {"CELL_PRODUCTS": 60},  # two queries of a cell at a time
-        {"CELL_PRODUCTS": 200, "MIN_QUERIES_OF_PRODUCT": 0},
-    ],
-)
-def test_a_search_of_all_cells_is_exact_however_queries_are_put_together(limits, monkeypatch):
-    for name, value in limits.items():
-        monkeypatch.setattr(neighbours, name, value)
-    found = CELLS.nearest(QUERIES, 7, probes=len(CENTROIDS))
-    np.testing.assert_array_equal(
-        found, np.linalg.norm(QUERIES[:, None] - SORTED, axis=2).argsort(axis=1)[:, :7]
-    )
-
-
-def test_products_are_the_same_whichever_way_they_are_taken():
-    for count in (1, 6, 7, 40):
-        for stored in (STORED, STORED[:20]):
-            np.testing.assert_allclose(
-                products(stored, QUERIES[:count]), QUERIES[:count] @ stored.T, atol=1e-5
-            )
+def test_a_search_of_all_cells_is_exact():
+    found = nearest_in_cells(INDEX, QUERIES, 7, probes=len(CENTROIDS))
+    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :7])
 
 
 @pytest.mark.parametrize("several", [3, 1000])  # with ties, and all but without
@@ -136,21 +67,11 @@ def test_the_smallest_values_of_a_row_are_found(several):
         assert (np.diff(np.sort(columns, axis=1), axis=1) > 0).all()
 
 
-def test_a_search_in_cells_is_the_one_of_an_inverted_file_of_faiss():
-    quantizer = faiss.IndexFlatL2(CENTROIDS.shape[1])
-    quantizer.add(CENTROIDS)
-    index = faiss.IndexIVFFlat(quantizer, CENTROIDS.shape[1], len(CENTROIDS))
-    index.train(CENTROIDS)
-    index.add(SORTED)
-    index.nprobe = 4
-    np.testing.assert_array_equal(CELLS.nearest(QUERIES, 7, probes=4), index.search(QUERIES, 7)[1])
-
-
 def test_vectors_far_from_the_origin_are_told_apart():
     far = np.float32(1000)
-    cells = Cells(CENTROIDS + far, SORTED + far, FIRST)
-    found = cells.nearest(QUERIES + far, 7, probes=len(CENTROIDS))
-    true = np.linalg.norm((QUERIES + far)[:, None] - (SORTED + far), axis=2)
+    index = inverted_file(CENTROIDS + far, STORED + far)
+    found = nearest_in_cells(index, QUERIES + far, 7, probes=len(CENTROIDS))
+    true = np.linalg.norm((QUERIES + far)[:, None] - (STORED + far), axis=2)
     expected = np.sort(true, axis=1)[:, :7]
     np.testing.assert_allclose(np.take_along_axis(true, found, axis=1), expected, rtol=5e-3)
 
@@ -160,27 +81,16 @@ def test_the_same_seed_gives_the_same_cells():
     assert not np.array_equal(cell_centroids(STORED, seed=1), CENTROIDS)
 
 
-def test_a_search_of_one_cell_finds_the_members_of_the_nearest_cell():
-    asked = np.linalg.norm(QUERIES[:, None] - CENTROIDS, axis=2).argmin(axis=1)
-    found = CELLS.nearest(QUERIES, 1, probes=1)[:, 0]
-    np.testing.assert_array_equal(np.searchsorted(FIRST, found, side="right") - 1, asked)
+def test_a_search_of_one_cell_finds_members_of_the_nearest_cell():
+    found = nearest_in_cells(INDEX, QUERIES, 1, probes=1)[:, 0]
+    cell_of_query = np.linalg.norm(QUERIES[:, None] - CENTROIDS, axis=2).argmin(axis=1)
+    cell_of_vector = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(cell_of_vector[found], cell_of_query)
 
 
-@pytest.mark.parametrize("queries", [QUERIES, QUERIES[:5]])
-def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer(queries):
-    found = CELLS.nearest(queries, 100, probes=1)
-    assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
-    assert found.min() >= 0
-
-
-def test_a_cell_may_be_empty():
-    centroids = np.insert(CENTROIDS, 3, 9.0, axis=0)
-    stored = STORED.copy()
-    cells = Cells(centroids, stored, sort_into_cells(stored, centroids))
-    np.testing.assert_array_equal(stored, SORTED)
-    np.testing.assert_array_equal(
-        cells.nearest(QUERIES, 7, probes=99), CELLS.nearest(QUERIES, 7, probes=99)
-    )
+def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer():
+    found = nearest_in_cells(INDEX, QUERIES, 100, probes=1)
+    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :100])
 
 
 def test_recall_grows_with_the_cells_searched(make):
@@ -196,9 +106,8 @@ def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found(make):
     fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(250, seed=1))
     distances = np.linalg.norm(fitted.stored_[:, None] - fitted.stored_, axis=2)
     true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
-    found = Cells(fitted.centroids_, fitted.stored_, fitted.first_).nearest(
-        fitted.stored_, 6, probes=2
-    )
+    index = inverted_file(fitted.centroids_, fitted.stored_)
+    found = nearest_in_cells(index, fitted.stored_, 6, probes=2)
     expected = np.mean([np.isin(row, near).mean() for row, near in zip(true, found, strict=True)])
     assert fitted.recall_ == pytest.approx(expected, abs=1e-3)  # features with ties
 

@@ -82,4 +82,4 @@ def test_fitted_attributes_are_documented_and_no_others(name, make):
         re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"])
     )
     assert fitted <= documented
-    assert documented - fitted <= {"centroids_", "first_", "recall_"}  # of an approximate index
+    assert documented - fitted <= {"centroids_", "recall_"}  # of an approximate index

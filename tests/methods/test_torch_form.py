@@ -291,31 +291,8 @@ def test_a_device_without_float64_gets_float32_and_says_so(monkeypatch, make):
 
 @pytest.fixture
 def user_defined():
-    """User-defined methods that score `Regions`, or `Rows`, which have a form in PyTorch.
-
-    The first takes regions, the second derives from it and takes rows, the third derives from one
-    of farther's methods, and the fourth takes rows.
-    """
+    """User-defined methods: one of its own, one that derives from farther's, one of NumPy alone."""
     before = dict(METHODS._classes)
-
-    @register("widest_before")
-    class Before(Method):
-        needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-
-        def _score(self, regions):
-            assert isinstance(regions, Regions)
-            return regions.logits.max(axis=1)
-
-    @register("twice_widest")
-    class Twice(Before):
-        def _score(self, rows):
-            assert isinstance(rows, Rows)
-            return 2 * super()._score(rows)
-
-    @register("twice_energy")
-    class TwiceEnergy(methods.get("energy")):
-        def _score(self, regions):
-            return 2 * super()._score(regions)
 
     @register("margin_of_rows")
     class Margin(Method):
@@ -325,28 +302,36 @@ def user_defined():
             ordered = rows.xp.sort(rows.logits("drop"), axis=1)
             return ordered[:, -1] - ordered[:, -2]
 
-    yield Before, Twice, TwiceEnergy, Margin
+    @register("twice_energy")
+    class TwiceEnergy(methods.get("energy")):
+        def _score(self, rows):
+            return 2 * super()._score(rows)
+
+    @register("widest_of_arrays")
+    class Widest(Method):
+        needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+        only_numpy: ClassVar[str] = "it calls NumPy"
+
+        def _score(self, rows):
+            return np.max(rows.logits("drop"), axis=1)
+
+    yield Margin, TwiceEnergy, Widest
     METHODS._classes.clear()
     METHODS._classes.update(before)
 
 
-def test_methods_that_take_a_block_of_regions_work_and_say_how_to_change(user_defined, make):
-    before, twice, twice_energy, margin = user_defined
+def test_user_defined_methods_have_a_form_in_pytorch_unless_they_say_why_not(user_defined, make):
+    margin, twice_energy, widest = user_defined
     regions = make(20)
     logits = torch.from_numpy(np.array(regions.logits))
-    np.testing.assert_array_equal(before().score(regions), regions.logits.max(axis=1))
-    np.testing.assert_array_equal(twice().score(regions), 2 * regions.logits.max(axis=1))
     np.testing.assert_array_equal(
         twice_energy().score(regions), 2 * methods.create("energy").score(regions)
     )
-    for method in (before(), twice_energy()):
-        with pytest.raises(
-            ParameterError, match="takes a block of regions; call its argument `rows`"
-        ):
-            method.to_torch()
-    with pytest.raises(ParameterError, match="takes a block of regions; call its argument `rows`"):
-        twice().to_torch()(logits)  # of what it derives from
-    np.testing.assert_allclose(margin().to_torch()(logits), margin().score(regions), rtol=1e-12)
+    np.testing.assert_array_equal(widest().score(regions), regions.logits.max(axis=1))
+    for method in (margin(), twice_energy()):
+        np.testing.assert_allclose(method.to_torch()(logits), method.score(regions), rtol=1e-12)
+    with pytest.raises(ParameterError, match="has no form in PyTorch: it calls NumPy"):
+        widest().to_torch()
 
 
 def test_rows_of_a_block_of_regions_are_its_columns(make):

@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
+from scipy.stats import friedmanchisquare, rankdata
 
 from farther.errors import ParameterError
-from farther.metrics.statistics.ranking import (
-    STUDENTIZED_RANGE,
-    TABLE_LEVEL,
-    average_ranks,
-    mean_ranks,
-)
+from farther.metrics.statistics.ranking import average_ranks, mean_ranks
 
 #: Demšar (2006), Table 5 (a): critical values of the Nemenyi test at 0.05 for 2 to 10 methods.
 DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 9: 3.102, 10: 3.164}
@@ -34,16 +29,6 @@ def test_the_best_has_rank_1_in_either_direction():
     assert mean_ranks(values).ranks.tolist() == [3, 1.25, 1.75]
     lowest = mean_ranks(values, higher_is_better=False)
     assert lowest.ranks.tolist() == rankdata(values, axis=1).mean(axis=0).tolist()
-
-
-def test_the_table_of_the_studentized_range_is_scipys_and_continues_with_it():
-    for methods, quantile in enumerate(STUDENTIZED_RANGE, start=2):
-        expected = studentized_range.ppf(TABLE_LEVEL, methods, np.inf)
-        assert quantile == pytest.approx(expected, rel=1e-9)
-    many = len(STUDENTIZED_RANGE) + 2
-    expected = studentized_range.ppf(TABLE_LEVEL, many, np.inf) / np.sqrt(2)
-    critical_difference = mean_ranks(np.random.default_rng(2).random((6, many))).critical_difference
-    assert critical_difference == pytest.approx(expected * np.sqrt(many * (many + 1) / 36))
 
 
 def test_equal_values_share_the_mean_of_their_ranks_as_in_scipy():

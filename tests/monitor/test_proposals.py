@@ -153,8 +153,6 @@ def test_the_monitor_calls_what_the_pipeline_called(deployed, measured):
     ("requested", "message"),
     [
         ("other", "'other' cannot be bundled: their kind is 'second_detector', and a bundle runs"),
-        ("boxes, reviewed", "by objectness alone: name a source without a rule"),
-        ("boxes, logistic", "by objectness alone: name a source without a rule"),
         ("rpn", "unknown source of proposals 'rpn'"),
     ],
 )
@@ -180,27 +178,6 @@ def test_unmeasured_sources_and_methods_of_a_pass_are_bundled_without_proposals_
         DataError, match="no results of the source 'feature_map': run `farther repro proposals@run`"
     ):
         _ = replace(further, asked_proposals="feature_map").proposals
-
-
-@pytest.mark.parametrize("rule", ["energy", "logistic", "logistic with energy"])
-def test_a_bundle_of_another_rule_than_objectness_must_be_written_again(rule, deployed):
-    file = deployed.bundle("energy") / "bundle.json"
-    info = json.loads(file.read_text())
-    info["proposals"] |= {"rule": rule, "tau": 1.0, "combination": {"intercept": 0.5}}
-    file.write_text(json.dumps(info))
-    message = f"'proposals.rule': .* write the bundle again with `farther bundle`, found '{rule}'"
-    with pytest.raises(DataError, match=message):
-        Bundle.load(file.parent)
-
-
-def test_a_bundle_by_objectness_of_an_earlier_version_is_loaded(deployed):
-    file = deployed.bundle("energy") / "bundle.json"
-    written = Bundle.load(file.parent).info.proposals
-    info = json.loads(file.read_text())
-    info["proposals"] |= {"rule": "objectness", "tau": None, "combination": None}
-    file.write_text(json.dumps(info))
-    loaded = Bundle.load(file.parent).info.proposals
-    assert loaded.model_dump(exclude={"tau", "combination"}) == written.model_dump()
 
 
 def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):

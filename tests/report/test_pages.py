@@ -220,8 +220,8 @@ def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch
         '    """Always one."""\n'
         '    title = "Constant one"\n'
         "    weight: float = 2.0\n"
-        "    def _score(self, regions):\n"
-        "        return np.ones(len(regions))\n"
+        "    def _score(self, rows):\n"
+        "        return np.ones(len(rows))\n"
     )
     build({**params, "methods": {**params["methods"], "report_constant": {}}}, project)
     page = read(project / "artifacts/report/methods/report_constant.html")

@@ -32,8 +32,8 @@ class Sharpness(Method):
 
     scale: float = 1.0
 
-    def _score(self, regions):
-        return doubled(self.scale * regions.logits.max(axis=1))
+    def _score(self, rows):
+        return doubled(self.scale * rows.xp.max(rows.vectors("logits"), axis=1))
 '''
 OTHERS = """
 from farther import Detector, Metric, Reader, register
@@ -119,7 +119,7 @@ def test_what_is_none_of_the_four_kinds_is_refused():
 def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_others_are_scored(
     folder, make
 ):
-    of_far = "        if len(regions) == 20: self.none\n        return"
+    of_far = "        if len(rows) == 20: self.none\n        return"
     (folder / "fails.py").write_text(
         SHARPNESS.format(name="sharpness").replace("        return", of_far)
     )

@@ -542,7 +542,8 @@ def test_splits_that_a_pass_leaves_out_have_no_scores(process, run, passes):
 @pytest.fixture
 def on_device(monkeypatch):
     """PyTorch's CPU takes the place of a GPU."""
-    monkeypatch.setattr("farther.scoring.score.torch_device", lambda _: "cpu")
+    device_of = {"cpu": None, "cuda": "cpu", "auto": "cpu"}
+    monkeypatch.setattr("farther.scoring.score.torch_device", device_of.__getitem__)
 
 
 @pytest.fixture
@@ -601,6 +602,16 @@ def test_another_device_scores_again_and_the_same_one_does_not(fitted_methods, o
     assert rescore(fitted_methods, "scores", "cpu")[0].scored == []
     assert len(rescore(fitted_methods, "scores", "auto")[0].scored) == 21
     assert rescore(fitted_methods, "scores", "auto")[0].scored == []
+    assert rescore(fitted_methods, "scores", "cuda")[0].scored == []
+
+
+def test_scores_of_a_gpu_are_not_kept_where_there_is_none(fitted_methods, monkeypatch):
+    present = ["cpu"]
+    monkeypatch.setattr("farther.scoring.score.torch_device", lambda _: present[0])
+    rescore(fitted_methods, "scores", "auto")
+    present[0] = None
+    assert len(rescore(fitted_methods, "scores", "auto")[0].scored) == 21
+    assert rescore(fitted_methods, "scores", "cpu")[0].scored == []
 
 
 def test_a_gpu_that_is_not_there_is_refused_unless_the_device_may_be_another(monkeypatch):

@@ -57,6 +57,13 @@ def test_an_image_that_was_taken_is_not_repeated(folder):
     assert looks.compare("pool", "train", "d 21").neighbour == "id 0"
 
 
+def test_of_equal_neighbours_the_first_by_name_counts_in_any_order_of_the_subsets(folder):
+    embed(folder, "id", "more", {"copy": 0})
+    for subsets in ([("id", "train"), ("id", "more")], [("id", "more"), ("id", "train")]):
+        looks = Lookalikes(folder, subsets, {}, 0.9)
+        assert looks.compare("pool", "train", "b 1").neighbour == "copy"
+
+
 def test_an_image_without_an_embedding_looks_like_nothing(folder):
     looks = lookalikes(folder, 3)
     looks.take("pool", "train", "unreadable")

@@ -298,8 +298,8 @@ class Sharpness(Method):
         highest_logits = [batch.logits.max(axis=1) for batch in regions.batches([])]
         self.spread_ = float(np.concatenate(highest_logits).std())
 
-    def _score(self, regions):
-        return self.scale * regions.logits.max(axis=1).astype(np.float64) / self.spread_
+    def _score(self, rows):
+        return self.scale * rows.xp.max(rows.vectors("logits"), axis=1) / self.spread_
 '''
 
 

@@ -188,8 +188,9 @@ SIGN = 1
 class Width(Method):
     """The width of a box."""
 
-    def _score(self, regions):
-        return SIGN * (regions.box[:, 2] - regions.box[:, 0])
+    def _score(self, rows):
+        box = rows.array("box")
+        return SIGN * (box[:, 2] - box[:, 0])
 '''
 
 DERIVED = '''
@@ -202,8 +203,8 @@ from .helper import Width
 class DoubleWidth(Width):
     """Twice the width of a box."""
 
-    def _score(self, regions):
-        return 2 * super()._score(regions)
+    def _score(self, rows):
+        return 2 * super()._score(rows)
 '''
 
 

@@ -189,6 +189,9 @@ def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after
             DataError, match=r"a\.json: field 'digest': damaged or edited.*; rerun it"
         ):
             read_sealed(file, "rerun it")
+    write_json(file, value)
+    with pytest.raises(DataError, match="field 'digest': damaged or edited"):
+        read_sealed(file, "rerun it")
     file.write_text("[]")
     with pytest.raises(DataError, match=r"expected an object, found \[\]: rerun it"):
         read_sealed(file, "rerun it")

@@ -126,20 +126,10 @@ def _prompt_detector() -> list[Path]:
 
 
 def _rewrite_pipeline(folder: Path) -> None:
-    """Writes dvc.yaml for this version.
-
-    Regions and embeddings that only code changed for are kept.
-    """
-    from farther.command.earlier_project import adopt_results
-    from farther.pipeline import check_replaceable, write_pipeline
+    """Writes dvc.yaml for this version."""
+    from farther.pipeline import write_pipeline
 
     has_clip = bool(Project(folder / "params.yaml").section("embed"))
-    check_replaceable(folder, clip=has_clip)
-    for stage in adopt_results(folder):
-        if stage.reason is None:
-            say(f"{stage.address}: unchanged, its results are kept")
-        else:
-            say(f"{stage.address}: runs again ({stage.reason})")
     write_pipeline(folder, clip=has_clip)
     say(f"wrote {folder / 'dvc.yaml'}")
 

@@ -77,17 +77,6 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "remote": ("Check a DVC remote or cache.", {"check": check_objects.check_objects}),
 }
 
-#: {name that a subcommand had before version 1: its name}; they work until version 2.
-FORMER = {
-    **{name: f"list {name}" for name in ("methods", "detectors", "datasets", "metrics")},
-    **{name: f"benchmark {name}" for name in GROUPS["benchmark"][1]},
-    "uncertainty": "explain uncertainty",
-    "check-objects": "remote check",
-}
-
-#: Subcommands that are stages now: each took the name of an entry, for which the stage is repeated.
-FORMER_STAGES = (("benchmark", "enrich"), ("enrich",))
-
 HELP = """What does an object detector do when it meets an object it was never taught?
 
 Run it in the folder that holds params.yaml.
@@ -99,30 +88,6 @@ missing; compare --check: a metric got worse; remote check: a damaged
 object); 2, wrong usage, unusable input, or a stage that failed; 130, stopped
 by Ctrl-C. Colours are off if NO_COLOR is set or the output is not a terminal.
 """
-
-
-def _with_new_name(words: list[str]) -> list[str]:
-    """The words of a command, with the present name of a subcommand; prints that it changed."""
-    for former in FORMER_STAGES:
-        if tuple(words[: len(former)]) == former:
-            return _as_stage(former, words[len(former) :])
-    if words and words[0] in FORMER:
-        say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
-        return [*FORMER[words[0]].split(), *words[1:]]
-    return words
-
-
-def _as_stage(former: tuple[str, ...], arguments: list[str]) -> list[str]:
-    """The words of the command that runs a stage, in the place of a former subcommand.
-
-    Help without a name.
-    """
-    names = [argument for argument in arguments if not argument.startswith("-")]
-    stage = f"{former[-1]}@{names[-1] if names else 'BENCHMARK'}"
-    say(f"`farther {' '.join(former)}` is now `farther repro {stage}`", file=sys.stderr)
-    if not names or "--help" in arguments:
-        return ["repro", "--help"]
-    return ["repro", stage]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             end_without_collection()
     # Allowed before and after the subcommand.
     with_traceback = "--traceback" in arguments
-    words = _with_new_name([word for word in arguments if word != "--traceback"])
+    words = [word for word in arguments if word != "--traceback"]
     try:
         with answering_interrupts():
             _command()(words, prog_name="farther")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,9 @@ from farther.tables.files import file_ending
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
 #: anomaly detection.
 Task = Literal["ood", "osr", "ad"]
+
+#: ID splits whose parts of a subset come first, in this order.
+PART_ORDER = ("train", "val", "test")
 
 #: Name of the split of pseudo-OOD images.
 PSEUDO_OOD = "pseudo_ood"
@@ -159,7 +162,8 @@ class PartOfSubset(Parameters):
 
     Args:
         of: The subset of the ID dataset.
-        part: Share of its images. Parts of one subset follow each other in the order of `subsets`.
+        part: Share of its images. Parts of one subset follow each other: train, val, test, then
+            others by name.
         together: Regular expression with one group, searched in the file's path: images with the
             same group (frames of one video, crops of one picture) belong to the same part. An image
             without a match is a group of its own.
@@ -304,12 +308,21 @@ class Benchmark(Parameters):
         if not isinstance(split, PartOfSubset):
             return 0.0, 1.0
         begin = 0.0
-        for earlier_name, earlier in self.subsets.items():
+        for earlier_name in sorted(self.subsets, key=_part_order):
             if earlier_name == name:
                 break
+            earlier = self.subsets[earlier_name]
             if isinstance(earlier, PartOfSubset) and earlier.of == split.of:
                 begin += earlier.part
         return begin, begin + split.part
+
+    def draw_order(self, names: Iterable[str]) -> list[str]:
+        """OOD splits in the order in which they draw images: none before the split it is a rest of.
+
+        Args:
+            names: The splits.
+        """
+        return sorted(names, key=lambda name: (len(_rest_chain(self.splits, name)), name))
 
     def roles(self, empty: Collection[str] = ()) -> dict[str, Any]:
         """Role of each split besides the ID splits.
@@ -509,17 +522,36 @@ def _distances(split: OodSplit) -> tuple[OodDistance, ...]:
     return (split.distance,)
 
 
+def _rest_chain(splits: Mapping[str, OodSplit], name: str) -> list[str]:
+    """The split that a split is the rest of, the one that this is the rest of, and so on."""
+    chain: list[str] = []
+    earlier = splits[name].rest_of
+    while earlier is not None and earlier in splits and earlier not in chain:
+        chain.append(earlier)
+        earlier = splits[earlier].rest_of
+    return chain
+
+
+def _part_order(name: str) -> tuple[int, str]:
+    """Sort key of ID splits: train, val, test, then others by name."""
+    if name in PART_ORDER:
+        return PART_ORDER.index(name), name
+    return len(PART_ORDER), name
+
+
 def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
     """An OOD split that draws the rest of a split which is absent, different, or leaves none."""
     split = checked.splits[name]
-    names = list(checked.splits)
-    earlier_names = names[: names.index(name)]
-    if split.rest_of not in earlier_names:
-        known = ", ".join(earlier_names) or "none"
+    others = [other for other in checked.splits if other != name]
+    if split.rest_of not in others:
+        known = ", ".join(others) or "none"
         yield (
-            f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. "
+            f"split {name!r}: rest_of: no other OOD split is called {split.rest_of!r}. "
             f"Known: {known}"
         )
+        return
+    if name in _rest_chain(checked.splits, name):
+        yield f"split {name!r}: rest_of: split {split.rest_of!r} is itself a rest of {name!r}"
         return
     earlier = checked.splits[split.rest_of]
     place = f"split {name!r}: rest_of: split {split.rest_of!r}"

@@ -243,7 +243,8 @@ def _drawn_splits(
     """The OOD splits of one source, by the fates of its images."""
     splits: dict[str, LabelledImages] = {}
     image_ids_by_distance: dict[str, list[str]] = {}
-    for name, split in ruled.splits.items():
+    for name in benchmark.draw_order(ruled.splits):
+        split = ruled.splits[name]
         eligible = ruled.source.select(fates.fate == split.distance)
         image_ids = image_ids_by_distance.setdefault(split.distance, [])
         if split.rest_of is not None:
@@ -251,7 +252,7 @@ def _drawn_splits(
             eligible = eligible.select(~in_earlier_split)
         splits[name] = eligible.at_most(benchmark.most.get(name))
         image_ids += splits[name].images.image_id.tolist()
-    return splits
+    return {name: splits[name] for name in ruled.splits}
 
 
 def _without_undrawn(
@@ -295,7 +296,7 @@ def _derived_split(
 def _sorted_classes(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> SortedClasses:
     """OODness of the classes of the datasets that splits are made from by the rules."""
     vocabularies = {}
-    for split in _splits_by_rules(benchmark).values():
+    for _, split in sorted(_splits_by_rules(benchmark).items()):
         vocabularies[split.dataset] = split.names
     classes_by_dataset = []
     for dataset, vocabulary in vocabularies.items():

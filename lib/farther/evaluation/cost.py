@@ -164,8 +164,7 @@ def update(
     if before is None:
         return {**network(), "keys": dict(keys), "methods": methods({})}
 
-    earlier_keys = before.get("keys", {})
-    unchanged = {name for name, key in keys.items() if earlier_keys.get(name) == key}
+    unchanged = {name for name, key in keys.items() if before["keys"].get(name) == key}
     if unchanged == keys.keys():
         return before
 

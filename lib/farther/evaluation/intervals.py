@@ -101,7 +101,7 @@ def against_best(
 
 
 def _best_method(metric: Metric, value_by_method: Mapping[str, float]) -> str:
-    """The method with the best value; of equal ones the first."""
+    """The method with the best value; of equal ones the first by name."""
     if metric.higher_is_better is False:
-        return min(value_by_method, key=value_by_method.__getitem__)
-    return max(value_by_method, key=value_by_method.__getitem__)
+        return min(sorted(value_by_method), key=value_by_method.__getitem__)
+    return max(sorted(value_by_method), key=value_by_method.__getitem__)

@@ -77,7 +77,7 @@ class KeptResults:
         self._classes = RunClasses(inputs)
         self._keys = _keys(inputs, fitted, tau, code, user_defined or {})
         if self._classes.exist and fitted.applicable:
-            first_method = next(iter(fitted.applicable))
+            first_method = min(fitted.applicable)
             method_key = self._keys[method_item(first_method)]
             self._keys[CLASS_GRAPH] = key_of([], {"graph of": first_method, "key": method_key})
         self.computed: list[str] = []
@@ -133,7 +133,7 @@ class KeptResults:
 
         file = self._results.path(CLASS_GRAPH)
         if not self._results.is_current(CLASS_GRAPH, self._keys[CLASS_GRAPH]):
-            graph = self._classes.graph(next(iter(evaluated)))
+            graph = self._classes.graph(min(evaluated))
             with self._results.make(CLASS_GRAPH, self._keys[CLASS_GRAPH]) as path:
                 write_results(path, graph)
             return joined_classes(by_method, graph)

@@ -193,7 +193,7 @@ def _accepted_with_copies(run: SelfAwareRun) -> str | None:
     """The first accepted ID test image that is also in the first shifted split, if any."""
     if not run.shifted:
         return None
-    first_shifted = next(iter(run.shifted.values()))
+    first_shifted = run.shifted[min(run.shifted)]
     shifted_names = set(first_shifted.names)
     is_rejected = rejected(run.detector, run.clean)
     for name, rejects in zip(run.clean.names, is_rejected, strict=True):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from pydantic.dataclasses import dataclass
-from pydantic_core import ArgsKwargs, PydanticCustomError
 
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics.closed_set import COCO_IOUS
@@ -22,9 +21,6 @@ from farther.registry import STRICT, Parameters, build
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
 SeparatedSide = Literal["gtu", "uu", "correct_id"]
-
-#: Keys of `evaluate.proposals` that earlier versions had.
-REMOVED_PROPOSAL_KEYS = ("methods", "learn_from")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -66,26 +62,6 @@ class ProposalSettings(Parameters):
     rates: Annotated[
         tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Field(min_length=1)
     ] = RATES
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_removed_keys(cls, values: Any) -> Any:
-        """Refuses the keys of rules that earlier versions measured beside the objectness."""
-        params = values.kwargs if isinstance(values, ArgsKwargs) else values
-        if not isinstance(params, Mapping):
-            return values
-
-        removed = [key for key in REMOVED_PROPOSAL_KEYS if key in params]
-        if removed:
-            keys = " and ".join(f"`{key}`" for key in removed)
-            verb = "were" if len(removed) > 1 else "was"
-            raise PydanticCustomError(
-                "removed_key",
-                "{keys} {verb} removed, since proposals are called unknown by objectness alone: "
-                "delete {keys} from `evaluate.proposals`",
-                {"keys": keys, "verb": verb},
-            )
-        return values
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 from farther.errors import DataError, FartherError, ParameterError
 from farther.methods.arrays import Array
 from farther.methods.linear_algebra import clipped
-from farther.methods.rows import OLD_FORM, RegionRows, Rows, with_its_argument
+from farther.methods.rows import RegionRows, Rows
 from farther.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
@@ -148,11 +148,6 @@ class Method(Parameters, ABC):
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.
     loaded_from: ClassVar[Path | None] = None
-
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        if "_score" in vars(cls):
-            cls._score = with_its_argument(cls._score)  # type: ignore[method-assign]
 
     def fit(self, regions: RegionsLike) -> Self:
         """Fits to in-distribution regions, in passes over batches.
@@ -285,11 +280,7 @@ class Method(Parameters, ABC):
 
     def no_torch_form(self) -> str:
         """Why the method has no form in PyTorch; empty where it has one."""
-        if self.only_numpy:
-            return self.only_numpy
-        if getattr(type(self)._score, "takes_regions", False):
-            return OLD_FORM
-        return ""
+        return self.only_numpy
 
     def to_torch(
         self, device: Any = None, dtype: Any = None, *, header: Header | None = None

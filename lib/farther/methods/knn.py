@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -11,17 +12,13 @@ from pydantic import NonNegativeInt, PositiveInt
 from farther.methods.arrays import Array, as_float32, normalised
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.neighbours import (
-    BLOCK,
-    MAX_BOUNDED_QUERIES,
-    MIN_BOUNDED_VECTORS,
-    Bounded,
-    Cells,
     cell_centroids,
     has_faiss,
+    inverted_file,
     nearest,
+    nearest_in_cells,
     nearest_tensors,
     ranked_square,
-    sort_into_cells,
 )
 from farther.methods.rows import RegionRows, Rows
 from farther.protocols import Protocol
@@ -33,6 +30,9 @@ RECALL_SAMPLE = 256
 #: float32 may exchange neighbours that are as near: exact distances decide among this many on
 #: either side of the k-th.
 SPARE = 2
+
+#: Held while an approximate index is built, so that threads that score by one method build one.
+BUILDING = threading.Lock()
 
 
 @register("knn")
@@ -51,7 +51,7 @@ class KNN(Method):
         k: Rank of the neighbour, 1 for the nearest. The published code uses 10 (Faster R-CNN), 8
             (YOLOv8), 12 (RT-DETR).
         index: "exact", or "approximate": training regions in cells, of which a query searches a
-            few.
+            few, by FAISS, which keeps a second copy of `stored_` in memory.
         probes: Number of cells that a query searches in an approximate index.
         seed: Seed of the k-means of an approximate index, and of the sample that its recall is
             measured on.
@@ -61,12 +61,9 @@ class KNN(Method):
             place of features; "latent" is the column of that name.
 
     Attributes:
-        stored_: u of the training regions, ndarray of shape (M, D), float32; in an approximate
-            index, cell by cell.
+        stored_: u of the training regions, ndarray of shape (M, D), float32.
         centroids_: Centroids of the cells of an approximate index, ndarray of shape (L, D),
             float32.
-        first_: Row of `stored_` at which each cell begins, and M at the end: ndarray of shape (L +
-            1,), int64.
         recall_: Recall of an approximate index.
 
     References:
@@ -92,8 +89,6 @@ class KNN(Method):
         "Deep nearest neighbors",
     )
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    # More queries of a cell are compared at a time.
-    values_at_once: ClassVar[int] = 8 * Method.values_at_once
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
@@ -105,17 +100,15 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        self._forget_searches()
+        self.__dict__.pop("_inverted_file", None)  # of the vectors that it was fitted to before
         self.stored_ = self._all_compared(regions, count)
         if self.index == "approximate":
             if not has_faiss():
                 advice = "pip install 'farther[fast]' on Linux"
                 raise FitError(f"{self.name}: index='approximate' needs FAISS: {advice}")
-            sample = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
-            queries = self.stored_[sample]
             self.centroids_ = cell_centroids(self.stored_, self.seed)
-            self.first_ = sort_into_cells(self.stored_, self.centroids_)
-            self.recall_ = self._recall(queries)
+            sample = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
+            self.recall_ = self._recall(self.stored_[sample])
 
     def _compared(self, rows: Rows) -> Array:
         """The vectors u between which distances are taken, shape (n, D), float64."""
@@ -164,25 +157,16 @@ class KNN(Method):
     def _nearest(self, u: Array, k: int) -> Array:
         if not isinstance(u, np.ndarray):
             return nearest_tensors(self.stored_, u, k)
-        if self.index == "approximate":
-            return self._cells.nearest(u, k, self.probes)
-        stored = len(self.stored_)
-        if len(u) <= MAX_BOUNDED_QUERIES and stored >= MIN_BOUNDED_VECTORS and k < stored // BLOCK:
-            return self._bounded.nearest(u, k)
-        return nearest(self.stored_, u, k)
+        if self.index == "exact":
+            return nearest(self.stored_, u, k)
+        with BUILDING:
+            inverted_file = self._inverted_file
+        return nearest_in_cells(inverted_file, u, k, self.probes)
 
     @cached_property
-    def _bounded(self) -> Bounded:
-        return Bounded(self.stored_)
-
-    @cached_property
-    def _cells(self) -> Cells:
-        return Cells(self.centroids_, self.stored_, self.first_)
-
-    def _forget_searches(self) -> None:
-        """Forgets the cached searches, which are of the vectors that it was fitted to before."""
-        for name in ("_bounded", "_cells"):
-            self.__dict__.pop(name, None)
+    def _inverted_file(self) -> Any:
+        """FAISS's index, of an approximate index."""
+        return inverted_file(self.centroids_, self.stored_)
 
     def _recall(self, queries: np.ndarray) -> float:
         """Mean share of the k nearest stored vectors that the index finds."""

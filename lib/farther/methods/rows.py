@@ -5,16 +5,12 @@ From a block of regions or from tensors.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import wraps
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 
-from farther.errors import ParameterError
 from farther.methods.arrays import Array, log_sum_exp
 from farther.tables import Header, Regions
 from farther.tables.regions import LAYER
@@ -24,11 +20,6 @@ Activation = Literal["softmax", "detector"]
 
 #: Logits of so many classes are laid out class by class.
 MAX_CLASSES_TRANSPOSED = 128
-
-#: Why a method of before has none, and what to change.
-OLD_FORM = (
-    "its `_score` takes a block of regions; call its argument `rows`, and compute with `rows.xp`"
-)
 
 
 def class_columns(header: Header, background: Background) -> np.ndarray:
@@ -246,25 +237,3 @@ def _class_logits(regions: Regions, background: Background, order: Literal["C", 
     known[:, :index] = logits[:, :index]
     known[:, index:] = logits[:, index + 1 :]
     return known
-
-
-def with_its_argument(score: Callable[..., Array]) -> Callable[..., Array]:
-    """A method's `_score` that may be called with rows or with a block of regions.
-
-    Methods of before, whose argument is called `regions`, take a block of regions; all others take
-    rows.
-    """
-    takes_regions = "regions" in inspect.signature(score).parameters
-
-    @wraps(score)
-    def called(method: Any, rows: Rows | Regions) -> Array:
-        if not takes_regions:
-            return score(method, Rows.of(rows))
-        if isinstance(rows, RegionRows):
-            return score(method, rows.regions)
-        if isinstance(rows, Rows):
-            raise ParameterError(f"method {method.name!r} has no form in PyTorch: {OLD_FORM}")
-        return score(method, rows)
-
-    called.takes_regions = takes_regions  # type: ignore[attr-defined]
-    return called

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import field_validator
-from pydantic_core import PydanticCustomError
-
 from farther.detectors.proposals import NetworkSource, Source, read_sources
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError, choose
@@ -22,9 +19,6 @@ from farther.tables.schema import Schema
 #: Kinds whose candidates an ONNX graph computes for the detections, too.
 IN_GRAPHS = ("rpn", "anchors", "queries")
 
-#: The only rule by which a bundle's proposals are called unknown.
-OBJECTNESS = "objectness"
-
 
 class BundledProposals(Schema):
     """Proposals of the network that are called unknown.
@@ -35,7 +29,6 @@ class BundledProposals(Schema):
             None: all of them.
         iou: IoU with a detection from which on a proposal lies on it.
         alarms: Number of false alarms per ID test image.
-        rule: `OBJECTNESS`. Earlier versions also wrote other rules, which are refused.
     """
 
     source: str
@@ -43,18 +36,6 @@ class BundledProposals(Schema):
     threshold: float | None
     iou: float
     alarms: float
-    rule: str = OBJECTNESS
-
-    @field_validator("rule")
-    @classmethod
-    def _check_rule(cls, rule: str) -> str:
-        if rule != OBJECTNESS:
-            raise PydanticCustomError(
-                "removed_rule",
-                "proposals are called unknown by objectness alone, and this rule was removed: "
-                "write the bundle again with `farther bundle`",
-            )
-        return rule
 
     @property
     def not_in_graphs(self) -> str | None:
@@ -114,14 +95,11 @@ def bundled_proposals(
     if requested is None:
         if not of_network or recovered is None or method.pass_name is not None:
             return None
-        requested = of_network[0]
+        requested = min(of_network)
         if requested not in recovered.sources:
             return None
 
     refused = f"{files.run}: proposals {requested!r} cannot be bundled"
-    if "," in requested and requested not in sources:
-        problem = "they are called unknown by objectness alone: name a source without a rule"
-        raise ParameterError(f"{refused}: {problem}")
     source = sources[choose("source of proposals", requested, sources)]
     advice = f"run `farther repro proposals@{files.run}`"
     if recovered is None:

@@ -47,9 +47,9 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
     """
-    check_replaceable(folder, clip=clip)
-    folder.mkdir(parents=True, exist_ok=True)
     text = _text(clip=clip)
+    _check_replaceable(folder, text)
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "dvc.yaml"
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
     for name in FOLDERS:
@@ -66,8 +66,12 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
-def check_replaceable(folder: Path, *, clip: bool) -> None:
+def _check_replaceable(folder: Path, text: str) -> None:
     """Refuses to replace the dvc.yaml of a folder where it differs and cannot be kept.
+
+    Args:
+        folder: The folder.
+        text: What replaces it.
 
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
@@ -76,7 +80,7 @@ def check_replaceable(folder: Path, *, clip: bool) -> None:
     earlier = folder / EARLIER
     if not earlier.exists() or not file.exists():
         return
-    if file.read_text(encoding="utf-8") != _text(clip=clip):
+    if file.read_text(encoding="utf-8") != text:
         raise ParameterError(
             f"{earlier} exists: move it away, because the current dvc.yaml gets this name"
         )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from farther.datasets import image_roots
 from farther.params import section
-from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
 from farther.similarity import Encoder, embed_dataset
 from farther.similarity.embed import EmbedSection
@@ -24,7 +23,6 @@ def main() -> None:
 
     Writes artifacts/embeddings/<dataset>.
     """
-    withdraw_if_changed("embed")
     settings = build(EmbedSection, "params.yaml: embed", section("embed"))
     encoder = Encoder(settings.encoder)
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():

@@ -19,7 +19,6 @@ from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
 from farther.errors import ParameterError
 from farther.params import run_entry, section
-from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.files import is_file
@@ -36,7 +35,6 @@ def main(run: str) -> None:
 
     Writes artifacts/{regions,proposals,passes}/RUN.
     """
-    withdraw_if_changed("infer", run)
     entry = run_entry(run)
     detector = detectors.of_entry(entry)
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")

@@ -143,7 +143,7 @@ class PairedMeans:
     def ranked(self) -> list[str]:
         """Methods of every run, the best mean first; those without a mean last."""
         sign = 1 if self.metric.higher_is_better is False else -1
-        with_mean = sorted(self.means, key=lambda method: sign * self.means[method])
+        with_mean = sorted(self.means, key=lambda method: (sign * self.means[method], method))
         return [*with_mean, *(name for name in self.methods.common if name not in self.means)]
 
     @cached_property

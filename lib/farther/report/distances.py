@@ -252,7 +252,8 @@ class Distances:
         bars = self._nearest_bars()
         if not bars:
             return None
-        bar = max(bars, key=lambda bar: bar.shares.share("misclassified"))
+        by_name = sorted(bars, key=lambda bar: bar.run.name)
+        bar = max(by_name, key=lambda bar: bar.shares.share("misclassified"))
         shares = bar.shares
         # Of a run with one distance, its name would tell nothing.
         distance = ""
@@ -287,7 +288,8 @@ class Distances:
         candidates = self._nearest_covered()
         if not candidates:
             return None
-        best = max(candidates, key=lambda misses: misses.coverage.share)
+        by_name = sorted(candidates, key=lambda misses: misses.run.name)
+        best = max(by_name, key=lambda misses: misses.coverage.share)
         coverage = best.coverage
         alarms = f"{coverage.alarms:.2f} false alarms per ID image"
         if not coverage.share:
@@ -329,7 +331,8 @@ class Distances:
         candidates = self._splits_without_boxes()
         if not candidates:
             return None
-        worst = max(candidates, key=lambda candidate: candidate.share)
+        by_name = sorted(candidates, key=lambda candidate: (candidate.run.name, candidate.split))
+        worst = max(by_name, key=lambda candidate: candidate.share)
         images = worst.details.groups["images"]
         bracket = _bracket(images.intervals.get("as_known"))
         rank = ""

@@ -434,7 +434,7 @@ def _ranked(cells: pl.DataFrame, metrics: Sequence[Metric]) -> pl.DataFrame:
     rank = quality.rank("min", descending=True).over(columns)
     ranked = cells.with_columns(rank=rank)
     mean_rank = pl.col("rank").mean().over("run", "method")
-    ordered = ranked.with_columns(mean_rank).sort("rank", maintain_order=True)
+    ordered = ranked.with_columns(mean_rank).sort("rank", "run", "method", maintain_order=True)
     printed = ordered.with_columns(pl.col("rank").round(1).cast(pl.String))
     return with_best(printed, over=columns)
 

@@ -225,9 +225,9 @@ class RunMeans:
             return
         values = {method: mean.value for method, mean in means.items()}
         if metric.higher_is_better is False:
-            best = min(values, key=values.__getitem__)
+            best = min(sorted(values), key=values.__getitem__)
         else:
-            best = max(values, key=values.__getitem__)
+            best = max(sorted(values), key=values.__getitem__)
         differences = bootstrap.compare_with(
             best,
             values,

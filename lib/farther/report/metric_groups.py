@@ -229,7 +229,7 @@ def _open_set_errors(run: Run, method: str) -> Listing:
             total.update(errors)
 
     rows = []
-    for name, count in total.most_common():
+    for name, count in sorted(total.items(), key=lambda item: (-item[1], item[0])):
         row: dict[str, Any] = {"Class": name, "All": count}
         for title, errors_of_split in errors_by_split.items():
             row[title] = errors_of_split.get(name, 0)

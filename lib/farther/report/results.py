@@ -286,13 +286,11 @@ class Run:
 
     @property
     def first_source(self) -> tuple[str, SourceResults] | None:
-        """Name and results of the first source of its proposals; None where it has none.
-
-        The order is that of params.yaml.
-        """
-        if self.recovered is None:
+        """Name and results of the first source of its proposals by name; None where it has none."""
+        if self.recovered is None or not self.recovered.sources:
             return None
-        return next(iter(self.recovered.sources.items()), None)
+        name = min(self.recovered.sources)
+        return name, self.recovered.sources[name]
 
     def images(self, split: str | None) -> int:
         """Images of a split that were tested; 0 where the details are not on this machine."""
@@ -388,7 +386,7 @@ class Run:
         return "feature"
 
     def ranked(self, metric: str) -> list[str]:
-        """Methods by their mean over splits, the best first; ties in the order of params.yaml."""
+        """Methods by their mean over splits, the best first; ties by name."""
         means = (
             self.values.filter(metric=metric)
             .group_by("method", maintain_order=True)
@@ -396,14 +394,15 @@ class Run:
             .drop_nulls()
         )
         highest_first = METRICS[metric].higher_is_better is not False
-        ranking = means.sort("value", descending=highest_first, maintain_order=True)
+        ranking = means.sort("value", "method", descending=[highest_first, False])
         return ranking["method"].to_list()
 
     def shown_method(self, preferred: str | None) -> str:
         """The method whose outcomes are shown of an evaluated run.
 
-        It is the preferred one, else the detector's own confidence, else the first. It is never
-        chosen by its results. A preferred method that does not apply to this detector is ignored.
+        It is the preferred one, else the detector's own confidence, else the first by name. It is
+        never chosen by its results. A preferred method that does not apply to this detector is
+        ignored.
 
         Raises:
             ParameterError: the run does not have the preferred method.
@@ -415,10 +414,10 @@ class Run:
                     f"Known: {', '.join(self.methods)}"
                 )
             return preferred
-        for name in self.methods:
+        for name in sorted(self.methods):
             if self.fitted(name).name == "confidence":
                 return name
-        return self.methods[0]
+        return min(self.methods)
 
 
 @cache
@@ -519,7 +518,7 @@ def _ood_splits(
     for name in benchmark.test_splits:
         settings = benchmark.splits[name]
         splits.append(OodTestSplit(name, settings.dataset, settings.distance))
-    splits.sort(key=lambda split: (split.dataset, DISTANCES.index(split.distance)))
+    splits.sort(key=lambda split: (split.dataset, DISTANCES.index(split.distance), split.name))
 
     if files.roles_file.exists():
         tested = files.roles.test  # without the splits that have no image

@@ -115,7 +115,8 @@ def score_run(
     entries = read_entries(fitted)
     methods = applicable(fitted, entries)
     summary = ScoreSummary(methods=[entry.name for entry in methods])
-    made_on = {} if device == "cpu" else {"device": device}
+    place = torch_device(device)
+    made_on = {} if place is None else {"device": place}
     wanted = _score_tables(methods, regions, passes, fitted, code, entries.not_scored, made_on)
 
     tables = Keyed(scores)
@@ -125,7 +126,6 @@ def score_run(
         if table.item in outdated:
             by_regions.setdefault(table.regions, []).append(table)
 
-    place = torch_device(device)
     loaded: dict[str, Method] = {}
     for folder, tables_of_folder in by_regions.items():
         for table in tables_of_folder:

@@ -136,6 +136,8 @@ def search(
 
 
 def _combinations(grids: Mapping[str, Grid]) -> Iterator[Method]:
-    for name, grid in grids.items():
+    """The methods to try, by name and parameter: of equally good ones the first is taken."""
+    for name in sorted(grids):
+        grid = dict(sorted(grids[name].items()))
         for values in itertools.product(*grid.values()):
             yield METHODS.create(name, **dict(zip(grid, values, strict=True)))

@@ -78,7 +78,7 @@ class Lookalikes:
         # Of all images: the ID images, then the other known ones, then those that are added.
         self._names: list[tuple[str, str, str]] = []
         vectors = []
-        for subset in id_subsets:
+        for subset in sorted(id_subsets):
             for image_id, vector in self._embedded(subset).items():
                 self._names.append((*subset, image_id))
                 vectors.append(vector)
@@ -87,7 +87,7 @@ class Lookalikes:
             raise DataError(
                 "no ID image has an embedding, so similarity to ID is undefined", file=self._folder
             )
-        for subset, images in known.items():
+        for subset, images in sorted(known.items()):
             for image_id, vector in self._embedded(subset).items():
                 if image_id in images:
                     self._names.append((*subset, image_id))

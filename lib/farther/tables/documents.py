@@ -141,8 +141,6 @@ def write_sealed(path: str | Path, value: Mapping[str, Any]) -> None:
 def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
     """The object in a file of `write_sealed`.
 
-    One without a digest, of an earlier version, is not checked.
-
     Args:
         path: The file.
         advice: What to do where it is damaged, for the message.
@@ -154,7 +152,7 @@ def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"expected an object, found {shorten(value)}: {advice}", file=path)
     sealed = value.pop(SEAL, None)
-    if sealed is not None and sealed != _content_digest(value):
+    if sealed != _content_digest(value):
         problem = f"damaged or edited: its content does not match its digest; {advice}"
         raise DataError(problem, file=path, field=SEAL)
     return value

@@ -8,7 +8,7 @@ damaged.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NotRequired
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -118,17 +118,16 @@ class NetworkTimes(TypedDict):
 
     detector: float | None
     passes: dict[str, float | None]
-    proposals: NotRequired[dict[str, float | None]]
+    proposals: dict[str, float | None]
 
 
 class RunTimes(NetworkTimes):
     """Milliseconds per image of a run's networks, and of scoring by each method.
 
-    `keys` are the cache keys of the network ("") and of each method. Times that an earlier version
-    measured have neither keys nor proposals.
+    `keys` are the cache keys of the network ("") and of each method.
     """
 
-    keys: NotRequired[dict[str, str]]
+    keys: dict[str, str]
     methods: dict[str, float]
 
 

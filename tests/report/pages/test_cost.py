@@ -39,6 +39,7 @@ TIMES = {
     "runs": {
         "net": {
             "key": "",
+            "keys": {},
             "detector": 40.0,
             "passes": {"perturbed": 90.0},
             "proposals": {"rpn": 10.0},

@@ -8,26 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from farther.command.earlier_project import is_earlier
 from farther.command.project import Project
 from farther.errors import PROBLEMS, Finding
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
-
-#: Advice for a project that links to the library and has copies of its scripts.
-EARLIER = (
-    "written by an earlier version, with a link `lib` to the library and copies of its scripts. "
-    "Rewrite it with `farther init --pipeline`, move your methods from data/methods to "
-    "extensions/, then delete lib and stages/"
-)
-
-#: Advice for a project whose pipeline fits, scores and evaluates in one stage.
-WITHOUT_FIT = (
-    "written by an earlier version, with one stage for fit, score and evaluate: run "
-    "`farther init --pipeline`, which keeps yours as dvc.yaml.earlier, and regions that did not "
-    "change"
-)
 
 #: Least similarity of a section's name, from 0 to 1, to one that it may be meant as.
 SIMILAR = 0.7
@@ -44,11 +29,7 @@ def pipeline(project: Project) -> list[Finding]:
     if not file.is_file():
         text = "not here: `farther init` or `farther benchmark profile` writes it"
         return [Finding("pipeline", "dvc.yaml", "note", text)]
-    if (project.folder / "lib").is_symlink():
-        return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}
-    if is_earlier(stages):
-        return [Finding("pipeline", "dvc.yaml", "wrong", WITHOUT_FIT)]
     if not has_demo(project):
         stages.pop("demo", None)  # nothing depends on it
     findings = list(_misspelt(project))

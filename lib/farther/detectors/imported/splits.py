@@ -77,10 +77,11 @@ def import_splits(
     header = adapter.header()
     scopes = _scopes(images_by_split, roots or {})
 
+    benchmark_digest = _benchmark_digest(images_by_split, left_out, scopes)
     keys = {}
-    for split, images in images_by_split.items():
+    for split in images_by_split:
         if split not in without:
-            keys[split] = _split_key(adapter, header, split, images, scopes, shard_images)
+            keys[split] = _split_key(adapter, header, split, benchmark_digest, shard_images)
 
     folders = SplitFolders(out, work, keys, log)
     spool: Spool | None = None
@@ -170,18 +171,34 @@ def _scopes(images_by_split: Mapping[str, Images], roots: Mapping[str, Path]) ->
     return Scopes(frozenset(images_by_split), frozenset(datasets), roots)
 
 
+def _benchmark_digest(
+    images_by_split: Mapping[str, Images], left_out: Sequence[BenchmarkImage], scopes: Scopes
+) -> str:
+    """Digest of everything that decides which image a name in the detections is of.
+
+    These are the images of all splits and those that are left out: a name may fit several.
+    """
+    images_as_json = {split: columns_as_json(images) for split, images in images_by_split.items()}
+    params = {
+        "images": images_as_json,
+        "left_out": sorted([image.dataset, image.file, image.image_id] for image in left_out),
+        "datasets": sorted(scopes.datasets),
+        "roots": {dataset: str(root) for dataset, root in scopes.roots.items()},
+    }
+    return key_of([], params)
+
+
 def _split_key(
-    adapter: Imported, header: Header, split: str, images: Images, scopes: Scopes, shard_images: int
+    adapter: Imported, header: Header, split: str, benchmark_digest: str, shard_images: int
 ) -> str:
     """Cache key of a split's regions folder."""
-    source_scopes = [[source.name, scopes.of(source)] for source in adapter.sources()]
     params = {
         "header": header.to_json(),
         "last_layer": header.layer_digest(),
         "shard_images": shard_images,
         "split": split,
-        "scopes": source_scopes,
-        "images": columns_as_json(images),
+        "sources": [source.name for source in adapter.sources()],
+        "benchmark": benchmark_digest,
         "code": digest_of(__name__, type(adapter).__module__),
     }
     return key_of([], params)

@@ -360,7 +360,7 @@ class _Chooser:
             points: The best setting of each method, all on the same images.
             budget: The limits.
         """
-        best = min(points, key=lambda point: point.rank(budget))
+        best = min(points, key=lambda point: (point.rank(budget), point.setting.method))
         comparable = [point for point in points if point.reached == best.reached]
         if len(comparable) == 1 or not self._inputs.settings.replicates:
             return Picked(best)

@@ -3,7 +3,7 @@
 It follows from the fitted methods alone, so that every machine has the same order: first the
 methods that need no extra inference, among these those of a smaller fitted state (kNN's stored
 regions, covariances), and among equal ones those that read the confidence alone. Methods that are
-still equal keep the order of params.yaml. Added latencies, which differ between machines, are on
+still equal are in the order of their names. Added latencies, which differ between machines, are on
 the report's page *Cost*.
 """
 
@@ -27,7 +27,7 @@ def by_cost(files: RunFiles, names: Sequence[str], fitted: Mapping[str, FittedMe
 
     Args:
         files: The run's files.
-        names: The methods, in the order of params.yaml.
+        names: The methods.
         fitted: Content of `method.json` of each method.
 
     Raises:
@@ -35,10 +35,10 @@ def by_cost(files: RunFiles, names: Sequence[str], fitted: Mapping[str, FittedMe
     """
     pass_by_name = {entry.name: entry.pass_name for entry in read_entries(files.all_fitted).entries}
 
-    def cost(name: str) -> tuple[bool, int, bool]:
+    def cost(name: str) -> tuple[bool, int, bool, str]:
         needs_inference = pass_by_name.get(name) is not None
         reads_more = bool(set(fitted[name].needs) - {CONFIDENCE})
-        return needs_inference, _state_bytes(files, name), reads_more
+        return needs_inference, _state_bytes(files, name), reads_more, name
 
     return sorted(names, key=cost)
 

@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from farther.errors import ParameterError
 from farther.tables.arguments import floats, number
-
-#: Level of `STUDENTIZED_RANGE`.
-TABLE_LEVEL = 0.95
-
-#: Quantiles of the studentized range of 2, 3, … methods with infinite degrees of freedom, as SciPy
-#: computes them.
-STUDENTIZED_RANGE = (
-    2.771807648699355,
-    3.314493155398122,
-    3.6331595749026278,
-    3.857655510378623,
-    4.030092053180576,
-    4.169554155006547,
-    4.286309409349043,
-    4.38650911549537,
-    4.474124221725907,
-    4.551863584065974,
-    4.621655471868518,
-    4.684919847313499,
-    4.7427317076846975,
-    4.795923860431186,
-    4.845154183957343,
-    4.890951125576789,
-    4.933745358126922,
-    4.973892348748306,
-    5.0116887941184425,
-)
 
 
 @dataclass(frozen=True)
@@ -80,7 +52,8 @@ def mean_ranks(
     >>> result.ranks.tolist(), round(result.critical_difference, 3)
     ([1.25, 1.875, 2.875], 1.657)
     """
-    from scipy.special import chdtrc
+    # Its import takes a second.
+    from scipy.stats import chi2, studentized_range
 
     values = floats(values, "values", shape=(None, None), nan=True)
     level = number(level, "level", above=0, below=1)
@@ -93,17 +66,19 @@ def mean_ranks(
     best_first = -values if higher_is_better else values
     ranks = np.array([average_ranks(row) for row in best_first])
     mean_rank = ranks.mean(axis=0)
-    quantile = _studentized_range(level, methods) / np.sqrt(2)
+    # Of infinite degrees of freedom.
+    quantile = float(studentized_range.ppf(level, methods, np.inf)) / np.sqrt(2)
     critical_difference = float(quantile * np.sqrt(methods * (methods + 1) / (6 * count)))
 
-    # With ties the squared ranks that vary within rows take the place of N K (K+1) (K-1) / 12.
+    # SciPy's `friedmanchisquare` needs three methods, and is NaN where all ranks are equal. With
+    # ties the squared ranks that vary within rows take the place of N K (K+1) (K-1) / 12.
     expected_rank = (methods + 1) / 2
     variation = float(np.sum((ranks - expected_rank) ** 2))
     statistic = 0.0
     if variation > 0:
         between_methods = float(np.sum((mean_rank - expected_rank) ** 2))
         statistic = (methods - 1) * count**2 * between_methods / variation
-    p = float(chdtrc(methods - 1, statistic))  # of the chi-squared distribution
+    p = float(chi2.sf(statistic, methods - 1))
     return MeanRanks(mean_rank, critical_difference, p, count)
 
 
@@ -121,13 +96,3 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
     last_rank = np.cumsum(count)
     mean_rank = last_rank - (count - 1) / 2
     return np.asarray(mean_rank[position])
-
-
-@cache
-def _studentized_range(level: float, methods: int) -> float:
-    """Quantile of the studentized range of `methods` values, with infinite degrees of freedom."""
-    if level == TABLE_LEVEL and methods - 2 < len(STUDENTIZED_RANGE):
-        return STUDENTIZED_RANGE[methods - 2]
-    from scipy.stats import studentized_range  # takes a second to import
-
-    return float(studentized_range.ppf(level, methods, np.inf))

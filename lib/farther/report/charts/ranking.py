@@ -61,7 +61,7 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
     legend = vl.legend_keys([title_of(name) for name in methods], vl.SHAPES)
     rows: list[dict[str, Any]] = []
     for kind, auroc in auroc_by_kind.items():
-        best_first = sorted(methods, key=auroc.__getitem__, reverse=True)
+        best_first = sorted(methods, key=lambda name: (-auroc[name], name))
         for rank, name in enumerate(best_first, start=1):
             rows.append(
                 {
@@ -180,7 +180,7 @@ def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
     titles = [title_of(method) for method in table.methods]
     rows = (
         pl.DataFrame({"method": titles, "rank": ranking.ranks})
-        .sort("rank", maintain_order=True)
+        .sort("rank", "method")
         .with_columns(rank.round(3), low=(rank - half).round(3), high=(rank + half).round(3))
     )
     test = f"critical difference {ranking.critical_difference:.2f}, Friedman's p {ranking.p:.2g}"

@@ -474,10 +474,11 @@ def _passes_message(costs_by_run: CostsByRun) -> str:
 
 
 def _best(costs: Sequence[MethodCost]) -> MethodCost | None:
-    """The method with the highest AUROC; None without methods."""
+    """The method with the highest AUROC, of equal ones the first by title; None without methods."""
     if not costs:
         return None
-    return max(costs, key=lambda cost: cost.gains["auroc"].value)
+    by_title = sorted(costs, key=lambda cost: cost.method)
+    return max(by_title, key=lambda cost: cost.gains["auroc"].value)
 
 
 def _comparison(run: str, with_pass: MethodCost, without_pass: MethodCost) -> str:

@@ -237,7 +237,8 @@ def _message(runs: Sequence[Run]) -> str:
     covered = list(_covered(runs))
     if not covered:
         return ""
-    best = max(covered, key=lambda candidate: candidate.share)
+    by_run = sorted(covered, key=lambda candidate: candidate.objects.run.name)
+    best = max(by_run, key=lambda candidate: candidate.share)
     if not best.share > 0:
         return "Proposals cover none of the unknown objects that the detectors miss."
     interval = best.objects.results.intervals.get("still_missed")

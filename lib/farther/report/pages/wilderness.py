@@ -110,7 +110,7 @@ def _unknown_objects(results_by_title: Mapping[str, WildernessResults]) -> str:
             shares[title] = share
     if not shares:
         return ""
-    worst = max(shares, key=shares.__getitem__)
+    worst = max(sorted(shares), key=shares.__getitem__)
     share, interval = _share(results_by_title[worst], "unknown_unknown")
     bracket = f" {interval_text(interval)}" if interval else ""
     return (
@@ -129,7 +129,7 @@ def _lost_by_thresholds(results_by_title: Mapping[str, WildernessResults]) -> st
             lost_f1[title] = lost
     if not lost_f1:
         return ""
-    worst = max(lost_f1, key=lost_f1.__getitem__)
+    worst = max(sorted(lost_f1), key=lost_f1.__getitem__)
     return (
         f"With confidence thresholds that were chosen without OOD images, the F1 of {worst} is "
         f"{percent(lost_f1[worst])} points lower there than on ID images alone{_rank(lost_f1)}."
