@@ -16,7 +16,6 @@ folders that one of them declares as `WATCHED`.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from farther import extensions
 from farther.errors import ParameterError
-from farther.syntax import imported_at_once, imported_modules, literal
+from farther.syntax import imported_at_once, imported_modules, literal, registered_names
 
 #: The top-level packages of farther's code; the versions of others are pinned elsewhere.
 PACKAGES = ("farther", "farther_demo", "farther_training")
@@ -112,9 +111,6 @@ _IGNORED_NAMES = (
     ".DS_Store",
 )
 _IGNORED_ENDINGS = (".pyc", ".md")  # descriptions rerun nothing
-
-#: The line of a class decorator that registers a name.
-_REGISTER = re.compile(rb"""^@(?:\w+\.)*register\(\s*["']([^"'\n]+)["']\s*\)""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -365,9 +361,11 @@ def _read(file: Path) -> _Content:
         content = file.read_bytes()
     except OSError:  # a link that leads nowhere, or a declared file that is absent
         return _Content(b"cannot be read")
-    names: list[str] = []
+    names = []
     if file.suffix == ".py":
-        names = [name.decode() for name in _REGISTER.findall(content)]
+        for decorator, name in registered_names(content):
+            if decorator.rpartition(".")[2] == "register":
+                names.append(name)
     return _Content(blake2b(content, digest_size=16).digest(), tuple(names))
 
 

@@ -31,6 +31,9 @@ from farther.tables.folders import is_junk
 #: The stages of a project.
 PIPELINE = Path("dvc.yaml")
 
+#: The module of the stage `code`, which all others are compared with.
+CODE_STAGE = "code_digests"
+
 #: Folders below a dependency that DVC leaves out.
 LEFT_OUT = ("__pycache__", ".work")
 
@@ -189,7 +192,7 @@ def inputs_of(name: str, arguments: Sequence[str]) -> StageInputs | None:
     Raises:
         FartherError: dvc.yaml or params.yaml cannot be read.
     """
-    if not PIPELINE.is_file() or not CODE.is_file() or not PARAMS.is_file():
+    if name == CODE_STAGE or not PIPELINE.is_file() or not CODE.is_file() or not PARAMS.is_file():
         return None
     text = snapshot()
     stages = (read_yaml(PIPELINE) or {}).get("stages") or {}
