@@ -4,8 +4,10 @@ A text counts where it is the path of a file or folder that exists, relative to 
 or JSON file that is named may name others, relative to its folder or to the project. Left out are
 
 - what is written at the key `title`;
-- what stages depend on in dvc.yaml: the roots of datasets and of cut-outs, and in the entry of a
-  run its own checkpoint;
+- what the stage of an entry depends on in dvc.yaml: the root of its dataset or cut-outs, or its
+  checkpoint;
+- folders of datasets where a single word names them, as subsets have such names; and datasets in
+  other folders that are named;
 - what stages write: `OUTPUTS`;
 - the project's folder, and folders that contain it.
 
@@ -174,34 +176,34 @@ class NamedFiles:
         return part
 
     def _own_dependencies(self, *keys: str) -> set[Path]:
-        """What the stage of an entry depends on in dvc.yaml, besides the roots of datasets."""
-        texts = []
+        """What the stage of an entry depends on in dvc.yaml."""
+        places: list[tuple[str, ...]] = []
         if keys[0] in ("detectors", "embed"):
-            texts.append(self._part("embed", "weights"))
+            places.append(("embed", "weights"))
         if keys[0] == "detectors" and len(keys) > 1:
-            texts.append(self._part(*keys, "weights"))
+            places.append((*keys, "weights"))
+        elif keys[0] == "datasets":
+            places.append((*keys, "root"))
+        elif keys[0] == BY_KIND:
+            places.append((*keys, "cutouts", "root"))
+        texts = [self._part(*place) for place in places]
         return {_normal(text) for text in texts if isinstance(text, str)}
 
     @cached_property
     def _roots(self) -> set[Path]:
-        """The roots of datasets and of cut-outs, which stages depend on in dvc.yaml."""
-        places = [(*keys, "root") for keys in self._entries("datasets")]
-        places += [(*keys, "cutouts", "root") for keys in self._entries(BY_KIND)]
+        """The roots of datasets."""
         roots = set()
-        for place in places:
-            text = self._part(*place)
+        for name in self._part("datasets") or {}:
+            text = self._part("datasets", name, "root")
             if isinstance(text, str):
                 roots.add(_normal(text))
         return roots
 
-    def _entries(self, section: str) -> Iterator[tuple[str, ...]]:
-        """The places of the entries of a section, which may be below kinds."""
-        for name in self._part(section) or {}:
-            if section != BY_KIND:
-                yield section, name
-                continue
-            for entry in self._part(section, name) or {}:
-                yield section, name, entry
+    def _may_be_subset(self, path: Path) -> bool:
+        """Whether a path is a folder of a dataset: a word that is its name may mean a subset."""
+        if not any(path.is_relative_to(root) for root in self._roots):
+            return False
+        return path.is_dir()
 
     def _existing(self, text: str, base: Path) -> list[NamedFile]:
         """The file or folder that a text names relative to another folder, if there is one."""
@@ -212,7 +214,7 @@ class NamedFiles:
         if joined not in self._paths:
             self._paths[joined] = self._counted(joined)
         path = self._paths[joined]
-        if path is None:
+        if path is None or ("/" not in text and self._may_be_subset(path)):
             return []
         return [NamedFile(text, path)]
 
@@ -223,9 +225,9 @@ class NamedFiles:
         except OSError:  # it does not exist, or a part of it is longer than the file system allows
             return None
         path = _normal(joined)
-        if path in self._roots or _is_output(path):
+        if _is_output(path):
             return None
-        if is_folder and Path.cwd().is_relative_to(path.absolute()):
+        if is_folder and Path.cwd().is_relative_to(os.path.abspath(path)):  # noqa: PTH100
             return None
         return path
 
