@@ -59,7 +59,8 @@ STAGE_CODE = {
     "demo": StageCode(packages=("farther_demo",)),
     "ingest": StageCode(packages=("datasets",), names_of="datasets"),
     "derive": StageCode(packages=("derived",), names_of="derived", modules=("ingest",)),
-    "embed": StageCode(packages=("similarity",)),
+    # `farther.pipeline.adoption`, which it imports, imports detectors.
+    "embed": StageCode(packages=("detectors", "similarity")),
     "enrich": StageCode(packages=("curation", "similarity")),
     "curate": StageCode(packages=("curation",)),
     "stratify": StageCode(packages=("curation", "similarity")),

@@ -132,18 +132,18 @@ class StageInputs:
 
     def _file_states(self) -> dict[str, FileState]:
         """The state of each file that the stage reads, by path."""
-        paths = []
+        paths: list[str] = []
         for dependency in self._entry.deps:
             paths += _files_below(dependency)
         digests = StageDigests(self._params, self._scripts)
         names = [""]
         for key in self._entry.digests:
-            path = path_of(self._stored, key)
-            place = _named_place(path)
+            keys = path_of(self._stored, key)
+            place = _named_place(keys)
             if place:
                 paths += [str(file) for file in digests.named_files.files(*place).values()]
-            elif path[0] == self._stage and len(path) > 1:
-                names.append(path[1])
+            elif keys[0] == self._stage and len(keys) > 1:
+                names.append(keys[1])
         for name in names:
             paths += [str(file) for file in digests.code_files(self._stage, name).values()]
 
