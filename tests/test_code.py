@@ -1,207 +1,158 @@
+"""Digests of code: what counts with a package, with a name, and with extensions."""
+
+import ast
 import shutil
-import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 
+import grimp
 import pytest
-from tests.support.cases import slow_but
 
-from farther import code, tables
+from farther import code
 from farther.code import (
+    IMPORTED,
+    IMPORTS,
     PACKAGES,
-    WITHOUT_EFFECT,
-    Sources,
-    defines,
-    digest_of,
-    modules_of,
+    REGISTERING,
+    SourceCode,
+    modules_digest,
+    package_digest,
     packages_of,
-    registered,
-    source_files,
+    version_digest,
 )
 from farther.datasets.base import FORMATS
 from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
+from farther.errors import ParameterError
 from farther.methods.base import METHODS
-from farther.pipeline.code_digests import _adapter_digests, code_digests, stage_starts
-from farther.pipeline.stages import STAGES
-from farther.syntax import registrations
+from farther.stage_digests import (
+    KEPT,
+    PIPELINE_MODULES,
+    STAGE_CODE,
+    StageDigests,
+    path_of,
+    value_at,
+)
 from farther_training.trainers import registry as trainers
 
 ROOT = Path(__file__).parents[1]
 
-FILES = {
-    "zoo/__init__.py": "",
-    "zoo/adapter.py": (
-        "import json\nfrom zoo import base\nfrom zoo.names import label\nfrom .layers import norm\n"
-    ),
-    "zoo/base.py": "def make():\n    from zoo.lazy import network\n    return network\n",
-    "zoo/names.py": "import PIL\ndef label(): ...\n",
-    "zoo/lazy.py": "import zoo.base\nnetwork = 1\n",
-    "zoo/layers/__init__.py": "from .norms import norm\n",
-    "zoo/layers/norms.py": "norm = 1\n",
-    "zoo/other_adapter.py": "",
-    "zoo/shop/__init__.py": "from zoo.shop.sell import price\nfrom .buy import cost\nfast = 1\n",
-    "zoo/shop/sell.py": "price = 1\n",
-    "zoo/shop/buy.py": "cost = 1\n",
-    "zoo/lazily/__init__.py": "kept = 1\ndef __getattr__(name): ...\n",
-    "zoo/lazily/one.py": "",
-    "zoo/typed.py": (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n"
-    ),
-    "zoo/data/__init__.py": 'TABLE, PAGES = "table.yaml", "pages"',
-    "zoo/data/sizes.py": 'SIZES = "sizes.yaml"',
-    "zoo/data/sizes.yaml": "1",
-    "zoo/data/table.yaml": "1",
-    "zoo/data/__pycache__/table.yaml": "1",
-    "zoo/data/pages/index.html": "",
-    "own.py": "import zoo.names, numpy\n",
-    "priced.py": "from zoo.shop import price\n",
-    "shopping.py": "from zoo import shop\n",
-    "lazy_user.py": "from zoo.lazily import thing\n",
-    "eager_user.py": "from zoo.lazily import kept\nfrom zoo.shop import absent\n",
-    "zoo/market/__init__.py": "",
-    "zoo/market/stalls.py": (
-        "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n"
-    ),
-    "zoo/market/prices.py": (
-        "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n"
-    ),
-}
+
+# What the tables of packages say is what the modules do.
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield lambda module: [
-        str(path.relative_to(tmp_path)) for path in source_files(module, packages=["zoo"]).values()
-    ]
-    for name in [name for name in sys.modules if name.split(".")[0] == "zoo"]:
-        del sys.modules[name]
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """The imports between all modules of farther."""
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
 
 
-def test_imports_are_followed_within_the_package_also_those_inside_functions_and_relative_ones(
-    package,
-):
-    assert package("zoo.adapter") == [
-        "zoo/adapter.py",
-        "zoo/base.py",
-        "zoo/layers/norms.py",
-        "zoo/lazy.py",
-        "zoo/names.py",
-    ]
+def package_of(module: str) -> str:
+    """The package of a module, as `IMPORTS` calls it: "detectors", "farther_demo"."""
+    top, _, inner = module.partition(".")
+    if top != "farther":
+        return top
+    return inner.partition(".")[0]
 
 
-def test_a_module_outside_of_the_package_counts_with_what_it_takes_from_it(package):
-    assert package("own") == ["own.py", "zoo/names.py"]
+def test_the_table_of_imports_is_what_the_modules_import(graph):
+    imports = {package: set() for package in IMPORTS}
+    for module in graph.modules:
+        package = package_of(module)
+        if package in imports:
+            for imported in graph.find_modules_directly_imported_by(module):
+                imports[package].add(package_of(imported))
+    for package, imported in imports.items():
+        assert imported & IMPORTS.keys() - {package} == set(IMPORTS[package]), package
 
 
-def test_modules_that_import_each_other_end(package):
-    assert package("zoo.lazy") == ["zoo/base.py", "zoo/lazy.py"]
+def test_modules_with_names_count_with_their_package_where_other_modules_use_them(graph):
+    source = SourceCode()
+    imported = set()
+    for package in REGISTERING:
+        for name, module in source.registered(package).items():
+            users = set(graph.find_modules_that_directly_import(module))
+            users |= creators_of(name, package)
+            for user in users - {module}:
+                if package_of(user) in IMPORTS and not is_of_training(user, module):
+                    imported.add(module)
+    assert imported == set(IMPORTED)
 
 
-def test_a_name_that_a_package_takes_from_a_module_leads_to_that_module_only(package):
-    assert package("priced") == ["priced.py", "zoo/shop/sell.py"]
-    assert package("shopping") == [
-        "shopping.py",
-        "zoo/shop/__init__.py",
-        "zoo/shop/buy.py",
-        "zoo/shop/sell.py",
-    ]
+def is_of_training(user: str, module: str) -> bool:
+    """Whether a module is imported by training alone, which depends on all detectors."""
+    return user.startswith("farther_training.") and module.startswith("farther.detectors.")
 
 
-def test_a_name_that_a_package_loads_lazily_may_come_from_any_of_its_modules(package):
-    assert package("lazy_user") == ["lazy_user.py", "zoo/lazily/__init__.py", "zoo/lazily/one.py"]
+def creators_of(name: str, package: str) -> set[str]:
+    """The modules of farther that call `create` and have a name of a package as a text."""
+    creators = set()
+    for module, (texts, imports) in modules_that_create().items():
+        belongs = module.startswith(f"farther.{package}.")
+        if name in texts and (belongs or f"from farther.{package} import" in imports):
+            creators.add(module)
+    return creators
 
 
-def test_a_name_that_a_package_defines_leads_to_none_of_its_modules(package):
-    read = ["zoo/shop/__init__.py", "zoo/shop/buy.py", "zoo/shop/sell.py"]
-    assert package("eager_user") == ["eager_user.py", "zoo/lazily/__init__.py", *read]
+@cache
+def modules_that_create() -> dict[str, tuple[set[str], str]]:
+    """The texts in each module that calls `create`, and its source."""
+    modules = {}
+    for file in (ROOT / "lib/farther").rglob("*.py"):
+        source = file.read_text()
+        if "create(" not in source:
+            continue
+        nodes = list(ast.walk(ast.parse(source)))
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+        called = {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
+        if "create" in called:
+            texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+            module = ".".join(file.relative_to(ROOT / "lib").with_suffix("").parts)
+            modules[module] = (texts, source)
+    return modules
 
 
-def test_modules_of_a_package_their_names_and_what_they_import(package, tmp_path):
-    assert modules_of("zoo.market") == ["zoo.market", "zoo.market.prices", "zoo.market.stalls"]
-    assert registered("zoo.market") == {"stall": "zoo.market.stalls"}
-    assert [entry.name for entry in registrations(tmp_path / "zoo/market/stalls.py")] == ["stall"]
-    assert packages_of("zoo.market.stalls") == {"numpy", "scipy", "zoo"}
+@pytest.mark.parametrize("stage", [stage for stage in STAGE_CODE if stage not in ("demo", "train")])
+def test_a_stage_counts_the_packages_that_its_modules_import(graph, stage):
+    code_of_stage = STAGE_CODE[stage]
+    reached = set()
+    for name in (stage, *code_of_stage.modules):
+        module = f"farther.pipeline.{name}"
+        if module in graph.modules:
+            reached |= {
+                package_of(imported) for imported in graph.find_modules_directly_imported_by(module)
+            }
+    files = StageDigests({}).code_files(stage)
+    counted = {label.split("/")[1] for label in files if label.count("/") > 1}
+    assert reached & IMPORTS.keys() <= counted
 
 
-@pytest.mark.parametrize("module", [stage.module for stage in STAGES if stage.module])
-def test_the_checks_of_a_stage_do_not_count(module):
-    followed = source_files(module)
-    assert not [name for name in followed if ".check" in name or "doctor" in name]
-    assert module in followed
-
-
-def test_imports_for_type_checkers_do_not_count(package):
-    assert package("zoo.typed") == ["zoo/typed.py"]
-
-
-def test_data_files_that_a_module_names_count_with_it(package):
-    assert package("zoo.data") == [
-        "zoo/data/pages/index.html",
-        "zoo/data/table.yaml",
-        "zoo/data/__init__.py",
-    ]
+def test_modules_of_the_pipeline_that_work_for_no_stage_are_imported_by_none(graph):
+    for name in set(PIPELINE_MODULES) - STAGE_CODE.keys():
+        module = f"farther.pipeline.{name}"
+        if module not in graph.modules:
+            continue
+        users = {
+            user.rpartition(".")[2] for user in graph.find_modules_that_directly_import(module)
+        }
+        for stage, code_of_stage in STAGE_CODE.items():
+            assert stage not in users or name in code_of_stage.modules
 
 
 def test_a_registry_and_the_digests_of_code_agree_on_the_modules_of_names():
-    assert METHODS.modules["vim"] == "farther.methods.vim"
-    for registry in (METHODS, FORMATS, detectors, trainers):
-        assert registry.modules == registered(registry.written.package)
-    assert KINDS.modules | SOURCES.modules == registered("farther.derived")
+    source = SourceCode()
+    assert source.registered("methods") == METHODS.modules
+    assert source.registered("datasets") == FORMATS.modules
+    assert source.registered("detectors") == detectors.modules
+    assert source.registered("farther_training/trainers") == trainers.modules
+    assert source.registered("derived") == KINDS.modules | SOURCES.modules
 
 
-def test_a_script_counts_with_what_it_imports(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("from farther.tables import Images\n")
-    images = source_files(script)
-    script.write_text("from farther.tables import Regions  # a longer line\n")
-    regions = source_files(script)
-    assert "farther.tables.regions" in regions
-    assert "farther.tables.regions" not in images
-    assert "script.py" in images
-
-
-def test_what_has_no_source_has_no_file(package, monkeypatch):
-    monkeypatch.setitem(sys.modules, "made_in_a_notebook", ModuleType("made_in_a_notebook"))
-    assert package("made_in_a_notebook") == []
-    assert package("sys") == []
-    assert package("zoo.nothing") == []
-
-
-def test_other_adapters_are_not_part_of_an_adapters_code():
-    modules = set(source_files("farther.detectors.yolo"))
-    assert {"farther.images.read", "farther.tables.regions"} <= modules
-    assert "farther.detectors.faster_rcnn" not in modules
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "same"),
-    [
-        ('"""One."""\nx = 1  # first\n', '"""Two."""\n\n# second\nx = 1\n', True),
-        ("def f():\n    '''One.'''\n    return 1\n", "def f():\n    return (1)\n", True),
-        ("x = 1\n", "x = 2\n", False),
-        ("x = 'one'\n", "x = 'two'\n", False),
-    ],
-)
-def test_comments_docstrings_and_layout_change_no_digest(
-    tmp_path, monkeypatch, before, after, same
-):
-    monkeypatch.syspath_prepend(tmp_path)
-    module = tmp_path / "lone_module_of_this_test.py"
-    digests = []
-    for text in (before, after):
-        module.write_text(
-            text + "\n" * len(digests)
-        )  # another size, also within one tick of the clock
-        digests.append(digest_of(module.stem))
-    assert (digests[0] == digests[1]) is same
-    assert [len(digest) for digest in digests] == [16, 16]
+def test_names_are_found_without_parsing_as_they_are_by_parsing():
+    for registry in (METHODS, FORMATS, detectors, trainers, KINDS, SOURCES):
+        assert registry.modules.keys() == registry.written.registrations.keys()
 
 
 def test_summaries_are_the_first_paragraphs_of_docstrings():
@@ -210,115 +161,9 @@ def test_summaries_are_the_first_paragraphs_of_docstrings():
     assert METHODS.summaries["vim"] == " ".join(cls.__doc__.split("\n\n")[0].split())
 
 
-# Files of one name, and scripts with the modules of their stages.
-
-
-def test_files_of_one_name_do_not_replace_each_other(tmp_path):
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "helpers.py").write_text(f"x = '{folder}'\n")
-    scripts = [tmp_path / "one/helpers.py", tmp_path / "two/helpers.py"]
-    assert source_files(*scripts) == {"helpers.py": scripts[0], "two/helpers.py": scripts[1]}
-    before = digest_of(*scripts)
-    scripts[0].write_text("x = 'changed'\n")
-    changed = digest_of(*scripts)
-    scripts[1].write_text("x = 'changed, too'\n")
-    assert len({before, changed, digest_of(*scripts)}) == 3
-
-
-def test_a_stage_counts_its_script_its_module_and_what_both_import(tmp_path):
-    script = tmp_path / "curate.py"
-    script.write_text("from farther.derived.masks import *\n")
-    starts = stage_starts([script])
-    assert starts["curate"] == ["farther.pipeline.curate", script]
-    assert {"curate.py", "farther.pipeline.curate", "farther.derived.masks"} <= source_files(
-        *starts["curate"]
-    ).keys()
-    before = code_digests({"curate": starts["curate"]})["curate"]
-    script.write_text("from farther.derived.masks import *\nprint(1)\n")
-    assert code_digests({"curate": starts["curate"]})["curate"] != before
-
-
-def test_the_stages_are_the_modules_that_have_a_main():
-    starts = stage_starts()
-    assert {"ingest", "curate", "infer", "report"} <= starts.keys()
-    assert not {"code_digests", "stage_server", "inspection", "named_files"} & starts.keys()
-
-
-# Extensions count whole.
-
-METHOD = "from farther import Method, register\n@register('{name}')\nclass Own(Method): ...\n"
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch) -> Path:
-    """The folder of extensions: a method, an adapter, and the files that they import and read."""
-    monkeypatch.chdir(tmp_path)
-    files = {
-        "area.py": "from .base import F\n" + METHOD.format(name="area"),
-        "base.py": "F = 1\n" + METHOD.format(name="base"),
-        "inner/deep/factors.py": "F = 2\n",
-        "words.json": "[1]",
-        "inner/helpers.py": "import project_code\n",
-        ".hidden": "1",
-        "__pycache__/area.pyc": "1",
-    }
-    for name, text in files.items():
-        file = tmp_path / "extensions" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    (tmp_path / "project_code.py").write_text("VALUE = 1\n")
-    return tmp_path / "extensions"
-
-
-@pytest.mark.parametrize(
-    ("file", "counts"),
-    [
-        ("base.py", True),  # registers a name itself, and is imported by another file that does
-        ("inner/deep/factors.py", True),
-        ("words.json", True),
-        ("../project_code.py", True),
-        ("new.txt", True),
-        (".hidden", False),
-        ("__pycache__/area.pyc", False),
-        ("../notes.txt", False),
-    ],
-)
-def test_every_file_of_the_extensions_counts_with_each_of_their_names(own, file, counts):
-    before = code_digests(
-        {"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]}
-    )
-    with (own / file).open("a") as opened:
-        opened.write("\nMORE = 1\n")
-    after = code_digests(
-        {"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]}
-    )
-    places = [
-        ("infer", "area"),
-        ("kept", "fit", "area"),
-        ("kept", "score", "area"),
-        ("kept", "user_defined", "base"),
-    ]
-    for place in [*places, ("evaluate",)]:
-        was, now = before, after
-        for key in place:
-            was, now = was[key], now[key]
-        assert (was != now) is counts, place
-    assert before["infer"]["yolo"] == after["infer"]["yolo"]
-    assert before["kept"]["score"]["knn"] == after["kept"]["score"]["knn"]
-
-
-def test_a_renamed_file_of_the_extensions_counts(own):
-    before = digest_of("extensions.area")
-    (own / "words.json").rename(own / "other.json")
-    assert digest_of("extensions.area") != before
-
-
-def test_a_file_in_a_folder_of_extensions_that_is_not_python_counts_by_its_bytes(own):
-    (own / "inner/template.py").write_text("{{ not python }}\n")
-    before = digest_of("extensions.area")
-    (own / "inner/template.py").write_text("{{ nor this }}\n")
-    assert digest_of("extensions.area") != before
+def test_the_packages_that_a_module_needs_are_those_that_it_and_its_package_import():
+    assert {"torch", "ultralytics"} <= packages_of("farther.detectors.yolo")
+    assert "torch" not in packages_of("farther.methods.msp")
 
 
 # Edits of a copy of the library.
@@ -344,113 +189,280 @@ def library(copied, tmp_path, monkeypatch) -> Iterator[Path]:
             file.write_bytes(original.read_bytes())
 
 
-STARTS = {
-    stage: [f"farther.pipeline.{stage}"]
-    for stage in ("derive", "ingest", "curate", "infer", "embed", "report")
+def changed_by(file: Path) -> set[str]:
+    """The digests that an edit of a file changes: "fit", "infer.yolo", "kept.fit.knn"."""
+    before = flat(StageDigests({}).all())
+    with file.open("ab") as opened:
+        opened.write(b"\n# a comment\n")
+    after = flat(StageDigests({}).all())
+    assert before.keys() == after.keys()
+    return {key for key in before if before[key] != after[key]}
+
+
+def flat(digests: dict, *keys: str) -> dict[str, str]:
+    """The digests by the keys that lead to them, joined by dots."""
+    digest_by_key = {}
+    for key, value in digests.items():
+        if isinstance(value, dict):
+            digest_by_key |= flat(value, *keys, key)
+        elif isinstance(value, str):
+            digest_by_key[".".join([*keys, key])] = value
+    return digest_by_key
+
+
+def test_a_method_counts_where_it_is_named_and_in_stages_that_run_all_methods(library):
+    assert changed_by(library / "farther/methods/gen.py") == {
+        "fit",
+        "score",
+        "evaluate",
+        "choose",
+        "report",
+        "kept.fit.gen",
+        "kept.score.gen",
+    }
+
+
+def test_an_adapter_counts_with_its_runs(library):
+    changed = changed_by(library / "farther/detectors/yolo.py")
+    assert {key for key in changed if not key.startswith("train.")} == {"infer.yolo", "choose"}
+
+
+def test_a_format_counts_with_its_datasets(library):
+    changed = changed_by(library / "farther/datasets/voc.py")
+    assert changed == {"ingest.voc"}
+
+
+def test_a_module_of_one_stage_counts_with_it_alone(library):
+    assert changed_by(library / "farther/pipeline/curate.py") == {"curate"}
+
+
+def test_a_module_at_the_top_level_counts_everywhere(library):
+    changed = changed_by(library / "farther/errors.py")
+    digests = flat(StageDigests({}).all())
+    assert changed == {key for key in digests if not key.startswith("files.")}
+
+
+def test_a_shared_module_and_data_beside_it_count_in_all_stages_that_may_import_their_package(
+    library,
+):
+    for file in ("metrics/weighting.py", "metrics/catalogue/metrics.yaml"):
+        changed = changed_by(library / "farther" / file)
+        assert {"fit", "evaluate", "report", "embed", "kept.evaluate", "kept.fit.knn"} <= changed
+        assert not {"curate", "ingest.voc", "infer.yolo"} & changed
+
+
+def test_a_new_file_counts_and_a_compiled_one_does_not(library):
+    before = package_digest("images")
+    (library / "farther/images/__pycache__").mkdir(exist_ok=True)
+    (library / "farther/images/__pycache__/read.pyc").write_bytes(b"1")
+    assert package_digest("images") == before
+    new = library / "farther/images/added.txt"
+    new.write_text("1")
+    assert package_digest("images") != before
+    new.unlink()
+
+
+def test_a_digest_of_modules_is_that_of_their_packages_and_of_the_modules_themselves(library):
+    yolo = modules_digest("farther.detectors.yolo")
+    detr = modules_digest("farther.detectors.detr")
+    assert yolo != detr
+    with (library / "farther/detectors/detr.py").open("a") as file:
+        file.write("# a comment\n")
+    assert modules_digest("farther.detectors.yolo") == yolo
+    assert modules_digest("farther.detectors.detr") != detr
+    with (library / "farther/images/read.py").open("a") as file:
+        file.write("# a comment\n")
+    assert modules_digest("farther.detectors.yolo") != yolo
+
+
+def test_a_script_counts_with_its_stage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = Path("curate.py")
+    script.write_text("x = 1\n")
+    before = StageDigests({}, [script]).all()
+    script.write_text("x = 2\n")
+    after = StageDigests({}, [script]).all()
+    assert {key for key in before if before[key] != after[key]} == {"curate"}
+
+
+def test_every_kept_result_has_a_digest():
+    digests = StageDigests({}).all()
+    assert digests["kept"].keys() == KEPT.keys()
+    assert digests["kept"]["fit"].keys() == METHODS.modules.keys()
+
+
+# Extensions count whole.
+
+METHOD = "from farther import Method, register\n@register('{name}')\nclass Own(Method): ...\n"
+WATCHING = "WATCHED = ['tools/weights.json', 'tables']\n"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """The folder of extensions: methods, and the files that they import and read."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "area.py": f"from .base import F\n{WATCHING}" + METHOD.format(name="area"),
+        "base.py": "F = 1\n" + METHOD.format(name="base"),
+        "inner/deep/factors.py": "F = 2\n",
+        "inner/template.py": "{{ not python }}\n",
+        "words.json": "[1]",
+        "inner/helpers.py": "import project_code, shop\nimport_module('late.code')\n",
+        ".hidden": "1",
+        "README.md": "1",
+        "__pycache__/area.pyc": "1",
+        "../project_code.py": "import further.code\n",
+        "../further/code.py": "",
+        "../shop/__init__.py": "",
+        "../shop/prices.csv": "1",
+        "../shop/.hidden": "1",
+        "../late/code.py": "",
+        "../tools/weights.json": "1",
+        "../tables/inner/a.csv": "1",
+        "../notes.txt": "1",
+        "../unused.py": "1",
+    }
+    for name, text in files.items():
+        file = tmp_path / "extensions" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "extensions"
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("base.py", True),  # registers a name itself, and is imported by another file that does
+        ("inner/deep/factors.py", True),
+        ("inner/template.py", True),
+        ("words.json", True),
+        ("new.txt", True),
+        (".hidden", True),
+        ("../project_code.py", True),
+        ("../further/code.py", True),  # imported by a module of the project
+        ("../shop/prices.csv", True),
+        ("../shop/.hidden", True),
+        ("../late/code.py", True),
+        ("../tools/weights.json", True),  # declared
+        ("../tables/inner/a.csv", True),
+        ("README.md", False),
+        ("__pycache__/area.pyc", False),
+        ("../notes.txt", False),
+        ("../unused.py", False),
+    ],
+)
+def test_every_file_of_the_extensions_counts_with_each_of_their_names(own, file, counts):
+    if file == "new.txt":
+        (own / file).touch()
+        before = flat(StageDigests({}).all())
+        (own / file).unlink()
+        after = flat(StageDigests({}).all())
+        changed = {key for key in before if before[key] != after[key]}
+    else:
+        changed = changed_by(own / file)
+    with_extensions = {"fit", "score", "evaluate", "choose", "report", "infer.area"}
+    with_extensions |= {"kept.fit.area", "kept.score.area", "kept.user_defined.base"}
+    assert with_extensions <= changed if counts else not changed
+    assert not {"infer.yolo", "curate", "kept.score.knn", "kept.evaluate"} & changed
+
+
+def test_a_renamed_file_of_the_extensions_counts(own):
+    before = modules_digest("extensions.area")
+    (own / "words.json").rename(own / "other.json")
+    assert modules_digest("extensions.area") != before
+
+
+def test_a_name_of_extensions_counts_any_method_and_detector_which_it_may_import(own, library):
+    (library.parent / "extensions").mkdir(exist_ok=True)
+    changed = changed_by(library / "farther/methods/gen.py")
+    assert {"infer.area", "kept.fit.area"} <= changed
+
+
+def test_a_version_is_of_all_code(own):
+    before = version_digest()
+    (own / "words.json").write_text("[2]")
+    assert version_digest() != before
+
+
+@pytest.mark.parametrize(
+    "text", ["WATCHED = 3", "WATCHED = [1]", "WATCHED = 'tools'", "WATCHED = f()"]
+)
+def test_declared_files_that_are_no_list_of_texts_are_refused(own, text):
+    (own / "area.py").write_text(text)
+    with pytest.raises(ParameterError, match=r"area\.py: .*WATCHED.*write WATCHED = \["):
+        StageDigests({}).all()
+
+
+# Digests of entries of params.yaml.
+
+RUN = {
+    "adapter": "yolo",
+    "benchmark": "voc",
+    "weights": "a.pt",
+    "title": "A",
+    "params": {"x": [1, 2]},
 }
 
 
-def changed_by(library: Path, file: str, old: str, new: str) -> set[str]:
-    """The stages whose digests an edit of a file changes."""
-    before = code_digests(STARTS)
-    text = (library / file).read_text()
-    assert old in text
-    (library / file).write_text(text.replace(old, new, 1))
-    after = code_digests(STARTS)
-    return {stage for stage in STARTS if before[stage] != after[stage]}
+def entry_digest(**changes) -> str:
+    """The digest of a run with some other keys."""
+    return StageDigests({"detectors": {"a": {**RUN, **changes}}}).at("detectors", "a")
 
 
-#: Modules of `WITHOUT_EFFECT` of each layer.
-TYPICAL = ("farther", "farther.keyed", "farther.registry", "farther.tables.writing")
+def test_a_title_and_the_order_of_keys_change_no_digest_of_an_entry():
+    assert entry_digest(title="B") == entry_digest()
+    reversed_entry = dict(reversed(RUN.items()))
+    assert StageDigests({"detectors": {"a": reversed_entry}}).at("detectors", "a") == entry_digest()
 
 
-@pytest.mark.parametrize("module", slow_but(TYPICAL, sorted(WITHOUT_EFFECT)))
-def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
-    folder = module.replace(".", "/")
-    is_package = (library / folder).is_dir()
-    file = f"{folder}/__init__.py" if is_package else f"{folder}.py"
-    counts = set()
-    if module in ("farther", "farther.metrics") or module.startswith("farther.methods."):
-        counts = {"report"}  # its version, all metrics, and all methods
-    assert (
-        changed_by(
-            library, file, "\nimport importlib" if is_package else "\nfrom __future__", "\nx = 1\n#"
-        )
-        == counts
-    )
+@pytest.mark.parametrize(
+    "changes", [{"params": {"x": [2, 1]}}, {"weights": "b.pt"}, {"classes": {}}]
+)
+def test_any_other_change_changes_the_digest_of_an_entry(changes):
+    assert entry_digest(**changes) != entry_digest()
 
 
-def test_packages_that_import_what_is_named_count_nowhere():
-    """A stage that names a module of such a package runs its `__getattr__`, and reaches only it."""
-    lazy = [
-        module
-        for package in PACKAGES
-        for module in modules_of(package)
-        if defines(module, "__getattr__")
-    ]
-    assert set(lazy) <= set(WITHOUT_EFFECT)
-    assert {"farther", "farther.metrics", "farther.tables"} <= set(lazy)
+def test_an_entry_counts_files_that_it_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("words.txt").write_text("1")
+    before = entry_digest(params={"words": "words.txt"})
+    Path("words.txt").write_text("2")
+    assert entry_digest(params={"words": "words.txt"}) != before
 
 
-def test_digests_follow_the_names_of_tables_to_the_modules_that_they_are_imported_from():
-    sources = Sources()
-    for name in tables.__all__:
-        module = tables._MODULES.get(name, "annotations")
-        assert sources._modules_of_import("farther.tables", name) == [f"farther.tables.{module}"]
+def test_a_run_counts_the_code_of_other_adapters_that_it_names(library):
+    def digests() -> list[str]:
+        return [
+            entry_digest(adapter="repeated", params={"of": "detr"}),
+            entry_digest(proposals={"sam": {"adapter": "detr"}}),
+            entry_digest(adapter="detr"),
+        ]
+
+    before = digests()
+    with (library / "farther/detectors/detr.py").open("a") as file:
+        file.write("# a comment\n")
+    after = digests()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    assert before[2] == after[2]  # the stage depends on its own adapter's digest
 
 
-def test_an_edit_of_what_computes_reruns_what_reaches_it(library):
-    edit = "\nEDITED = 1\nfrom __future__"
-    assert changed_by(library, "farther/tables/content.py", "\nfrom __future__", edit) == set(
-        STARTS
-    )
-    assert changed_by(library, "farther/images/stream.py", "\nfrom __future__", edit) >= {
-        "infer",
-        "embed",
+def test_digests_can_be_asked_for_one_by_one():
+    params = {
+        "detectors": {"a": RUN},
+        "derived": {"paste": {"p": {}}},
+        "benchmarks": {"voc": {}},
+        "datasets": {"voc": {"root": "voc"}},
+        "methods": {"knn": {}},
     }
+    digests = StageDigests(params).all()
+    for key in flat(digests):
+        path = path_of(digests, key)
+        assert StageDigests(params).at(*path) == value_at(digests, path), key
 
 
-def test_a_docstring_counts_in_the_report_alone_which_prints_it(library):
-    vim = (library / "farther/methods/vim.py").read_text()
-    first_word = vim.split('"""')[3].split()[0]
-    assert changed_by(
-        library, "farther/methods/vim.py", f'    """{first_word}', '    """Edited'
-    ) == {"report"}
-    before = digest_of("farther.methods.vim")
-    (library / "farther/methods/vim.py").write_text(vim)
-    assert digest_of("farther.methods.vim") == before
-
-
-def test_a_check_in_a_module_of_a_stage_counts(library):
-    edit = "\ndef check_others(): ...\nfrom __future__"
-    assert changed_by(library, "farther/pipeline/embed.py", "\nfrom __future__", edit) == {"embed"}
-
-
-# Classes that are created by name.
-
-
-def test_a_module_that_creates_by_name_reaches_the_classes_whose_names_are_texts_in_it():
-    assert "farther.datasets.coco" in source_files("farther.datasets.unlabelled")
-    assert {"farther.methods.entropy", "farther.methods.box_uncertainty"} <= source_files(
-        "farther.evaluation.image_uncertainties"
-    ).keys()
-    assert "farther.methods.knn" not in source_files("farther.evaluation.evaluate")
-    assert "farther.detectors.yolo" not in source_files("farther.detectors.faster_rcnn")
-
-
-def test_an_extension_that_creates_by_name_reaches_the_class(own):
-    (own / "area.py").write_text(
-        "import farther.methods\nfarther.methods.create('knn')\n" + METHOD.format(name="area")
-    )
-    assert "farther.methods.knn" in source_files("extensions.area")
-
-
-def test_the_code_of_other_adapters_that_a_run_names_counts_with_the_run(library):
-    entry = {
-        "adapter": "repeated",
-        "params": {"of": "yolo"},
-        "proposals": {"sam": {"adapter": "parquet"}},
-    }
-    adapters = {"repeated": "1", "yolo": "2", "parquet": "3", "detr": "4"}
-    assert _adapter_digests(entry, adapters) == ["parquet 3", "yolo 2"]
-    assert _adapter_digests({"adapter": "yolo"}, adapters) == []
+def test_names_may_have_dots():
+    digests = {"files": {"detectors": {"v1.5": "1", "v1": "2"}}, "fit": "3"}
+    assert path_of(digests, "files.detectors.v1.5") == ("files", "detectors", "v1.5")
+    assert path_of(digests, "fit") == ("fit",)
+    assert value_at(digests, path_of(digests, "infer.yolo")) is None

@@ -1,18 +1,6 @@
-import ast
-
 import pytest
 
-from farther.syntax import _TreeText, registrations
-
-
-def test_a_syntax_tree_is_written_alike_in_every_python():
-    tree = ast.parse("def f(a=None):\n    return [f'{a}é']\n")
-    assert _TreeText().of(tree) == (
-        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], "
-        "defaults=[Constant()]), body=[Return(value=List(elts=[JoinedStr(values=["
-        "FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
-        "Constant(value='\\xe9')])], ctx=Load()))])])"
-    )
+from farther.syntax import imported_at_once, imported_modules, literal, registrations
 
 
 def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_docstring(tmp_path):
@@ -36,3 +24,24 @@ def test_a_name_that_is_not_written_as_a_text_is_refused(tmp_path):
     file.write_text("NAME = 'mine'\n@register(NAME)\nclass Mine: ...\n")
     with pytest.raises(ValueError, match=r'line 2: write the name as a text: @register\("name"\)'):
         registrations(file)
+
+
+def test_imports_within_functions_and_by_text_are_found_and_relative_ones_are_not(tmp_path):
+    file = tmp_path / "scores.py"
+    file.write_text(
+        "import json, tools.deep\nfrom a import b\nfrom . import c\nfrom .d import e\n"
+        "def f():\n    import late\n    importlib.import_module('by.text')\n"
+        "    importlib.import_module(name)\n    importlib.import_module('.relative')\n"
+    )
+    at_once = {"json", "tools.deep", "a", "a.b"}
+    assert imported_at_once(file) == at_once
+    assert imported_modules(file) == at_once | {"late", "by.text"}
+
+
+def test_a_literal_is_read_without_importing_the_file(tmp_path):
+    file = tmp_path / "scores.py"
+    file.write_text("1 / 0\nWATCHED: list[str] = ['a']\nOTHER = f()\n")
+    assert literal(file, "WATCHED") == ["a"]
+    assert literal(file, "ABSENT") is None
+    with pytest.raises(ValueError, match="line 3: OTHER is not a literal"):
+        literal(file, "OTHER")

@@ -100,7 +100,7 @@ def test_a_project_goes_from_init_to_a_verdict_where_there_is_no_clone(installed
         "predict", "bundle", str(picture), "--out", "predicted", within=project
     )
     code = json.loads((project / "artifacts/code.json").read_text())
-    assert code["made_of"]
+    assert code["checked"]
     assert "0 were up to date" not in installed.run("repro", within=project)
 
 

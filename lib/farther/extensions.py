@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import FartherError, ParameterError
 from farther.parameter_checks import STRICT
-from farther.syntax import Registration, module_syntax, registrations
+from farther.syntax import Registration, imported_modules, registrations
 
 C = TypeVar("C", bound=type)
 
@@ -148,14 +148,6 @@ def _outermost_package(module: str) -> tuple[str, Path]:
     raise ParameterError(f"entry points of {GROUP}: there is no module {module!r}")
 
 
-def package_of(module: str) -> str | None:
-    """The package of extensions that a module belongs to; None for another module."""
-    for package in packages():
-        if f"{module}.".startswith(f"{package}."):
-            return package
-    return None
-
-
 def names() -> dict[str, list[str]]:
     """The names that each module registers, read from its syntax.
 
@@ -177,13 +169,13 @@ def written() -> dict[str, list[Registration]]:
     registered = {}
     for module, file in sources().items():
         try:
-            module_syntax(file, module)  # also where nothing is registered: others may import it
+            imported_modules(file)  # parsed where nothing is registered, too: others may import it
             registered[module] = [
                 entry for entry in registrations(file) if _is_ours(entry.decorator)
             ]
         except SyntaxError as error:
             raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None
-        except (ImportError, ValueError) as error:
+        except ValueError as error:
             raise ParameterError(f"{file}: {error}") from None
     return registered
 

@@ -1,4 +1,4 @@
-"""Reads `params.yaml`, and the digests of the stages' code in `artifacts/code.json`."""
+"""Reads `params.yaml`, and the digests of code and entries in `artifacts/code.json`."""
 
 import re
 from collections.abc import Mapping
@@ -15,6 +15,12 @@ from farther.tables.files import file_ending, read_text
 from farther.tables.schema import Schema, check
 
 ABSENT = "the file does not exist. Run this in a project's folder, or name the file with --params"
+
+#: The file of a project's parameters.
+PARAMS = Path("params.yaml")
+
+#: The text that is read in the place of `PARAMS`: see `use_snapshot`.
+_snapshot: str | None = None
 
 #: Names become parts of commands, paths and addresses.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -52,18 +58,41 @@ def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
     """All sections of a file of parameters.
 
     Each is checked to be a mapping or empty, and names to match `NAME`. Section `datasets` has the
-    derived datasets, too.
+    derived datasets, too. Where `use_snapshot` set the text of params.yaml, this is read.
 
     Raises:
         ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a
             section is of another type, or a name has other characters; names file, section and
             name.
     """
+    return deepcopy(_cached_parse(_text_of(file), str(file)))
+
+
+def _text_of(file: str | Path) -> str:
+    if _snapshot is not None and Path(file) == PARAMS:
+        return _snapshot
     try:
-        text = read_text(file, ABSENT)
+        return read_text(file, ABSENT)
     except DataError as error:
         raise ParameterError(str(error)) from None
-    return deepcopy(_cached_parse(text, str(file)))
+
+
+def snapshot() -> str:
+    """The text of params.yaml that this process uses, for `use_snapshot` in its worker processes.
+
+    Raises:
+        ParameterError: see `read_params`.
+    """
+    return _text_of(PARAMS)
+
+
+def use_snapshot(text: str | None) -> None:
+    """Has this process read a text in the place of params.yaml; None ends it.
+
+    A stage reads params.yaml once: an edit while it runs changes none of what it does.
+    """
+    global _snapshot
+    _snapshot = text
 
 
 def section(*keys: str, file: str | Path = "params.yaml") -> Any:
@@ -309,7 +338,7 @@ def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
 
 
 def code_digest(*keys: str, file: str | Path = CODE) -> str:
-    """The digest of a stage's code: `code_digest("curate")`, `code_digest("infer", "yolo")`.
+    """A digest of `farther.stage_digests`: `code_digest("curate")`, `code_digest("infer", "yolo")`.
 
     Raises:
         DataError: the stage `code` has not run since the stage or the name was added.

@@ -24,7 +24,7 @@ from farther.parameter_checks import STRICT as STRICT
 from farther.parameter_checks import Parameters as Parameters
 from farther.parameter_checks import build as build
 from farther.parameter_checks import parameters as parameters
-from farther.syntax import Registration, registrations
+from farther.syntax import Registration, registered_names, registrations
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -52,8 +52,9 @@ class WrittenNames:
         """The module of the package that registers each name."""
         modules = {}
         for module, file in self._files():
-            for registration in self._registrations(file):
-                modules[registration.name] = module
+            for decorator, name in registered_names(file.read_bytes()):
+                if decorator == self._decorator:
+                    modules[name] = module
         return modules
 
     @cached_property

@@ -1,18 +1,24 @@
-"""Entry point of a stage: locks its outputs, and turns an expected error into one message."""
+"""Entry point of a stage.
+
+It locks the stage's output, has it fail where what it reads changes while it runs, and turns an
+expected error into one message.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from farther import extensions
 from farther.errors import FartherError, first_line
 from farther.extras import missing
+from farther.params import PARAMS, snapshot, use_snapshot
 from farther.printable import printable
+from farther.stage_inputs import inputs_of
 from farther.tables.writing import DISK, disk_errors, locked
 from farther.terminal import say
 
@@ -29,7 +35,9 @@ TERMINAL = "FARTHER_TERMINAL"
 def run_stage(main: Callable[..., None], output: str) -> None:
     """Runs a stage's `main` with the arguments of the command line.
 
-    The output is locked: two processes never write it at the same time.
+    The output is locked: two processes never write it at the same time. The stage reads params.yaml
+    once. It fails where what dvc.yaml says that it reads is not what the stage `code` saw, or
+    changes while it runs: see `farther.stage_inputs`.
 
     Bad input, an error of the disk or of an extension, and an absent package end the process with
     status 1 and one message on stderr, without a traceback unless the environment variable
@@ -45,7 +53,7 @@ def run_stage(main: Callable[..., None], output: str) -> None:
     try:
         path = output.format(*sys.argv[1:], "", "")
         with _bars_on_terminal(), locked(path), disk_errors(path):
-            main(*sys.argv[1:])
+            _run_compared(main, sys.argv[1:])
         say(f"{stage}: {time.monotonic() - start:.1f} s", flush=True)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -77,6 +85,25 @@ def _bars_on_terminal() -> Iterator[None]:
 def shows_tracebacks() -> bool:
     """Whether the user wants the traceback of an expected error, too."""
     return os.environ.get(TRACEBACK, "0") != "0"
+
+
+def _run_compared(main: Callable[..., None], arguments: Sequence[str]) -> None:
+    """Runs a stage; see `run_stage`.
+
+    Raises:
+        ChangedError: what it reads changed.
+    """
+    if PARAMS.is_file():
+        use_snapshot(snapshot())
+    try:
+        inputs = inputs_of(Path(sys.argv[0]).stem, arguments)
+        if inputs is not None:
+            inputs.check_current()
+        main(*arguments)
+        if inputs is not None:
+            inputs.check_unchanged()
+    finally:
+        use_snapshot(None)
 
 
 def explained(error: Exception) -> str | None:

@@ -358,4 +358,3 @@ def load() -> None:
     import torch
 
     torch.set_num_threads(1)
-    kills.read_code()

@@ -112,11 +112,7 @@ def child(group: str, seed: str, work: Path) -> None:
 
 
 def remember(group: str) -> None:
-    """Keeps what is the same in all cases and takes long: the files of farther's code, CLIP's words."""
-    from farther import code
-
-    sources = code.Sources()
-    code.Sources = lambda: sources
+    """Keeps what is the same in all cases and takes long: CLIP's words."""
     if group == "reruns":
         import open_clip.factory
 

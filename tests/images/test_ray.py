@@ -413,6 +413,6 @@ def test_a_call_that_is_lost_again_and_again_ends_with_a_message(ray_cluster):
 
 
 def test_another_version_on_the_machine_is_refused(ray_cluster, monkeypatch):
-    monkeypatch.setattr(engine, "digest_of", lambda module: "other")
+    monkeypatch.setattr(engine, "version_digest", lambda: "other")
     with pytest.raises(FartherError, match="has another version of farther"):
         engine.call_on_cluster(once.__module__, "once", "", 1, gigabytes=0.1)

@@ -15,10 +15,10 @@ from farther.detectors.base import registry
 from farther.errors import ParameterError
 from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
-from farther.pipeline.code_digests import code_digests
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import RunRegions
+from farther.stage_digests import StageDigests
 
 REGISTRIES = (METHODS, METRICS, FORMATS, registry)
 
@@ -151,15 +151,12 @@ def test_a_method_that_fails_while_it_is_fitted_is_named_and_others_are_fitted(f
 
 def test_a_helper_counts_with_the_code_of_what_is_registered_and_with_nothing_else(folder):
     (folder / "anything.py").write_text(SHARPNESS.format(name="sharpness"))
-    starts = {name: [f"farther.pipeline.{name}"] for name in ("evaluate", "curate")}
-    before = code_digests(starts)
-    with (folder / "amounts.py").open("a") as file:
-        file.write("# a comment\n")
-    assert code_digests(starts) == before
+    before = StageDigests({}).all()
     (folder / "amounts.py").write_text("def doubled(value):\n    return value + value\n")
-    after = code_digests(starts)
+    after = StageDigests({}).all()
     for stage in ("fit", "score"):
-        was, now = before["kept"][stage], after["kept"][stage]
+        was = before["kept"][stage]
+        now = after["kept"][stage]
         assert {name for name in was if now[name] != was[name]} == {"sharpness"}
     assert after["kept"]["evaluate"] == before["kept"]["evaluate"]
     assert after["curate"] == before["curate"]

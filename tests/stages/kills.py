@@ -26,8 +26,6 @@ from pathlib import Path
 
 import yaml
 
-from farther.code import PACKAGES as CODE_PACKAGES
-from farther.code import Sources, modules_of
 from farther.command.doctor.machine import dvc_locks
 from farther.detectors.inference import NETWORK_RECORD
 from farther.pipeline.stages import STAGES as TABLE
@@ -171,13 +169,6 @@ def forked(act: Callable[[], None]) -> int:
         traceback.print_exc()
     finally:
         os._exit(status)
-
-
-def read_code() -> None:
-    """Reads farther's code, whose digests many commands ask for: forked processes know it."""
-    sources = Sources()
-    for package in CODE_PACKAGES:
-        sources.digest(*modules_of(package))
 
 
 def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -> tuple[int, int]:

@@ -14,8 +14,7 @@ import yaml
 from dvc.dependency import ParamsDependency
 from dvc.repo import Repo
 
-from farther import code
-from farther.code import digest_of, source_files
+from farther.stage_digests import ENTRY_KEYS
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}
@@ -81,7 +80,10 @@ def declared(stage: dict, default: str) -> set[tuple[str, tuple[str, ...]]]:
     for entry in stage.get("params", []):
         for file, keys in (entry if isinstance(entry, dict) else {default: [entry]}).items():
             name = file.removeprefix("../")
-            found |= {(name, tuple(re.sub(r"\$\{[^}]*\}", "*", key).split("."))) for key in keys}
+            paths = {tuple(re.sub(r"\$\{[^}]*\}", "*", key).split(".")) for key in keys}
+            found |= {(name, path) for path in paths}
+            if name == "artifacts/code.json":  # digests of entries of params.yaml
+                found |= {(default, path) for path in paths if path[0] in ENTRY_KEYS}
     return found
 
 
@@ -122,7 +124,7 @@ def test_a_stage_depends_on_the_digest_of_its_own_code_and_lists_no_file_of_the_
         assert {"lib", "stages", "params.yaml"} <= set(stage["deps"])
         return
     own = {keys[0] for file, keys in declared(stage, "") if file == "artifacts/code.json"}
-    assert own - {"files"} == {script(stage).stem}
+    assert own - {"files", *ENTRY_KEYS} == {script(stage).stem}
     assert not [dep for dep in stage.get("deps", []) if dep.startswith("lib")]
 
 
@@ -179,62 +181,3 @@ def test_no_stage_depends_on_a_record_of_kept_outputs():
         str(dependency) for stage in Repo(str(ROOT)).index.stages for dependency in stage.deps
     ]
     assert not [path for path in dependencies if path.startswith("artifacts/records")]
-
-
-@pytest.mark.parametrize("name", ["ingest", "evaluate", "report", "infer"])
-def test_the_code_of_a_stage_that_reads_regions_has_the_module_of_regions(name):
-    modules = source_files(f"farther.pipeline.{name}")
-    assert ("farther.tables.regions" in modules) is (name != "ingest")
-
-
-def test_a_changed_line_of_a_module_changes_the_stages_that_use_it_and_a_comment_changes_none(
-    monkeypatch, tmp_path
-):
-    shutil.copytree(
-        ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
-    scripts = {name: script(stage) for name, stage in stages("dvc.yaml").items()}
-
-    def digests_after(change: str) -> dict[str, str]:
-        with (tmp_path / "farther/tables/regions.py").open("a") as file:
-            file.write(change)
-        return {name: digest_of(file) for name, file in scripts.items()}
-
-    before = digests_after("")
-    assert digests_after("# a comment\n") == before
-    after = digests_after("UNUSED = 1\n")
-    different = {name for name in before if before[name] != after[name]}
-    reads_regions = {"infer", "fit", "score", "proposals", "evaluate", "choose", "report"}
-    assert reads_regions <= different
-    assert not different & {"demo", "ingest", "curate", "derive"}
-
-
-def test_a_changed_method_changes_its_own_digest_and_that_of_the_stage_that_runs_it(
-    monkeypatch, tmp_path
-):
-    shutil.copytree(
-        ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["code_digests.py"])
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-
-    def digests() -> dict[str, str]:
-        runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
-        found = json.loads(code.CODE.read_text())
-        kept = found.pop("kept")
-        del found["made_of"]
-        for stage in ("fit", "score"):
-            found |= {f"{stage} {name}": digest for name, digest in kept[stage].items()}
-        found["metrics"] = kept["evaluate"]
-        return {name: json.dumps(digest) for name, digest in found.items()}
-
-    before = digests()
-    with (tmp_path / "farther/methods/gen.py").open("a") as file:
-        file.write("UNUSED = 1\n")
-    after = digests()
-    changed = {name for name in before if before[name] != after[name]}
-    with_methods = {"fit", "score", "cost", "report"}
-    assert changed == with_methods | {"fit gen", "score gen"}

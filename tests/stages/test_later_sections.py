@@ -6,8 +6,8 @@ import pytest
 
 from farther.errors import ParameterError
 from farther.params import read_params
-from farther.pipeline import code_digests
-from farther.pipeline.later_sections import CLASSES, check_later_sections
+from farther.pipeline import code_digests, later_sections
+from farther.pipeline.later_sections import CLASSES, check_later_sections, class_of
 from farther.pipeline.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -63,4 +63,20 @@ def test_every_section_that_one_class_reads_is_checked_here_or_read_early():
             if table.path == section.name and table.cls is not None:
                 classes[section.name] = table.cls
     late = {name: cls for name, cls in classes.items() if name not in EARLY}
-    assert late == CLASSES
+    assert late == {name: class_of(name) for name in CLASSES}
+
+
+def test_what_was_checked_is_not_checked_again_until_it_or_the_code_changes(monkeypatch):
+    params = {"methods": {"knn": {"k": 3}}, "evaluate": {"iou": 0.5}}
+    before = check_later_sections(params, code="1")
+    assert before.keys() == {"methods.knn", "evaluate"}
+
+    checked = []
+    monkeypatch.setattr(later_sections, "_check_method", lambda name, values: checked.append(name))
+    monkeypatch.setattr(later_sections, "_check_section", lambda name, *rest: checked.append(name))
+    assert check_later_sections(params, before, code="1") == before
+    assert checked == []
+    check_later_sections({**params, "methods": {"knn": {"k": 4}}}, before, code="1")
+    assert checked == ["knn"]
+    check_later_sections(params, before, code="2")
+    assert checked == ["knn", "evaluate", "knn"]

@@ -1,4 +1,4 @@
-"""Runs stages and records the functions of farther that they call and the data that they read.
+"""Runs stages and records the files of farther whose code they run or that they open.
 
 Usage: traced.py FOLDER STAGE …; a stage is "infer voc-yolov8". Appends JSON lines to
 FOLDER/traced.jsonl.
@@ -36,7 +36,7 @@ PACKAGES = (
 
 
 class Tracer:
-    """Writes down each function and data file once.
+    """Writes down each file once.
 
     Args:
         stage: The stage that runs.
@@ -46,7 +46,7 @@ class Tracer:
     def __init__(self, stage: str, file: Path):
         self.stage = stage
         self.descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self.seen: set[tuple] = set()
+        self.seen: set[str] = set()
 
     def start(self) -> None:
         sys.addaudithook(self._on_event)
@@ -60,53 +60,26 @@ class Tracer:
             sys.setprofile(self._on_call)
 
     def _on_start(self, code: CodeType, offset: int) -> object:
-        if not code.co_filename.startswith(LIB):
-            return sys.monitoring.DISABLE
-        importing = self._add_call(code, sys._getframe(1))
-        return None if importing else sys.monitoring.DISABLE
+        self._add(code.co_filename)
+        return sys.monitoring.DISABLE
 
     def _on_call(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(LIB):
-            self._add_call(frame.f_code, frame)
-
-    def _add_call(self, code: CodeType, frame: FrameType) -> str | None:
-        importing = imported_by(frame)
-        if code.co_name != "<module>" and code.co_filename.endswith(
-            ".py"
-        ):  # Jinja's templates are code, too
-            self._add(code.co_filename, code.co_firstlineno, importing, names=code.co_names)
-        return importing
+        if event == "call":
+            self._add(frame.f_code.co_filename)
 
     def _on_event(self, event: str, arguments: tuple) -> None:
         if event != "open" or not isinstance(arguments[0], (str, os.PathLike)):
             return
         file = os.path.abspath(os.fspath(arguments[0]))  # noqa: PTH100
-        if file.startswith(LIB) and not file.endswith((".py", ".pyc")) and os.path.isfile(file):  # noqa: PTH113
-            self._add(file, None, imported_by(sys._getframe(1)))
+        # Python files are opened to find the names that they register: those that count are run.
+        if not file.endswith((".py", ".pyc")) and os.path.isfile(file):  # noqa: PTH113
+            self._add(file)
 
-    def _add(
-        self, file: str, line: int | None, importing: str | None, names: tuple[str, ...] = ()
-    ) -> None:
-        key = (file, line, importing)
-        if key not in self.seen:
-            self.seen.add(key)
-            record = {
-                "stage": self.stage,
-                "file": file,
-                "line": line,
-                "importing": importing,
-                "names": names,
-            }
+    def _add(self, file: str) -> None:
+        if file.startswith(LIB) and file not in self.seen:
+            self.seen.add(file)
+            record = {"stage": self.stage, "file": file}
             os.write(self.descriptor, (json.dumps(record) + "\n").encode())
-
-
-def imported_by(frame: FrameType | None) -> str | None:
-    """The innermost file of farther that is being imported while a frame runs, or None."""
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(LIB):
-            return frame.f_code.co_filename
-        frame = frame.f_back
-    return None
 
 
 def run(folder: Path, stage: str) -> None:

@@ -6,7 +6,15 @@ import subprocess
 import pytest
 
 from farther.errors import DataError
-from farther.tables.folders import entries, files_below, find_file, in_unicode, listed
+from farther.tables.folders import (
+    entries,
+    files_below,
+    find_file,
+    in_unicode,
+    linked_folders,
+    listed,
+    refuse_linked_folders,
+)
 
 
 @pytest.fixture
@@ -146,3 +154,23 @@ def test_a_file_is_found_by_its_ending_in_another_case(tmp_path):
     (tmp_path / "a.json").touch()
     with pytest.raises(DataError, match="differ in the case"):
         find_file(tmp_path / "a.json")
+
+
+def test_links_to_folders_are_found_and_refused_with_what_to_do(tmp_path):
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "far/image.png").touch()
+    (tmp_path / "root/val").mkdir(parents=True)
+    (tmp_path / "root/image.png").symlink_to(tmp_path / "far/image.png")
+    (tmp_path / "root/nowhere").symlink_to("absent")
+    refuse_linked_folders(tmp_path / "root")
+
+    (tmp_path / "root/val/more").symlink_to(tmp_path / "far")
+    assert list(linked_folders(tmp_path / "root")) == [tmp_path / "root/val/more"]
+    with pytest.raises(DataError, match=r"val/more: a link to the folder .*far.*of its own"):
+        refuse_linked_folders(tmp_path / "root")
+
+
+def test_a_folder_that_is_a_link_itself_is_not_refused(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "root").symlink_to("real")
+    refuse_linked_folders(tmp_path / "root")

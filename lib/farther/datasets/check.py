@@ -15,6 +15,7 @@ from farther.datasets.sizes import bytes_of
 from farther.errors import DataError, Finding
 from farther.images.read import MAX_PIXELS
 from farther.tables import Images
+from farther.tables.folders import refuse_linked_folders
 
 
 def check_dataset(
@@ -47,7 +48,11 @@ def check_dataset(
 
     checked_by_subset: dict[str, Checked] = {}
     problem = ""
-    if checks is not None:
+    try:
+        refuse_linked_folders(params["root"])
+    except DataError as error:
+        problem = str(error)
+    if checks is not None and not problem:
         try:
             checked_by_subset = _check_subsets(params, used, max_pixels)
         except DataError as error:

@@ -225,7 +225,7 @@ class Detector(Adapter):
 
     @property
     def code_modules(self) -> tuple[str, ...]:
-        """Dotted names of the modules that detections depend on; see `farther.code.digest_of`."""
+        """Dotted names of the modules for `farther.code.modules_digest`."""
         return (type(self).__module__,)
 
     def files(self) -> tuple[Path, ...]:

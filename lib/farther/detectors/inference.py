@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from farther.code import digest_of
+from farther.code import modules_digest
 from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
@@ -223,7 +223,7 @@ def infer(
 
 def shared_pass_key(key: str, shared_pass: Pass) -> str:
     """Cache key of the unfinished work of a pass, from that of the regions of its forward pass."""
-    code = digest_of(type(shared_pass).__module__)
+    code = modules_digest(type(shared_pass).__module__)
     return key_of([], {"regions": key, "pass": shared_pass.identity(), "code": code})
 
 

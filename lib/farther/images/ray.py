@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.code import digest_of
+from farther.code import version_digest
 from farther.errors import DataError, FartherError, ParameterError, first_line
 
 if TYPE_CHECKING:
@@ -481,7 +481,7 @@ def call_on_cluster(
         options["runtime_env"] = {"env_vars": dict(variables)}
     remote_call = ray.remote(_call).options(**options)
     try:
-        return ray.get(remote_call.remote(module, name, arguments, Path.cwd(), digest_of(module)))
+        return ray.get(remote_call.remote(module, name, arguments, Path.cwd(), version_digest()))
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
     except ray.exceptions.RayError as error:
@@ -495,10 +495,10 @@ def call_on_cluster(
 
 
 def _call(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
-    """Calls a function on this machine, whose code must have the driver's digest."""
+    """Calls a function on this machine, whose code must be the driver's."""
     with _named_machine():
         _enter(folder)
-        if digest_of(module) != code:
+        if version_digest() != code:
             raise FartherError(
                 "has another version of farther. Give all machines the same environment and files"
             )

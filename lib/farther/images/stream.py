@@ -44,7 +44,7 @@ import numpy as np
 import polars as pl
 from tqdm import tqdm
 
-from farther.code import digest_of
+from farther.code import modules_digest
 from farther.cores import freed_memory_kept
 from farther.errors import DataError, FartherError
 from farther.images.device import float32_products, inference_mode, one_thread
@@ -127,7 +127,7 @@ def cache_key(model: Model, images: Images, params: StreamParams) -> str:
     inputs = {
         "model": model.identity(),
         "params": {**params.params_of_output(), "max_pixels": _refused_rows(images, params)},
-        "code": digest_of(__name__, type(model).__module__, *model.modules),
+        "code": modules_digest(__name__, type(model).__module__, *model.modules),
         "images": columns_as_json(images),
     }
     return key_of([], inputs)

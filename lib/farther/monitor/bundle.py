@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 
 from farther import detectors
-from farther.code import digest_of
+from farther.code import modules_digest
 from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
 from farther.detectors.settings import ProposalSelection
@@ -146,4 +146,4 @@ def header_digest(header: Header) -> str:
 
 def code_digest(adapter: Detector, method: Method) -> str:
     """Digest of the code that detects and scores."""
-    return digest_of(*adapter.code_modules, type(method).__module__)
+    return modules_digest(*adapter.code_modules, type(method).__module__)

@@ -13,6 +13,7 @@ from farther.params import DERIVED, section
 from farther.pipeline.ingest import store
 from farther.stage import run_stage
 from farther.tables.documents import write_json
+from farther.tables.folders import refuse_linked_folders
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = DERIVED
@@ -23,7 +24,11 @@ def main(kind: str, name: str) -> None:
 
     Writes artifacts/derived/KIND/NAME and the tables of this dataset.
     """
-    params = derived(kind, name, section("derived", kind, name))
+    entry = section("derived", kind, name)
+    cutouts = entry.get("cutouts") or {}
+    if "root" in cutouts:
+        refuse_linked_folders(cutouts["root"])
+    params = derived(kind, name, entry)
     tables = TablesFolder(ARTIFACTS / "tables")
     dataset = params.images.dataset
     source, categories = params.images.read(tables)

@@ -11,6 +11,7 @@ from farther.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
+from farther.tables.folders import refuse_linked_folders
 from farther.tables.stored import ingest_warnings
 from farther.terminal import say
 
@@ -19,7 +20,9 @@ OUTPUT = "artifacts/tables/{}"
 
 def main(name: str) -> None:
     """Ingests the dataset `name`, as `datasets.<name>` of `params.yaml` describes it."""
-    store(datasets.create(**section("datasets", name)), name)
+    reader = datasets.create(**section("datasets", name))
+    refuse_linked_folders(reader.root)
+    store(reader, name)
     write_record(OUTPUT.format(name))
 
 

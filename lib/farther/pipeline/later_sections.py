@@ -1,38 +1,53 @@
 """Checks of the sections of params.yaml that only late stages read.
 
-A wrong value there would else be refused when inference is over.
+A wrong value there would else be refused when inference is over. What was checked before, by the
+same code, is not checked again: the classes that check take seconds to import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from farther import extensions
 from farther.canonical_names import CHOICES
-from farther.evaluation.cost import CostParams
-from farther.evaluation.deploy.results import Budget
-from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.threshold import ThresholdSettings
 from farther.registry import build
-from farther.report.settings import ReportSettings
-from farther.scoring.device import ScoringSettings
-from farther.scoring.entries import read_entry
-from farther.scoring.inputs import FitSection
+from farther.tables.content import digest
 
-#: The class that reads a section, for sections without entries.
-CLASSES: dict[str, type] = {
-    "threshold": ThresholdSettings,
-    "fit": FitSection,
-    "scoring": ScoringSettings,
-    "evaluate": EvaluationSettings,
-    "deploy": Budget,
-    "cost": CostParams,
-    "report": ReportSettings,
+#: The class that reads a section, for sections without entries: module and name.
+CLASSES = {
+    "threshold": ("farther.evaluation.threshold", "ThresholdSettings"),
+    "fit": ("farther.scoring.inputs", "FitSection"),
+    "scoring": ("farther.scoring.device", "ScoringSettings"),
+    "evaluate": ("farther.evaluation.settings", "EvaluationSettings"),
+    "deploy": ("farther.evaluation.deploy.results", "Budget"),
+    "cost": ("farther.evaluation.cost", "CostParams"),
+    "report": ("farther.report.settings", "ReportSettings"),
 }
 
 
-def check_later_sections(params: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class _Check:
+    """A check of a part of params.yaml.
+
+    Args:
+        name: The part: "evaluate", "methods.knn".
+        value: What is checked.
+        run: Checks it.
+    """
+
+    name: str
+    value: Any
+    run: Callable[[], object]
+
+
+def check_later_sections(
+    params: Mapping[str, Any], checked: Mapping[str, str] | None = None, code: str = ""
+) -> dict[str, str]:
     """Checks keys and values of what stages after `infer` read; absent sections are left out.
 
     Whether splits, runs and files that they name are there is checked where they are used, and so
@@ -40,23 +55,59 @@ def check_later_sections(params: Mapping[str, Any]) -> None:
 
     Args:
         params: All sections of params.yaml.
+        checked: What an earlier call returned: these parts are not checked again.
+        code: Digest of the code.
+
+    Returns:
+        {part: digest of the part and of the code}.
 
     Raises:
         ParameterError: as the stage would raise it.
     """
-    for name, cls in CLASSES.items():
+    digest_by_part = {}
+    for check in _checks(params):
+        part_digest = digest(code, json.dumps(check.value, default=str))
+        if (checked or {}).get(check.name) != part_digest:
+            check.run()
+        digest_by_part[check.name] = part_digest
+    return digest_by_part
+
+
+def class_of(section: str) -> type:
+    """The class of `CLASSES` that reads a section."""
+    module, name = CLASSES[section]
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
+
+
+def _checks(params: Mapping[str, Any]) -> Iterator[_Check]:
+    """One check per section, per run and per method."""
+    for name in CLASSES:
         if params.get(name) is not None:
-            build(cls, f"params.yaml: {name}", params[name])
+            yield _Check(name, params[name], partial(_check_section, name, name, params[name]))
     threshold = params.get("threshold") or {}
     for run, detector in (params.get("detectors") or {}).items():
-        own = (detector or {}).get("threshold") or {}
-        build(ThresholdSettings, f"params.yaml: detectors.{run}.threshold", {**threshold, **own})
+        name = f"detectors.{run}.threshold"
+        value = {**threshold, **((detector or {}).get("threshold") or {})}
+        yield _Check(name, value, partial(_check_section, "threshold", name, value))
     names_of_extensions = extensions.by_name().keys()
     for name, values in (params.get("methods") or {}).items():
         if names_of_extensions.isdisjoint(_methods_of(name, values or {})):
-            entry = read_entry(name, values or {})
-            if entry.search is None and entry.oracle is None:
-                entry.create()
+            yield _Check(f"methods.{name}", values, partial(_check_method, name, values or {}))
+
+
+def _check_section(section: str, name: str, value: Any) -> None:
+    """Checks a section, or another part of params.yaml that has its keys."""
+    build(class_of(section), f"params.yaml: {name}", value)
+
+
+def _check_method(name: str, values: Mapping[str, Any]) -> None:
+    """Checks an entry of `methods`."""
+    from farther.scoring.entries import read_entry
+
+    entry = read_entry(name, values)
+    if entry.search is None and entry.oracle is None:
+        entry.create()
 
 
 def _methods_of(name: str, values: Mapping[str, Any]) -> list[str]:

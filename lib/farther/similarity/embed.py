@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.code import digest_of
+from farther.code import package_digest
 from farther.errors import DataError
 from farther.images.clip import Encoder, EncoderParams
 from farther.images.plan import StreamParams
@@ -156,7 +156,7 @@ def embed_dataset(
     names = read_typed(DatasetCategories, tables / "categories.json").categories
     model = Embedding(encoder, params.stored)
     key_by_item = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
-    names_inputs = {"model": model.identity(), "code": digest_of(__name__), "names": names}
+    names_inputs = {"model": model.identity(), "code": package_digest("similarity"), "names": names}
     key_by_item[NAMES] = key_of([], names_inputs)
 
     def embed_item(item: str, to: Path) -> str:

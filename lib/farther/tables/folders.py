@@ -110,6 +110,38 @@ def files_below(folder: str | Path) -> Iterator[Path]:
         stack += [inner for inner in reversed(subfolders) if inner.real_path not in visited]
 
 
+def linked_folders(folder: str | Path) -> Iterator[Path]:
+    """The links to folders in a folder and its sub-folders; these links are not followed.
+
+    Raises:
+        DataError: a folder cannot be listed.
+    """
+    stack = [str(folder)]
+    while stack:
+        for entry in entries(stack.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                stack.append(entry.path)
+            elif entry.is_symlink() and _is_folder(entry):
+                yield Path(entry.path)
+
+
+def refuse_linked_folders(folder: str | Path) -> None:
+    """Refuses a dependency of a stage with links to folders: DVC does not follow them.
+
+    A folder that is a link itself is followed.
+
+    Raises:
+        DataError: names the first link and what it leads to.
+    """
+    for link in linked_folders(folder):
+        target = shorten(os.readlink(link))  # noqa: PTH115
+        raise DataError(
+            f"a link to the folder {target}, where DVC does not see changes: make the folder a "
+            "dataset of its own with this `root`, or copy it here",
+            file=link,
+        )
+
+
 def listed(folder: str | Path, pattern: str) -> list[Path]:
     """The files and folders that match a pattern, as in `matching`, sorted.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from farther.code import digest_of
+from farther.code import modules_digest
 from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.images import (
     BenchmarkImage,
@@ -199,7 +199,7 @@ def _split_key(
         "split": split,
         "sources": [source.name for source in adapter.sources()],
         "benchmark": benchmark_digest,
-        "code": digest_of(__name__, type(adapter).__module__),
+        "code": modules_digest(__name__, type(adapter).__module__),
     }
     return key_of([], params)
 

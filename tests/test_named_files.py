@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from farther.pipeline.named_files import file_digests, named_files
+from farther.curation.candidates import FROM_POOLS
+from farther.curation.class_similarity import ClassesBy
+from farther.named_files import DEFAULTS, OUTPUTS, NamedFiles
+from farther.registry import parameters
 
 
 @pytest.fixture
@@ -34,7 +37,18 @@ def named(tmp_path, monkeypatch) -> Path:
         "weights/other.json": "{}",
         "weights/graph.onnx": "1",
         "weights/graph.onnx.data": "1",
+        "graphs/clip.onnx": "1",
+        "graphs/tensors.bin": "1",
+        "graphs/other.onnx": "1",
         "train/image.jpg": "1",
+        "words/list.csv": "1",
+        "data/benchmarks/shouted.YAML": "names: ../names/shouted.csv\n",
+        "data/benchmarks/rules.json": '{"names": ["../names/json.csv"]}',
+        "data/benchmarks/rules.txt": "names: ../names/txt.csv\n",
+        "data/names/shouted.csv": "1",
+        "data/names/json.csv": "1",
+        "data/names/txt.csv": "1",
+        "title": "1",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -77,17 +91,27 @@ PARAMS = {
                 "last_layer": "mine/layer.safetensors",
             },
             "classes": {"cat": "train"},
+            "title": "title",
         },
         "detr": {"weights": "weights/detr.pt", "params": {"config": "mine/config"}},
-        "clip": {"weights": "weights/graph.onnx", "params": {"unknown": "negatives.txt"}},
+        "clip": {"weights": "graphs/clip.onnx", "params": {"unknown": "negatives.txt"}},
+        "worded": {"weights": "weights/graph.onnx", "kind": "words", "params": {"run": "words"}},
         "boxed": {
-            "weights": "weights",
+            "weights": "none.pt",
+            "params": {"folder": "weights"},
             "proposals": {"sam": {"kind": "imported", "file": "boxes"}},
         },
         "twice": {
             "weights": "none.pt",
             "passes": {"ensemble": {"members": ["weights/other.pt"], "skip": ["train"]}},
         },
+    },
+    "review": {
+        "rules": [
+            "data/benchmarks/shouted.YAML",
+            "data/benchmarks/rules.json",
+            "data/benchmarks/rules.txt",
+        ]
     },
 }
 
@@ -103,9 +127,9 @@ def changed_digests(edit) -> set[tuple[str, ...]]:
             digest_by_keys |= flat(inner, *keys, key)
         return digest_by_keys
 
-    before = flat(file_digests(PARAMS))
+    before = flat(NamedFiles(PARAMS).digest_at())
     edit()
-    after = flat(file_digests(PARAMS))
+    after = flat(NamedFiles(PARAMS).digest_at())
     assert before.keys() == after.keys()
     return {key for key in before if before[key] != after[key]}
 
@@ -126,11 +150,22 @@ def changed_digests(edit) -> set[tuple[str, ...]]:
         ("mine/config/new.json", {"detectors.detr"}),
         ("boxes/inner/b.json", {"detectors.boxed"}),
         ("negatives.txt", {"detectors.clip"}),
-        ("weights/other.pt", {"detectors.twice"}),
-        ("weights/config.json", {"detectors.results", "detectors.detr", "detectors.clip"}),
-        ("weights/other.json", set()),
-        ("weights/graph.onnx.data", {"detectors.clip"}),
-        ("weights/detr.pt", set()),  # a dependency of DVC
+        ("weights/other.pt", {"detectors.twice", "detectors.boxed"}),
+        (
+            "weights/config.json",
+            {"detectors.results", "detectors.detr", "detectors.worded", "detectors.boxed"},
+        ),
+        ("weights/other.json", {"detectors.worded", "detectors.boxed"}),
+        ("weights/graph.onnx.data", {"detectors.worded", "detectors.boxed"}),
+        ("graphs/tensors.bin", {"detectors.clip"}),  # weights of a graph, whatever their name
+        ("graphs/other.onnx", set()),
+        ("graphs/clip.onnx", set()),
+        ("words/list.csv", {"detectors.worded"}),  # a folder of one word, at any key
+        ("data/names/shouted.csv", {"review"}),
+        ("data/names/json.csv", {"review"}),
+        ("data/names/txt.csv", set()),
+        ("data/benchmarks/rules.txt", {"review"}),
+        ("title", set()),
         ("train/image.jpg", set()),  # names of a subset and of a class, and a dependency
     ],
 )
@@ -161,7 +196,7 @@ def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
     (named / "data/benchmarks/kinds.yaml").write_text(
         "again: kinds.yaml\nrules: data/benchmarks/pets.yaml\n"
     )
-    paths = {entry.path.name for entry in named_files(PARAMS["benchmarks"], "benchmarks")}
+    paths = {entry.path.name for entry in NamedFiles(PARAMS).named("benchmarks")}
     assert paths == {"pets.yaml", "kinds.yaml", "classes.yaml", "decisions.csv", "candidates.csv"}
     damaged = named / "data/benchmarks/pets.yaml"
     assert changed_digests(lambda: damaged.write_text("{")) == {
@@ -177,4 +212,36 @@ def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
 @pytest.mark.parametrize("text", [".", "..", "/", "", "a\0b", "x" * 5000, "y" * 300, "loop"])
 def test_a_text_that_is_no_path_names_nothing(named, text):
     (named / "loop").symlink_to("loop")
-    assert list(named_files({"params": {"note": text}}, "detectors", "run")) == []
+    params = {"detectors": {"run": {"params": {"note": text}}}}
+    assert list(NamedFiles(params).named("detectors", "run")) == []
+
+
+def test_a_checkpoint_of_another_run_counts_and_the_own_one_is_a_dependency(named):
+    runs = {"a": {"weights": "weights/detr.pt"}, "b": {"params": {"members": ["weights/detr.pt"]}}}
+    assert not [
+        entry
+        for entry in NamedFiles({"detectors": runs}).named("detectors", "a")
+        if entry.path.name == "detr.pt"
+    ]
+    files = NamedFiles({"detectors": runs}).files("detectors", "b")
+    assert files == {"weights/detr.pt": Path("weights/detr.pt")}
+
+
+def test_what_lies_in_the_root_of_a_dataset_is_left_out_of_a_folder_that_has_it(named):
+    params = {"datasets": {"d": {"root": "mine/config"}}, "review": {"folder": "mine"}}
+    names = {file.name for file in NamedFiles(params).files("review").values()}
+    assert names == {"ann.json", "layer.safetensors", "decisions.csv", "candidates.csv"}
+
+
+def test_beside_a_graph_in_the_project_the_files_count_that_it_names(named):
+    Path("graph.onnx").write_bytes(b"..tensors.bin..")
+    Path("tensors.bin").write_text("1")
+    Path("dvc.lock").write_text("1")
+    run = {"weights": "graph.onnx"}
+    files = NamedFiles({"detectors": {"a": run}}).files("detectors", "a")
+    assert set(files) == {"tensors.bin"}
+
+
+def test_outputs_and_defaults_are_those_of_the_stages():
+    assert str(FROM_POOLS) in OUTPUTS
+    assert parameters(ClassesBy).items() >= DEFAULTS["classes_by"].items()
