@@ -159,10 +159,11 @@ class SourceCode:
         return files
 
     def pipeline_files(self, without: Iterable[str]) -> dict[str, Path]:
-        """The modules of `farther.pipeline`, without some of them, by their last names."""
+        """The modules of `farther.pipeline` and of its `runs`, without some, by their last names."""
         excluded = set(without)
         files = {}
-        for file in _python_files(self._lib / "farther/pipeline"):
+        folder = self._lib / "farther/pipeline"
+        for file in [*_python_files(folder), *_python_files(folder / "runs")]:
             if file.stem not in excluded:
                 files[self._label(file)] = file
         return files

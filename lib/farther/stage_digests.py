@@ -59,8 +59,7 @@ STAGE_CODE = {
     "demo": StageCode(packages=("farther_demo",)),
     "ingest": StageCode(packages=("datasets",), names_of="datasets"),
     "derive": StageCode(packages=("derived",), names_of="derived", modules=("ingest",)),
-    # `farther.pipeline.adoption`, which it imports, imports detectors.
-    "embed": StageCode(packages=("detectors", "similarity")),
+    "embed": StageCode(packages=("similarity",)),
     "enrich": StageCode(packages=("curation", "similarity")),
     "curate": StageCode(packages=("curation",)),
     "stratify": StageCode(packages=("curation", "similarity")),
@@ -70,13 +69,12 @@ STAGE_CODE = {
     "evaluate": StageCode(
         packages=("evaluation",),
         whole=("methods",),
-        modules=("proposals", "with_proposals"),
         with_extensions=True,
     ),
     "choose": StageCode(
         packages=("datasets", "evaluation"),
         whole=("detectors", "methods"),
-        modules=("cost",),
+        modules=("costs",),
         with_extensions=True,
     ),
     "report": StageCode(packages=("report",), whole=("methods",), with_extensions=True),
@@ -95,14 +93,11 @@ OPTIONAL = {"demo": "farther_demo", "train": "farther_training"}
 PIPELINE_MODULES = (
     *STAGE_CODE,
     "code_digests",
-    "cost",
+    "costs",
     "later_sections",
     "params_reference",
-    "proposals",
     "sections",
-    "stage_server",
     "value_types",
-    "with_proposals",
 )
 
 #: The code of what stages keep; `names_of` as in a stage.

@@ -22,7 +22,7 @@ from farther.child_process import follow_parent
 from farther.cores import count_cores, free_memory
 from farther.errors import FartherError
 from farther.keyed import FORCE, is_forced, write_empty
-from farther.params import read_params, section
+from farther.params import read_params, section, snapshot, use_snapshot
 from farther.registry import STRICT, Parameters, build
 from farther.stage import explained, shows_tracebacks
 from farther.tables.folders import files_below
@@ -199,7 +199,7 @@ def _in_processes(module: str, runs: Sequence[str], jobs: int) -> Iterator[RunRe
     for name, value in variables.items():
         os.environ.setdefault(name, value)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=follow_parent)
+    pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(snapshot(),))
     try:
         futures = {pool.submit(call, module, run): run for run in runs}
         for future in as_completed(futures):
@@ -214,6 +214,16 @@ def _in_processes(module: str, runs: Sequence[str], jobs: int) -> Iterator[RunRe
         for name, value in earlier.items():
             if value is None:
                 del os.environ[name]
+
+
+def _begin(text: str) -> None:
+    """Prepares a process of the pool.
+
+    Args:
+        text: The text of params.yaml that the stage works with.
+    """
+    follow_parent()
+    use_snapshot(text)
 
 
 def _result(future: Future[RunResult], run: str) -> RunResult:
