@@ -72,7 +72,13 @@ def evaluated() -> None:
     )
     one = {"pass": None, "bytes": 40.0}
     cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
-    times = {"keys": {"": "x"}, "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
+    times = {
+        "keys": {"": "x"},
+        "detector": 9.5,
+        "passes": {},
+        "proposals": {},
+        "methods": {"msp": 0.1, "knn": 0.1},
+    }
     write({"artifacts/cost.json": {"images": 4, "runs": {"theirs": cost}}})
     write(
         {
