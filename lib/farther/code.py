@@ -159,7 +159,7 @@ class SourceCode:
         return files
 
     def pipeline_files(self, without: Iterable[str]) -> dict[str, Path]:
-        """The modules of `farther.pipeline` and of its `runs`, without some, by their last names."""
+        """The modules of `farther.pipeline` and `runs` in it, without some, by their last names."""
         excluded = set(without)
         files = {}
         folder = self._lib / "farther/pipeline"

@@ -21,6 +21,14 @@ from farther.stage_digests import StageDigests
 from farther.tables.documents import read_json, write_json
 
 OUTPUT = "artifacts/code.json"
+#: Folders that stages depend on, and that no stage makes in a project without datasets or runs.
+FOLDERS = (
+    "artifacts/counts",
+    "artifacts/passes",
+    "artifacts/proposals",
+    "artifacts/regions",
+    "artifacts/tables",
+)
 
 
 def main(scripts: Sequence[Path] = ()) -> None:
@@ -29,6 +37,8 @@ def main(scripts: Sequence[Path] = ()) -> None:
     Args:
         scripts: Scripts of the stages, which a repository has beside the modules of the package.
     """
+    for folder in FOLDERS:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     params = read_params()
     relative_scripts = [Path(os.path.relpath(script)) for script in scripts]
     digests = StageDigests(params, relative_scripts)

@@ -211,8 +211,8 @@ def _in_processes(module: str, runs: Sequence[str], jobs: int) -> Iterator[RunRe
         raise
     finally:
         pool.shutdown()
-        for name, value in earlier.items():
-            if value is None:
+        for name in variables:
+            if earlier[name] is None:
                 del os.environ[name]
 
 
