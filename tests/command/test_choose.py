@@ -196,7 +196,7 @@ def test_a_stored_answer_of_another_version_says_what_to_run(project, capsys):
     assert main(["choose", "r"]) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "choices/r.json: field 'budget.max_false_alarms'" in message
-    assert message.endswith(": run `farther repro choose@r`")
+    assert message.endswith(": run `farther repro choose`")
 
 
 @pytest.mark.parametrize(

@@ -460,7 +460,7 @@ DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
         dict.fromkeys(
             AFTER_FIT,
             f"{FITTED}/methods.json: the file does not exist: "
-            "run `farther repro fit@theirs`, or `dvc pull`",
+            "run `farther repro fit`, or `dvc pull`",
         ),
     ),
     "state of another detector": (
@@ -487,26 +487,26 @@ DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
         removed(VAL_SCORES),
         "score",
         dict.fromkeys(
-            AFTER_SCORE, f"{VAL_SCORES}: no scores of split 'val': run `farther repro score@theirs`"
+            AFTER_SCORE, f"{VAL_SCORES}: no scores of split 'val': run `farther repro score`"
         ),
     ),
     "no scores": (
         removed(SCORES),
         "score",
-        dict.fromkeys(AFTER_SCORE, "no scores of split 'val': run `farther repro score@theirs`"),
+        dict.fromkeys(AFTER_SCORE, "no scores of split 'val': run `farther repro score`"),
     ),
     "scores of other regions": (
         replaced(VAL_SCORES, f"{SCORES}/mahalanobis/wild_far.parquet"),
         "score",
         dict.fromkeys(
             AFTER_SCORE,
-            f"{VAL_SCORES}: 6 scores, but 12 regions: run `farther repro score@theirs`",
+            f"{VAL_SCORES}: 6 scores, but 12 regions: run `farther repro score`",
         ),
     ),
     "scores of as many other regions": (
         replaced(VAL_SCORES, f"{SCORES}/mahalanobis/test.parquet"),
         "score",
-        dict.fromkeys(AFTER_SCORE, "has no score: run `farther repro score@theirs`"),
+        dict.fromkeys(AFTER_SCORE, "has no score: run `farther repro score`"),
     ),
     "no proposals": (removed("artifacts/recovered/theirs"), "proposals", {}),
     "half an evaluation": (

@@ -71,12 +71,12 @@ def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, s
     assert f"× {images:,} images" in infer.how and "5 measured" in infer.how  # one of each dataset
     assert infer.seconds == pytest.approx(images / 5)  # the five took 1 s
     assert infer.bytes > images * 10
-    scored = costs["fit, score@voc-yolov8: msp"]
+    scored = costs["fit, score: voc-yolov8, msp"]
     assert "fitted in 1.000 s and scored in 1.000 s" in scored.how
     assert scored.seconds is not None
-    assert "needs features" in costs["fit, score@voc-yolov8: knn"].how
+    assert "needs features" in costs["fit, score: voc-yolov8, knn"].how
     assert costs["ingest@coco"].seconds is not None
-    metrics = costs["evaluate@voc-yolov8: metrics"]
+    metrics = costs["evaluate: voc-yolov8, metrics"]
     assert "times in 1.00 s" in metrics.how
     assert "8 splits and 16 methods" in metrics.how
     assert metrics.seconds > 0
@@ -116,14 +116,16 @@ def test_an_estimate_says_what_layers_and_passes_take(data, here, switch, monkey
     assert (
         "not measured" in costs["infer@mine: pass stepped"].how
     )  # by the distances of regions that are not there
-    assert costs["fit, score@mine: odin"].how == "not measured: the pass 'stepped' was not"
-    assert costs["fit, score@mine: rank"].seconds > 0
+    assert costs["fit, score: mine, odin"].how == "not measured: the pass 'stepped' was not"
+    assert costs["fit, score: mine, rank"].seconds > 0
     fitted = float(
-        re.search(r"there will be about ([\d,]+)", costs["fit, score@mine: per_layer"].how)[
+        re.search(r"there will be about ([\d,]+)", costs["fit, score: mine, per_layer"].how)[
             1
         ].replace(",", "")
     )
-    assert costs["fit, score@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
+    assert (
+        costs["fit, score: mine, per_layer"].bytes > 4 * channels * fitted
+    )  # each training vector
 
 
 def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(here):

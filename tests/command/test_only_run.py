@@ -195,7 +195,7 @@ def test_choose_names_a_method_once_and_says_why_it_cannot_choose_it(project, ca
     params = {**PARAMS, "methods": {**PARAMS["methods"], "gen": {}}}
     (project / "params.yaml").write_text(yaml.safe_dump(params))
     error = refused(capsys, "choose", "--method", "GEN")
-    assert "gen is not fitted for r yet: run `farther repro choose@r`" in error
+    assert "gen is not fitted for r yet: run `farther repro choose`" in error
     (project / "artifacts/fitted/r/one/method.json").write_text(
         json.dumps({"name": "msp", "not_applicable": "it needs logits"})
     )
@@ -206,6 +206,6 @@ def test_choose_names_a_method_once_and_says_why_it_cannot_choose_it(project, ca
 
 def test_a_run_without_results_brings_the_command_that_makes_them(project, capsys):
     with_two_runs(project)
-    assert "s has no t* yet: run `farther repro choose@s`" in refused(capsys, "choose", "s")
+    assert "s has no t* yet: run `farther repro choose`" in refused(capsys, "choose", "s")
     error = refused(capsys, "explain", "uncertainty", "s")
     assert "s has no detections yet: run `farther repro infer@s`" in error

@@ -192,8 +192,8 @@ def test_ctrl_c_ends_the_stage_and_the_command_without_an_error(runs, to_all):
         os.killpg(process.pid, 0)  # no process of its group is left
 
 
-def test_an_unknown_run_is_refused_before_anything_runs(project, monkeypatch, capsys):
-    monkeypatch.chdir(project)
+def test_an_unknown_run_is_refused_before_anything_runs(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
     assert main(["repro", "--first", "voc"]) == 2
     assert "farther repro: unknown run 'voc'" in capsys.readouterr().err
 

@@ -282,4 +282,4 @@ def test_an_unknown_metric_brings_the_nearest_one_that_is_compared(project, caps
 def test_a_run_that_is_not_evaluated_brings_the_command_that_does_it(project, capsys):
     (project / "artifacts/evaluation/same.json").unlink()
     error = refused(capsys, "r", "same")
-    assert "same was not evaluated yet: run `farther repro evaluate@same`" in error
+    assert "same was not evaluated yet: run `farther repro evaluate`" in error

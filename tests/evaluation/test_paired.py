@@ -20,7 +20,7 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
     settings = EvaluationSettings(replicates=100, confidences=(), kept=())
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
-    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
+    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate`"):
         paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
     for name in ("nose", "r_u", "auroc"):
         value = far.value(METRICS[name])

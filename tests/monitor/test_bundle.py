@@ -160,7 +160,7 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
         "weights": str(DEMO / "drawings-resnet-1.safetensors"),
         "params": {"latents": ["layer1"]},
     }
-    with pytest.raises(DataError, match="have changed since: run `farther repro evaluate@run`"):
+    with pytest.raises(DataError, match="have changed since: run `farther repro evaluate`"):
         write_bundle(replace(source, detector=other), tmp_path / "bundle")
     regions = deployed.files.regions("val") / "regions.json"
     for file, stage in ((deployed.files.threshold, "fit"), (regions, "infer")):

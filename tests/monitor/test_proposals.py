@@ -175,7 +175,7 @@ def test_unmeasured_sources_and_methods_of_a_pass_are_bundled_without_proposals_
     further = replace(source, detector={**source.detector, "proposals": {"feature_map": {}}})
     assert further.proposals is None
     with pytest.raises(
-        DataError, match="no results of the source 'feature_map': run `farther repro proposals@run`"
+        DataError, match="no results of the source 'feature_map': run `farther repro evaluate`"
     ):
         _ = replace(further, asked_proposals="feature_map").proposals
 

@@ -36,26 +36,30 @@ def write_project(
         (metrics / path).parent.mkdir(parents=True, exist_ok=True)
         (metrics / path).write_text(text)
     listed = [
-        {"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": path}
+        {"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": f"{run}/{path}"}
         for path, text in sorted(texts.items())
     ]
     written = hashlib.md5(json.dumps(listed).encode()).hexdigest()
     entry = {"title": "Net", "adapter": "yolo", "benchmark": "voc", "weights": "net.safetensors"}
-    params = {f"detectors.{run}": entry, "evaluate": {"iou": iou}, "fit": {"keep": 0.95, "seed": 3}}
+    (folder / "params.yaml").write_text(json.dumps({"detectors": {run: entry}}))
+    params = {"evaluate": {"iou": iou}, "fit": {"keep": 0.95, "seed": 3}}
     fit = {"cmd": "touch executed", "params": {"params.yaml": {"threshold": {"rule": rule}}}}
     evaluate = {
         "cmd": "touch executed",
-        "deps": [{"path": "artifacts/splits/voc", "md5": f"{splits}.dir"}],
         "params": {
             "params.yaml": params,
             "artifacts/code.json": {"evaluate": "c0de"},
         },
-        "outs": [{"path": f"artifacts/metrics/{run}", "md5": f"{written}.dir"}],
+        "outs": [{"path": "artifacts/metrics", "md5": f"{written}.dir"}],
     }
-    infer = {"cmd": "touch executed", "deps": [{"path": "net.safetensors", "md5": "6" * 32}]}
+    deps = [
+        {"path": "net.safetensors", "md5": "6" * 32},
+        {"path": "artifacts/splits/voc", "md5": f"{splits}.dir"},
+    ]
+    infer = {"cmd": "touch executed", "deps": deps}
     lock = {
         "schema": "2.0",
-        "stages": {f"evaluate@{run}": evaluate, f"fit@{run}": fit, f"infer@{run}": infer},
+        "stages": {"evaluate": evaluate, "fit": fit, f"infer@{run}": infer},
     }
     (folder / "dvc.lock").write_text(json.dumps(lock))  # JSON is YAML
     return folder
@@ -281,7 +285,7 @@ def test_a_damaged_file_is_named_with_its_field(tmp_path, text, problem):
         for name in metrics
     ]
     md5 = hashlib.md5(json.dumps(listed).encode()).hexdigest()
-    lock["stages"]["evaluate@voc-a"]["outs"][0]["md5"] = f"{md5}.dir"
+    lock["stages"]["evaluate"]["outs"][0]["md5"] = f"{md5}.dir"
     with pytest.raises(DataError, match=problem):
         read_stored_runs("p", {**files, "dvc.lock": json.dumps(lock).encode()})
 

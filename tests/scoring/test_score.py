@@ -311,7 +311,7 @@ def test_the_entries_of_a_run_are_listed_in_the_order_of_params(process, tmp_pat
 def test_a_run_that_was_not_fitted_says_which_stage_to_run(run, tmp_path):
     with pytest.raises(
         DataError,
-        match=r"fitted/r/methods\.json: the file does not exist: run `farther repro fit@r`",
+        match=r"fitted/r/methods\.json: the file does not exist: run `farther repro fit`",
     ):
         score_run(run, tmp_path / "passes", tmp_path / "fitted/r", tmp_path / "scores", str)
 

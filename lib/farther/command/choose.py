@@ -194,7 +194,7 @@ def _check_fitted(files: RunFiles, methods: Sequence[str]) -> None:
     """
     from farther.evaluation.methods import FittedRun
 
-    advice = f"run `farther repro choose@{files.run}`"
+    advice = "run `farther repro choose`"
     if not files.threshold.is_file():
         raise DataError(f"{files.run} has no t* yet: {advice}", file=files.threshold)
     if not methods:

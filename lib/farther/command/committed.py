@@ -20,7 +20,7 @@ COUNTS = "artifacts/counts"
 
 #: The files that a leaderboard reads: the metrics, the inputs that they were computed from, and
 #: farther's version.
-OF_LEADERBOARD = (METRICS, "dvc.lock", "lib/farther/__init__.py")
+OF_LEADERBOARD = (METRICS, "dvc.lock", "params.yaml", "lib/farther/__init__.py")
 
 #: Largest file and largest number of files that are read.
 BYTES = 16_000_000

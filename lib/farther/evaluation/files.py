@@ -177,7 +177,7 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     Raises:
         DataError: the table has another number of rows, scores a region twice, or lacks one.
     """
-    advice = f"run `farther repro score@{path.parent.parent.name}`"
+    advice = "run `farther repro score`"
     if not path.is_file():
         problem = (
             f"no scores of split {path.stem!r}: {advice}, "

@@ -57,7 +57,7 @@ class StoredEvaluation:
     def __init__(self, root: Path, run: str):
         self._file = inside(root / "evaluation", f"{run}.json")
         if not self._file.is_file():
-            advice = f"run `farther repro evaluate@{run}`"
+            advice = "run `farther repro evaluate`"
             raise DataError(f"{run} was not evaluated yet: {advice}", file=self._file)
         self.report = read_evaluation(self._file)
         self._files = RunFiles(run, self.report.benchmark, root)
@@ -70,7 +70,7 @@ class StoredEvaluation:
         """
         file = self._files.replicates(method, split)
         draws = self._draws()
-        advice = f"run `farther repro evaluate@{self.report.run}`"
+        advice = "run `farther repro evaluate`"
         if split not in self.report.splits or not file.exists():
             raise DataError(f"no replicates of {method}: {advice}", file=file)
         try:
@@ -101,7 +101,7 @@ class StoredEvaluation:
         inputs = RunInputs(self._files, self._files.roles, settings)
         evaluated = self.report.splits[settings.id_split].inputs
         if inputs.id_split.digests() != evaluated:
-            advice = f"run `farther repro evaluate@{self.report.run}`"
+            advice = "run `farther repro evaluate`"
             raise DataError(
                 f"regions or objects changed since the evaluation: {advice}",
                 file=inputs.id_split.source,

@@ -101,7 +101,7 @@ def bundled_proposals(
 
     refused = f"{files.run}: proposals {requested!r} cannot be bundled"
     source = sources[choose("source of proposals", requested, sources)]
-    advice = f"run `farther repro proposals@{files.run}`"
+    advice = "run `farther repro evaluate`"
     if recovered is None:
         problem = f"the file does not exist: {advice}, or `dvc pull`"
         raise DataError(problem, file=files.recovered)

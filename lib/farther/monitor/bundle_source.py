@@ -149,7 +149,7 @@ class BundleSource:
         folder = self.files.regions(self.calibration_split)
         _check_there(self.files, folder / "regions.json", "infer")
         if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
-            advice = f"run `farther repro evaluate@{self.files.run}`"
+            advice = "run `farther repro evaluate`"
             raise DataError(
                 f"checkpoint, parameters or classes of the detector have changed since: {advice}",
                 file=folder,

@@ -1,8 +1,8 @@
 """Metrics of runs of several projects on one page.
 
 Only runs with the same inputs are ranked together. All of it is read from files that git keeps:
-`artifacts/metrics` and `dvc.lock`, which has the hashes of what the metrics were computed from, and
-of the metrics themselves.
+`artifacts/metrics`, `params.yaml`, and `dvc.lock`, which has the hashes of what the metrics were
+computed from, and of the metrics themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from farther.errors import DataError
 from farther.metrics.catalogue import Metric
@@ -102,6 +102,14 @@ class _Lock(Schema):
     stages: dict[str, _LockedStage]
 
 
+class _Params(Schema):
+    """The part of params.yaml that is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    detectors: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
 class _Metrics(Schema):
     """Metrics of `RANKED` of a method on a split."""
 
@@ -115,7 +123,7 @@ def read_stored_runs(
 
     Args:
         name: The project's name.
-        files: Path → content, of dvc.lock and of all below `artifacts/metrics`.
+        files: Path → content, of dvc.lock, params.yaml and of all below `artifacts/metrics`.
         commit, date: Of the commit that they are from.
 
     Raises:
@@ -135,11 +143,12 @@ def read_stored_runs(
     lock_text = files["dvc.lock"].decode(errors="replace")
     stages = check(_Lock, parse_yaml(lock_text, lock_file), lock_file).stages
     version = _version(files.get("lib/farther/__init__.py", b""))
+    _check_metrics(name, stages, texts_by_run)
+    entries = _entries(name, files)
 
     runs = []
     for run, texts in sorted(texts_by_run.items()):
-        locked = _locked_run(name, run, stages)
-        _check_metrics(name, run, locked, texts)
+        locked = _locked_run(name, run, stages, entries.get(run) or {})
         entry = locked.entry
         stored = StoredRun(
             project=name,
@@ -192,33 +201,46 @@ class _LockedRun:
     score: _LockedStage
     evaluate: _LockedStage
     params: dict[str, Any]
-    entry: dict[str, Any]
+    entry: Mapping[str, Any]
     splits: str
 
 
-def _locked_run(project: str, run: str, stages: Mapping[str, _LockedStage]) -> _LockedRun:
+def _entries(project: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Section `detectors` of the project's params.yaml.
+
+    Raises:
+        DataError: it is absent, or damaged.
+    """
+    place = f"{project}: params.yaml"
+    if "params.yaml" not in files:
+        raise DataError("absent: it has the names of benchmarks and checkpoints", file=place)
+    params = parse_yaml(files["params.yaml"].decode(errors="replace"), place)
+    return check(_Params, params, place).detectors
+
+
+def _locked_run(
+    project: str, run: str, stages: Mapping[str, _LockedStage], entry: Mapping[str, Any]
+) -> _LockedRun:
     """The stages of a run.
 
     Raises:
         DataError: dvc.lock has no hash of the splits that the run was evaluated on.
     """
-    fit = stages.get(f"fit@{run}", _LockedStage())
-    evaluate = stages.get(f"evaluate@{run}", _LockedStage())
+    infer = stages.get(f"infer@{run}", _LockedStage())
+    fit = stages.get("fit", _LockedStage())
+    evaluate = stages.get("evaluate", _LockedStage())
     params = {**fit.params.get("params.yaml", {}), **evaluate.params.get("params.yaml", {})}
-    entry = params.get(f"detectors.{run}")
-    if not isinstance(entry, dict):
-        entry = {}
-    splits = _digest_of(evaluate.deps, f"artifacts/splits/{entry.get('benchmark')}")
+    splits = _digest_of(infer.deps, f"artifacts/splits/{entry.get('benchmark')}")
     if not splits:
         raise DataError(
             "no detector with the digest of its benchmark's splits",
             file=f"{project}: dvc.lock",
-            field=f"stages.evaluate@{run}",
+            field=f"stages.infer@{run}",
         )
     return _LockedRun(
-        infer=stages.get(f"infer@{run}", _LockedStage()),
+        infer=infer,
         fit=fit,
-        score=stages.get(f"score@{run}", _LockedStage()),
+        score=stages.get("score", _LockedStage()),
         evaluate=evaluate,
         params=params,
         entry=entry,
@@ -234,22 +256,31 @@ def _digest_of(files: Iterable[_File], path: Any) -> str:
     return ""
 
 
-def _check_metrics(project: str, run: str, locked: _LockedRun, texts: Mapping[str, bytes]) -> None:
+def _check_metrics(
+    project: str,
+    stages: Mapping[str, _LockedStage],
+    texts_by_run: Mapping[str, Mapping[str, bytes]],
+) -> None:
     """Compares the files of metrics with dvc.lock, by DVC's hash of a folder.
 
     Raises:
-        DataError: they are not the metrics that the stage wrote.
+        DataError: they are not the metrics that the stage `evaluate` wrote.
     """
+    content_by_path = {}
+    for run, texts in texts_by_run.items():
+        for path, content in texts.items():
+            content_by_path[f"{run}/{path}"] = content
     entries = [
         {"md5": hashlib.md5(content).hexdigest(), "relpath": path}
-        for path, content in sorted(texts.items())
+        for path, content in sorted(content_by_path.items())
     ]
     folder_digest = hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-    if _digest_of(locked.evaluate.outs, f"artifacts/metrics/{run}") != folder_digest:
+    evaluate = stages.get("evaluate", _LockedStage())
+    if _digest_of(evaluate.outs, "artifacts/metrics") != folder_digest:
         raise DataError(
             "not the metrics that dvc.lock lists: run `farther repro` in that project and commit "
             "both",
-            file=f"{project}: artifacts/metrics/{run}",
+            file=f"{project}: artifacts/metrics",
         )
 
 
@@ -269,10 +300,7 @@ def _checkpoint_digest(locked: _LockedRun) -> str:
 
 
 def _code_digest(fit: _LockedStage, score: _LockedStage, evaluate: _LockedStage) -> str:
-    """Hash of the code of the three stages; "" where dvc.lock has none.
-
-    Version 1.0 had only the stage `evaluate`: then it is the hash of this stage.
-    """
+    """Hash of the code of the three stages; "" where dvc.lock has none."""
     digests = []
     for name, stage in (("fit", fit), ("score", score), ("evaluate", evaluate)):
         text = stage.params.get("artifacts/code.json", {}).get(name)

@@ -62,12 +62,12 @@ def read_entries(folder: Path) -> FittedEntries:
     """
     file = folder / ENTRIES
     if not file.is_file():
-        problem = f"the file does not exist: run `farther repro fit@{folder.name}`, or `dvc pull`"
+        problem = "the file does not exist: run `farther repro fit`, or `dvc pull`"
         raise DataError(problem, file=file)
     try:
         return check(FittedEntries, read_json(file), file)
     except DataError as error:
-        advice = f"delete the file and run `farther repro fit@{folder.name}`, or `dvc pull`"
+        advice = "delete the file and run `farther repro fit`, or `dvc pull`"
         raise DataError(
             f"{error.problem} ({advice})", file=file, row=error.row, field=error.field
         ) from None

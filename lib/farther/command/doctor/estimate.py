@@ -239,7 +239,7 @@ class _RunCosts:
         score_regions = regions_per_image * all_images - fit_regions
         fit_regions = min(fit_regions, fit.get("max_regions") or fit_regions)
         for name, params in self.project.section("methods").items():
-            stage = f"fit, score@{self.run}: {name}"
+            stage = f"fit, score: {self.run}, {name}"
             try:
                 yield _method(stage, name, params, regions_by_pass, fit_regions, score_regions)
             except FartherError as error:
@@ -267,7 +267,7 @@ class _RunCosts:
             f"{seconds:.2f} s × {regions:,.0f}: those of ID and OOD split, for {len(splits)} "
             f"splits and {methods} methods; an upper bound, since t* leaves fewer"
         )
-        stage = f"evaluate@{self.run}: metrics"
+        stage = f"evaluate: {self.run}, metrics"
         return StageCost(stage, seconds * regions / (2 * REGIONS), None, how)
 
 

@@ -325,9 +325,9 @@ def _explanation(
     """
     run = report.run
     settings = report.settings
-    stages = [f"evaluate@{run}", f"fit@{run}", f"infer@{run}", "curate"]
+    stages = ["evaluate", "fit", f"infer@{run}", "curate"]
     if "tau" in computation:  # a metric of a method
-        stages.insert(1, f"score@{run}")
+        stages.insert(1, "score")
     columns_by_split = {}
     for split in splits:
         counts = report.splits[split]

@@ -287,7 +287,7 @@ class DeployChoices:
         except DataError as error:
             problem = error.problem.removeprefix("Value error, ").rstrip("?")
             raise DataError(
-                f"{problem}: run `farther repro choose@{Path(file).stem}`",
+                f"{problem}: run `farther repro choose`",
                 file=file,
                 row=error.row,
                 field=error.field,
