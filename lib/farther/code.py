@@ -425,7 +425,7 @@ def _extension_files() -> dict[str, Path]:
             if file.suffix != ".py":
                 continue
             # What is not Python, such as a template, is data.
-            with suppress(SyntaxError, UnicodeDecodeError):
+            with suppress(SyntaxError, ValueError):
                 queue += _project_packages(file)
                 files |= _watched_files(file)
     return files
