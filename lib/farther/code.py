@@ -137,6 +137,7 @@ class SourceCode:
     def __init__(self) -> None:
         self._lib = Path(__file__).parents[1]
         self._files: dict[str, dict[str, Path]] = {}
+        self._modules_in: dict[str, dict[str, Path]] = {}
         self._contents: dict[Path, _Content] = {}
         self._modules: dict[str, dict[str, str]] = {}
         self._extensions: dict[str, Path] | None = None
@@ -151,7 +152,7 @@ class SourceCode:
         Returns:
             {path relative to the folder of farther's packages: file}.
         """
-        files = dict(self._top_level())
+        files = dict(self._directly_in("farther"))
         for package in _with_imported([*packages, *whole]):
             for label, file in self._files_of(package).items():
                 if package in whole or self._is_shared(label, file):
@@ -162,10 +163,12 @@ class SourceCode:
         """The modules of `farther.pipeline` and `runs` in it, without some, by their last names."""
         excluded = set(without)
         files = {}
-        folder = self._lib / "farther/pipeline"
-        for file in [*_python_files(folder), *_python_files(folder / "runs")]:
+        for label, file in {
+            **self._directly_in("farther/pipeline"),
+            **self._directly_in("farther/pipeline/runs"),
+        }.items():
             if file.stem not in excluded:
-                files[self._label(file)] = file
+                files[label] = file
         return files
 
     def module_files(self, *modules: str) -> dict[str, Path]:
@@ -221,12 +224,12 @@ class SourceCode:
             self._contents[file] = _read(file)
         return self._contents[file]
 
-    def _top_level(self) -> dict[str, Path]:
-        """The modules at the top level of farther."""
-        if "" not in self._files:
-            folder = self._lib / "farther"
-            self._files[""] = {self._label(file): file for file in _python_files(folder)}
-        return self._files[""]
+    def _directly_in(self, folder: str) -> dict[str, Path]:
+        """The Python files in a folder, without those in folders within it."""
+        if folder not in self._modules_in:
+            files = _python_files(self._lib / folder)
+            self._modules_in[folder] = {self._label(file): file for file in files}
+        return self._modules_in[folder]
 
     def _files_of(self, package: str) -> dict[str, Path]:
         """All files of a package, and of packages within it."""
@@ -241,7 +244,7 @@ class SourceCode:
         return self._lib / "farther" / package
 
     def _label(self, file: Path) -> str:
-        return file.relative_to(self._lib).as_posix()
+        return str(file)[len(str(self._lib)) + 1 :]  # `relative_to` takes many times as long
 
     def _is_shared(self, label: str, file: Path) -> bool:
         """Whether a file counts with its package, and not only where a name of it is used."""
@@ -425,7 +428,7 @@ def _extension_files() -> dict[str, Path]:
             if file.suffix != ".py":
                 continue
             # What is not Python, such as a template, is data.
-            with suppress(SyntaxError, UnicodeDecodeError):
+            with suppress(SyntaxError, ValueError):
                 queue += _project_packages(file)
                 files |= _watched_files(file)
     return files

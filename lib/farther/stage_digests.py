@@ -1,5 +1,4 @@
-"""What artifacts/code.json holds: digests of the code of stages, of files that params.yaml names,
-and of the entries of params.yaml.
+"""Digests of code, of named files and of entries of params.yaml, as artifacts/code.json has them.
 
     {"ingest": {format: …}, "derive": {kind: …}, "infer": {adapter: …}, "train": {trainer: …},
      "curate": …, "fit": …, …: one digest per other stage,
@@ -94,6 +93,7 @@ PIPELINE_MODULES = (
     *STAGE_CODE,
     "code_digests",
     "costs",
+    "first",
     "later_sections",
     "params_reference",
     "sections",
@@ -113,8 +113,8 @@ KEPT = {
 #: those of `derived` are below kinds.
 ENTRY_KEYS = {"benchmarks": 2, "datasets": 2, "detectors": 2, "derived": 3}
 
-#: Sections whose entries may name classes besides their own: the package that registers them, the
-#: key of their own one, and the stage that runs one of them.
+#: Sections whose entries may name classes besides their own: the key of their own one, and the
+#: stage that runs one of them.
 NAMED_CLASSES = {
     "datasets": ("format", "ingest"),
     "detectors": ("adapter", "infer"),

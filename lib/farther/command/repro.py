@@ -26,8 +26,6 @@ from farther.cores import count_cores, has_gpu
 from farther.errors import ParameterError, choose
 from farther.terminal import say, working
 
-#: Stages of one run, in their order, that read tables only.
-OF_RUN = ("fit", "score", "evaluate", "choose")
 #: Seconds that stages have to end after Ctrl-C before they are told again.
 PATIENCE = 3.0
 
@@ -155,10 +153,9 @@ def _new_runs(project: Project) -> list[str]:
 
 def _evaluate_first(project: Project, commands: Commands, run: str) -> int:
     """Evaluates a run before the others and prints its first table; the stages keep its results."""
-    for stage in OF_RUN:
-        status = commands.call([sys.executable, "-m", f"farther.pipeline.{stage}", run])
-        if status:
-            return status
+    status = commands.call([sys.executable, "-m", "farther.pipeline.first", run])
+    if status:
+        return status
     say(f"\n{_first_table(project, run)}\n", flush=True)
     return FINE
 

@@ -22,9 +22,9 @@ def work(run: str) -> str:
     Returns:
         What was evaluated, and what the proposals recover.
     """
+    parts = [evaluate_methods(run)]
     settings = read_settings(section("evaluate"))
     files = RunFiles(run, run_entry(run)["benchmark"])
-    parts = [_evaluate(files, settings)]
     recovered = _measure_proposals(files, settings)
     if recovered:
         parts.append(recovered)
@@ -35,8 +35,16 @@ def work(run: str) -> str:
     return "; ".join(parts)
 
 
-def _evaluate(files: RunFiles, settings: EvaluationSettings) -> str:
-    """Evaluates detector and methods; returns which were, and how many are unchanged."""
+def evaluate_methods(run: str) -> str:
+    """Evaluates detector and methods.
+
+    Writes evaluation, outcomes, metrics and plots.
+
+    Returns:
+        Which were evaluated, and how many are unchanged.
+    """
+    settings = read_settings(section("evaluate"))
+    files = RunFiles(run, run_entry(run)["benchmark"])
     tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
     user_defined = {
         name: code_digest("kept", "user_defined", name) for name in settings.user_defined
