@@ -76,7 +76,7 @@ class Project:
         import_module(f"farther.pipeline.{name}").main(*arguments)
 
     def evaluate(self, run: str) -> None:
-        """What `dvc repro evaluate@RUN` runs after `ingest`, whether it changed or not."""
+        """What `dvc repro evaluate` runs after `ingest`, whether it changed or not."""
         self.stage("curate")
         self.stage("infer", run)
         self.stage("code_digests")

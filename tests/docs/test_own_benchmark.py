@@ -117,7 +117,7 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
         ("curate",),
         ("infer", run),
         *evaluated,
-        ("cost",),
+        ("choose",),
         ("report",),
     ]
 

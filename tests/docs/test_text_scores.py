@@ -101,7 +101,7 @@ def project(tmp_path, monkeypatch):
     files = {"methods": of_methods | dict.fromkeys(params["methods"], "-"), "evaluate": "-"}
     code = {"fit": of_methods, "score": of_methods, "evaluate": "-", "choose": "-"}
     (tmp_path / "artifacts/code.json").write_text(
-        json.dumps({"kept": code, "files": files, "with_proposals": "-", "choose": "-"})
+        json.dumps({"kept": code, "files": files, "choose": "-"})
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -27,6 +27,7 @@ CLASSES = {
     "deploy": ("farther.evaluation.deploy.results", "Budget"),
     "cost": ("farther.evaluation.cost", "CostParams"),
     "report": ("farther.report.settings", "ReportSettings"),
+    "resources": ("farther.pipeline.workers", "Resources"),
 }
 
 
