@@ -120,7 +120,7 @@ def test_defaults_of_small_sections_are_these(section, values):
 def classes_that_stages_read() -> set[str]:
     """Names of the classes that stages build from sections, as in `build(Budget, …)`."""
     names = set()
-    for file in Path(farther.pipeline.__file__).parent.glob("*.py"):
+    for file in Path(farther.pipeline.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "build":
                 continue
@@ -130,19 +130,11 @@ def classes_that_stages_read() -> set[str]:
 
 
 def test_the_classes_are_those_that_the_stages_read():
-    # `Engine` is two keys of `evaluate`; `InferenceParams` is another name of `StreamParams`; `cls`
-    # is one of `later_sections`, which other stages build, too.
-    read = classes_that_stages_read() - {"Engine", "InferenceParams", "cls"}
+    # `InferenceParams` is another name of `StreamParams`; `cls` is one of `later_sections`, which
+    # other stages build, too.
+    read = classes_that_stages_read() - {"InferenceParams", "cls"}
     assert {"FitSection", "ThresholdSettings", "EmbedSection", "StratifySection"} <= read
     assert read <= {table.cls.__name__ for table in READ_BY_CLASS}
-
-
-def test_the_keys_of_the_engine_are_among_those_of_evaluate():
-    from farther.pipeline.cluster import Engine
-
-    keys = {key.name: key.default for key in TABLES["evaluate"][0].keys}
-    for name, field in Engine.__pydantic_fields__.items():
-        assert keys[name] == field.default
 
 
 def test_every_key_has_a_meaning_that_needs_no_source_code():
@@ -165,19 +157,22 @@ def test_the_sections_are_those_of_dvc_yaml_and_those_that_commands_read():
     named = set()
     for stage in content["stages"].values():
         for parameter in stage.get("do", stage).get("params", ()):
-            if isinstance(parameter, str):
-                named.add(parameter.partition(".")[0])
-    assert set(SECTION_BY_NAME) == named | {"cost", "report", "review", "sources"}
+            keys = [parameter] if isinstance(parameter, str) else parameter["artifacts/code.json"]
+            named.update(key.partition(".")[0] for key in keys)
+    named &= {"datasets", "detectors", *SECTION_BY_NAME}
+    assert set(SECTION_BY_NAME) == named | {"report", "resources", "review", "sources"}
 
 
 def test_what_reruns_is_what_dvc_yaml_says():
-    assert reruns("detectors.RUN.passes.PASS")[:2] == ("infer@RUN", "fit@RUN")
-    assert reruns("embed.encoder") == ("embed", "infer")
+    assert reruns("detectors.RUN.passes.PASS")[:2] == ("infer@RUN", "fit")
+    assert reruns("embed.encoder") == ("embed", "infer", "choose")
     assert reruns("embed.images") == ("embed",)
     assert reruns("embed.weights") == ("embed", "infer")
     assert reruns("derived.blank.DATASET") == ("blank@DATASET",)
     assert reruns("fit") == ("fit", "evaluate")
-    assert reruns("cost") == ("cost",)
+    assert reruns("cost") == ("choose",)
+    assert reruns("benchmarks.BENCHMARK") == ("enrich@BENCHMARK", "curate", "stratify")
+    assert reruns("resources") == ()
     assert reruns("sources") == ()
 
 

@@ -37,13 +37,13 @@ def main(scripts: Sequence[Path] = ()) -> None:
     Args:
         scripts: Scripts of the stages, which a repository has beside the modules of the package.
     """
-    for folder in FOLDERS:
-        Path(folder).mkdir(parents=True, exist_ok=True)
     params = read_params()
     relative_scripts = [Path(os.path.relpath(script)) for script in scripts]
     digests = StageDigests(params, relative_scripts)
     # The report imports all that checks a section.
     checked = check_later_sections(params, _checked_before(), digests.at("report"))
+    for folder in FOLDERS:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     write_json(CODE, {**digests.all(), "checked": checked})
 
 

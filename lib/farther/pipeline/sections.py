@@ -7,7 +7,7 @@ has names that users choose in capitals: `benchmarks.BENCHMARK.splits.SPLIT`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -17,11 +17,13 @@ from typing import Any
 import yaml
 from pydantic_core import PydanticUndefined
 
+from farther.code import CODE
 from farther.documentation import arguments, summary_and_text
 from farther.errors import CLOSE, choose
 from farther.pipeline.dvc_file import ROOT
 from farther.pipeline.value_types import ENTRIES_OF, nested_classes, type_text
 from farther.registry import Registry
+from farther.stage_digests import ENTRY_KEYS
 from farther.tables.documents import read_yaml
 
 #: The default of a key that must be given.
@@ -194,14 +196,28 @@ def reruns(path: str) -> tuple[str, ...]:
     """
     names = []
     for name, stage in _stages().items():
-        for parameter in stage.get("params", ()):
-            if isinstance(parameter, str) and _overlaps(parameter, path):
+        for parameter in _parameters(stage):
+            if _overlaps(parameter, path):
                 names.append(_address(name, parameter))
         if f"${{{path}}}" in stage.get("deps", ()):
             names.append(name)
     if not names and path.partition(".")[0] in after_any_change():
         names.append(path.partition(".")[0])
     return tuple(dict.fromkeys(names))
+
+
+def _parameters(stage: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of params.yaml that a stage depends on.
+
+    Entries without titles have digests in artifacts/code.json.
+    """
+    for parameter in stage.get("params", ()):
+        if isinstance(parameter, str):
+            yield parameter
+            continue
+        for key in parameter[CODE.as_posix()]:
+            if key.partition(".")[0] in ENTRY_KEYS:
+                yield key
 
 
 def _overlaps(parameter: str, path: str) -> bool:
