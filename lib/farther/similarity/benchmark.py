@@ -128,7 +128,7 @@ def stratify_benchmark(
     compared.extend(ood_embedded)
 
     name_vectors = files.names(reference.source.dataset)
-    id_prototypes = prototypes([(reference, files.objects(reference.source))], name_vectors)
+    id_prototypes = prototypes([(reference, files.objects(reference.source))], list(name_vectors))
     try:
         images, cuts = stratify(reference, compared, id_prototypes, params)
     except DataError as error:
