@@ -117,6 +117,7 @@ def test_a_failure_is_shown_in_full_and_what_runs_beside_it_is_kept(runs, repro)
     process = repro(runs, "--jobs", "2")
     assert process.returncode == 2
     assert "a: it fails" in process.stderr
+    assert "ERROR: failed to reproduce 'infer@a'" in process.stderr
     advice = "Next: correct it, then farther repro again; finished work is kept\n"
     assert process.stderr.endswith(advice)
     assert "report" not in process.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import psutil
@@ -26,6 +27,14 @@ from farther.cores import count_cores, has_gpu
 from farther.errors import ParameterError, choose
 from farther.terminal import say, working
 
+#: What DVC prints of its own work, which is left out. Another DVC may print more: it is shown.
+OF_DVC = re.compile(
+    r"|Running stage '.+':|> .+|Stage '.+' didn't change, skipping"
+    r"|(?:Generating|Updating) lock file '.+'"
+    r"|To track the changes with git, run:|git add .+|To enable auto staging, run:"
+    r"|dvc config core.autostage true|Use `dvc push` to send your updates to remote storage."
+    r"|Data and pipelines are up to date."
+)
 #: Seconds that stages have to end after Ctrl-C before they are told again.
 PATIENCE = 3.0
 
@@ -109,9 +118,6 @@ def repro(
         say("Stopped. Finished work is kept: run it again to continue.", file=sys.stderr)
         return INTERRUPTED
     if status:
-        if not commands.has_error:
-            # It says what is wrong with DVC's own files, and which files are missing.
-            subprocess.run([sys.executable, "-m", "dvc", "status"], check=False)
         _advise()
         return WRONG_INPUT
     minutes, seconds = divmod(int(time.monotonic() - start), 60)
@@ -179,16 +185,14 @@ class Commands:
         force: Whether stages compute everything again.
 
     Attributes:
-        stopping: Whether Ctrl-C was pressed: what stages say of it is left out.
-        has_error: Whether anything was printed on stderr. DVC prints nothing, even of its errors.
+        stopping: Whether Ctrl-C was pressed: what DVC and stages say of it is left out.
     """
 
     def __init__(self, jobs: int | None, *, force: bool):
         self.is_forced = force
         self.stopping = Event()
-        self.has_error = False
         self.jobs = jobs or (1 if has_gpu() else count_cores())
-        self._environment = with_python(os.environ)
+        self._environment = {**with_python(os.environ), "PYTHONUNBUFFERED": "1"}
         if sys.stderr.isatty():
             self._environment["FARTHER_TERMINAL"] = os.ttyname(sys.stderr.fileno())
         if jobs is not None:
@@ -207,7 +211,7 @@ class Commands:
             forced: Whether stages compute everything again; as the user wants it by default.
             variables: Further environment variables.
         """
-        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--quiet", *arguments]
+        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *arguments]
         environment = dict(variables or {})
         if self.is_forced if forced is None else forced:
             command.append("--force")
@@ -232,15 +236,24 @@ class Commands:
         return next((status for status in statuses if status), FINE)
 
     def call(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
-        """Runs a command; returns its exit status. What it prints on stderr is passed on."""
+        """Runs a command; returns its exit status. What it prints is passed on: see `OF_DVC`."""
         environment = {**self._environment, **(variables or {})}
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        for line in process.stderr or ():
-            if not self.stopping.is_set():
-                self.has_error = True
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, env=environment, **pipes)
+        errors = Thread(target=self._pass_on, args=(process.stderr, sys.stderr), daemon=True)
+        errors.start()
+        self._pass_on(process.stdout, sys.stdout)
+        errors.join()
         return process.wait()
+
+    def _pass_on(self, source: Any, target: Any) -> None:
+        """Prints the lines of a command, but for what DVC says of its own work."""
+        for content in source:
+            line = content.decode(errors="replace")
+            if self.stopping.is_set() or OF_DVC.fullmatch(line.strip()):
+                continue
+            target.write(line)
+            target.flush()
 
     def stop(self) -> None:
         """Waits for the commands that run to end.
