@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farther.command.doctor.machine import conflict_in
@@ -28,7 +29,8 @@ def refuse(project: Project, targets: Sequence[str] = ()) -> None:
     """Refuses a project whose stages would refuse it, with the sentences of `farther doctor`.
 
     Names and types of parameters are checked, and whether files and folders exist; none is opened.
-    A dvc.yaml without farther's stages is not checked.
+    Nothing is checked where the stage `code` has run with these parameters and files, and of a
+    dvc.yaml without farther's stages.
 
     Args:
         project: The project.
@@ -43,7 +45,7 @@ def refuse(project: Project, targets: Sequence[str] = ()) -> None:
     if conflict is not None:
         raise DataError(conflict)
     own_stages = list(_own_stages(stages))
-    if not own_stages:
+    if not own_stages or _was_checked(project):
         return
     for find in (_findings, _of_new_runs):
         sentences: dict[str, str] = {}
@@ -52,6 +54,21 @@ def refuse(project: Project, targets: Sequence[str] = ()) -> None:
                 sentences.setdefault(finding.text, _sentence(finding))
         if sentences:
             raise ParameterError("\n".join(sentences.values()))
+
+
+def _was_checked(project: Project) -> bool:
+    """Whether code, parameters and the files that they name are those of the last stage `code`."""
+    from farther.params import read_params
+    from farther.stage_digests import StageDigests
+    from farther.tables.documents import read_json
+
+    try:
+        stored = read_json(project.artifacts / "code.json")
+        scripts = [Path(script) for script in stored.get("scripts", ())]
+        digests = StageDigests(read_params(project.file), scripts).all()
+    except (AttributeError, FartherError):
+        return False
+    return all(stored.get(name) == digest for name, digest in digests.items())
 
 
 def _stages(project: Project) -> dict[str, Any]:
