@@ -31,7 +31,7 @@ COMPLETED = {
     "benchmark du": ["duplicates"],
     "init --add --benchmark ": BENCHMARKS,
     "doctor --run v": ["voc-vos", "voc-yolo"],
-    "repro ": ["curate", "evaluate"],
+    "repro ": ["curate", *(f"evaluate@{run}" for run in RUNS)],
     "repro --first b": ["bdd-vos"],
     "explain image x --benchmark ": BENCHMARKS,
     "explain image x --run ": RUNS,

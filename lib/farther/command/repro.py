@@ -249,11 +249,9 @@ class Commands:
     def _pass_on(self, source: Any, target: Any) -> None:
         """Prints the lines of a command, but for what DVC says of its own work."""
         for content in source:
-            line = content.decode(errors="replace")
-            if self.stopping.is_set() or OF_DVC.fullmatch(line.strip()):
-                continue
-            target.write(line)
-            target.flush()
+            line = content.decode(errors="replace").rstrip("\r\n")
+            if not self.stopping.is_set() and not OF_DVC.fullmatch(line.strip()):
+                say(line, file=target, flush=True)
 
     def stop(self) -> None:
         """Waits for the commands that run to end.

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.child_process import follow_parent
 from farther.cores import count_cores, free_memory
-from farther.errors import FartherError
+from farther.errors import FartherError, choose
 from farther.keyed import FORCE, is_forced, write_empty
 from farther.params import read_params, section, snapshot, use_snapshot
 from farther.registry import STRICT, Parameters, build
@@ -96,9 +96,11 @@ def work_on_runs(
 
     Raises:
         FartherError: a run failed; names all that did.
-        ParameterError: section `resources` is wrong.
+        ParameterError: section `resources` is wrong, or params.yaml has no run of a name.
     """
     resources = build(Resources, "params.yaml: resources", read_params().get("resources") or {})
+    for name in names:
+        choose("run", name, section("detectors"))
     runs = list(names) or list(section("detectors"))
     for output in outputs:
         Path(output).mkdir(parents=True, exist_ok=True)
