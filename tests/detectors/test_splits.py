@@ -114,9 +114,8 @@ def test_an_image_with_new_content_makes_its_split_a_changed_one(benchmark):
     [
         {"detector": Speckles(version=2)},
         {"params": replace(SMALL, batch_size=2)},
-        {"params": replace(SMALL, max_pixels=10**6)},
     ],
-    ids=["detector", "batch size", "pixels"],
+    ids=["detector", "batch size"],
 )
 def test_another_detector_or_setting_infers_all_splits_again(benchmark, change):
     benchmark.run()

@@ -15,7 +15,6 @@ from farther.registry import build
         ("iou", [0, 1.1], [0.01, 1]),
         ("replicates", [-1], [0]),
         ("drawn_images", [0], [1]),
-        ("memory", [0], [0.5]),
     ],
 )
 def test_settings_have_a_range(field, wrong, right):
