@@ -46,8 +46,10 @@ def complete(built, tmp_path_factory):
     root = tmp_path_factory.mktemp("complete") / "project"
     shutil.copytree(built, root)
     artifacts = root / "artifacts"
-    for folder in ("metrics", "plots", "regions", "outcomes"):
+    for folder in ("metrics", "regions", "outcomes"):
         shutil.copytree(artifacts / folder / "pets-net", artifacts / folder / "pets-later")
+    for file in artifacts.glob("plots/*/pets-net.csv"):
+        shutil.copy(file, file.with_name("pets-later.csv"))
     detector = artifacts / "metrics" / "pets-later" / "detector.json"
     write_json(detector, read_json(detector) | CLASSIFIER)
     evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")

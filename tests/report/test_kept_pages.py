@@ -21,7 +21,7 @@ from farther.tables import ObjectOutcomes, content, opening, parquet
 from farther.tables.documents import read_json, write_json
 
 #: Folders of results that each run has.
-RESULTS = ("evaluation", "metrics", "outcomes", "plots", "regions", "scores")
+RESULTS = ("evaluation", "metrics", "outcomes", "regions", "scores")
 
 
 @pytest.fixture
@@ -32,6 +32,8 @@ def project(evaluated, tmp_path) -> Path:
     for name in RESULTS:
         folder = root / "artifacts" / name
         shutil.copytree(folder / "pets-net", folder / "pets-later")
+    for file in root.glob("artifacts/plots/*/pets-net.csv"):
+        shutil.copy(file, file.with_name("pets-later.csv"))
     copied = read_evaluation(root / "artifacts/evaluation/pets-net.json")
     write_evaluation(root, copied.model_copy(update={"run": "pets-later"}))
     return root

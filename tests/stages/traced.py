@@ -1,6 +1,6 @@
 """Runs stages and records the files of farther whose code they run or that they open.
 
-Usage: traced.py FOLDER STAGE …; a stage is "infer voc-yolov8". Appends JSON lines to
+Usage: traced.py FOLDER STAGE [FOLDER STAGE …]; a stage is "infer voc-yolov8". Appends JSON lines to
 FOLDER/traced.jsonl.
 
 Each stage runs in a process of its own, forked from one that has imported other people's packages
@@ -92,15 +92,15 @@ def run(folder: Path, stage: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def main(folder: Path, *stages: str) -> int:
+def main(*folders_and_stages: str) -> int:
     for package in PACKAGES:
         importlib.import_module(package)
-    for stage in stages:
+    for folder, stage in zip(folders_and_stages[::2], folders_and_stages[1::2], strict=True):
         pid = os.fork()
         if not pid:
             status = 1
             try:
-                run(folder, stage)
+                run(Path(folder).resolve(), stage)
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -114,4 +114,4 @@ def main(folder: Path, *stages: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), *sys.argv[2:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -59,7 +59,7 @@ def page(make_run, tmp_path):
         for name, section in runs.items():
             run = make_run({}, {"wilderness": section})
             named_runs.append(replace(run, name=name))
-        return content(named_runs, dict.fromkeys(runs, tmp_path))
+        return content(named_runs, dict.fromkeys(runs, tmp_path / "wilderness.csv"))
 
     return make
 
