@@ -59,8 +59,9 @@ def register(name: str) -> Callable[[C], C]:
         ... class Area(Method):
         ...     power: float = 0.5
         ...
-        ...     def _score(self, regions):
-        ...         return (regions.box[:, 2:] - regions.box[:, :2]).prod(axis=1) ** self.power
+        ...     def _score(self, rows):
+        ...         box = rows.array("box")
+        ...         return (box[:, 2:] - box[:, :2]).prod(axis=1) ** self.power
         >>> Area(power=1).name
         'area'
     """

@@ -96,7 +96,7 @@ def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
     assert {line.count("|") for line in table} == {12}
     assert "photos near nOSE ↓" in table[0]
     msp = next(line for line in table if line.startswith("| MSP"))
-    assert msp.split(" | ")[1:4:2] == ["<ins>25.0†</ins>", "100.0"]
+    assert msp.split(" | ")[1:4:2] == ["<ins>25.0†</ins>", "100.0†"]
     assert "From photos near: 4 objects, 4 images" in lines[-1]
 
 

@@ -30,7 +30,9 @@ def test_prototypes_are_mean_directions_and_name_the_nearest_class():
 
 def test_categories_are_compared_with_id_classes_by_name_and_by_image():
     names = {"dog": np.array([1, 0], np.float32), "cat": np.array([0, 1], np.float32)}
-    known = prototypes([(REFERENCE, objects([("train 0", "dog"), ("train 1", "cat")]))], names)
+    known = prototypes(
+        [(REFERENCE, objects([("train 0", "dog"), ("train 1", "cat")]))], list(names)
+    )
     shown = prototypes(
         [(split("n", "near", [80, 70]), objects([("n 0", "wolf"), ("n 1", "wolf")]))]
     )

@@ -130,9 +130,9 @@ def classes_that_stages_read() -> set[str]:
 
 
 def test_the_classes_are_those_that_the_stages_read():
-    # `InferenceParams` is another name of `StreamParams`; `cls` is one of `later_sections`, which
-    # other stages build, too.
-    read = classes_that_stages_read() - {"InferenceParams", "cls"}
+    # `InferenceParams` is another name of `StreamParams`; `class_of(section)` is one of
+    # `later_sections`, which other stages build, too.
+    read = classes_that_stages_read() - {"InferenceParams", "class_of(section)"}
     assert {"FitSection", "ThresholdSettings", "EmbedSection", "StratifySection"} <= read
     assert read <= {table.cls.__name__ for table in READ_BY_CLASS}
 

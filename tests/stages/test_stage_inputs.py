@@ -87,7 +87,7 @@ def edit_params(edit: Callable[[dict], None]) -> None:
 @pytest.mark.parametrize("stage", ["infer a", "infer c", "fit", "derive paste p"])
 def test_a_stage_ends_well_where_nothing_changes(project, monkeypatch, stage):
     def main(*arguments: str) -> None:
-        Path("artifacts/regions").mkdir()
+        Path("artifacts/regions").mkdir(exist_ok=True)
         Path("artifacts/regions/output").write_text("1")
         Path("regions/.work/part").write_text("22")
 

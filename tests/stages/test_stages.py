@@ -64,7 +64,7 @@ def test_each_stage_comes_after_those_whose_outputs_it_depends_on():
     "module", sorted(Path(pipeline.__file__).parent.glob("*.py")), ids=lambda file: file.stem
 )
 def test_a_module_that_starts_a_stage_has_a_row(module):
-    known = {stage.module for stage in STAGES}
+    known = {stage.module for stage in STAGES} | {"farther.pipeline.first"}
     assert (START in module.read_text()) is (f"farther.pipeline.{module.stem}" in known)
 
 

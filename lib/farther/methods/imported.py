@@ -12,6 +12,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.rows import RegionRows
 from farther.tables import Regions
 
 #: Largest difference between a coordinate of a region's box and that of its row in the file, in
@@ -136,7 +137,8 @@ class ImportedScores(Method):
         vars(bound)["_split"] = split
         return bound
 
-    def _score(self, regions: Regions) -> np.ndarray:
+    def _score(self, rows: RegionRows) -> np.ndarray:
+        regions = rows.regions
         split = vars(self).get("_split")
         if split is None or not hasattr(self, "key_"):
             raise FitError(
@@ -146,10 +148,10 @@ class ImportedScores(Method):
         first = np.searchsorted(self.key_, keys, side="left")
         last = np.searchsorted(self.key_, keys, side="right")
         self._refuse_absent(split, regions.image_id[first == last], len(regions))
-        rows = first
+        row_of_region = first
         if not self.whole_images_:
-            rows = self._rows_of_boxes(split, regions, first, last)
-        score = self.score_[rows]
+            row_of_region = self._rows_of_boxes(split, regions, first, last)
+        score = self.score_[row_of_region]
         if self.higher == "ood":
             return -score
         return score
