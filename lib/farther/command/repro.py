@@ -238,8 +238,9 @@ class Commands:
     def call(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
         """Runs a command; returns its exit status. What it prints is passed on: see `OF_DVC`."""
         environment = {**self._environment, **(variables or {})}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, env=environment, **pipes)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         errors = Thread(target=self._pass_on, args=(process.stderr, sys.stderr), daemon=True)
         errors.start()
         self._pass_on(process.stdout, sys.stdout)
