@@ -173,7 +173,7 @@ def test_a_formula_takes_the_counts_that_it_names():
 
 def test_commands_that_run_no_model_load_no_torch(finished):
     commands = [
-        *("list methods", "list detectors", "list datasets", "profile", "summary"),
+        *("list methods", "list detectors", "list datasets", "benchmark profile", "summary"),
         f"explain number {RUN} msp coco_far nose",
         "compare artifacts/metrics artifacts/metrics --all",
         f"compare --methods msp energy --run {RUN}",
