@@ -48,7 +48,8 @@ test: $(VENV)/compiled machine
 # Workers start together: without this, each of them would compile the packages that all of them import.
 $(VENV)/compiled: $(VENV)/ready
 	@python -c "import torchvision; from farther.detectors.networks.ultralytics_import import import_quietly; import_quietly()" & \
-	python -c "import dvc.commands.repro, hypothesis, mlcroissant, nltk, polars, pyarrow.parquet, sklearn.linear_model, supervision" & \
+	python -m dvc repro --help > /dev/null & \
+	python -c "import hypothesis, mlcroissant, nltk, polars, pyarrow.parquet, sklearn.linear_model, supervision" & \
 	wait
 	@touch $@
 

@@ -1,55 +1,156 @@
-"""`farther remote check` of a remote that cannot be read: one sentence, and exit status 2."""
+"""`farther remote check`: damaged objects are named; a remote that cannot be read is an error."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from dvc.repo import Repo
+from tests.support.dvc_commands import dvc
 
 from farther.command import main
 from farther.command.doctor.machine import repository
+from farther.command.dvc_project import cached_outputs, object_path
 from farther.command.project import Project
+
+PIPELINE = """\
+stages:
+  score:
+    foreach: [a, b]
+    do:
+      cmd: >-
+        mkdir -p out/${item} && echo ${item} > out/${item}/x && echo 1 > out/${item}/y &&
+        touch n${item}
+      outs:
+        - out/${item}
+        - n${item}: {cache: false}
+"""
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """A project with one output, which no remote has."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DVC_NO_ANALYTICS", "1")
     subprocess.run(["git", "init", "-q"], check=True)
-    with Repo.init() as repo:
-        Path("file").write_text("content")
-        repo.add("file")
-    return tmp_path
+    dvc("init", "-q")
+    Path("file").write_text("content")
+    dvc("add", "-q", "file")
+    return folder
 
 
-def add_remote(name: str, url: str) -> None:
-    with Repo() as repo, repo.config.edit("repo") as config:
-        config["remote"][name] = {"url": url}
+@pytest.fixture
+def pushed(project) -> Path:
+    """The project with a pipeline, and a default remote that has all of its outputs."""
+    Path("dvc.yaml").write_text(PIPELINE)
+    dvc("repro", "-q")
+    dvc("remote", "add", "-q", "--default", "store", "../store")
+    dvc("push", "-q")
+    return project.parent / "store"
+
+
+def damage(file: Path) -> None:
+    """Replaces the content of an object."""
+    file.chmod(0o644)
+    file.write_bytes(b"damaged")
+
+
+def find(store: Path, path: str) -> Path:
+    """The object of an output."""
+    (output,) = [output for output in cached_outputs() if output.path == path]
+    return store / object_path(output.oid)
 
 
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
         ("/nowhere/at/all", "has none of the 1 outputs"),
-        ("http://127.0.0.1:9/x", "the remote 'other' cannot be used: Connect call failed"),
+        ("http://127.0.0.1:9/x", "has none of the 1 outputs of this commit: the server does not"),
+        pytest.param(
+            "ssh://127.0.0.1:9/x",
+            "the remote 'other' cannot be used: failed to connect to ssh",
+            marks=pytest.mark.slow,
+        ),
         ("gdrive://folder", "requires 'dvc-gdrive' to be installed"),
     ],
 )
 def test_a_remote_that_cannot_be_read_is_one_sentence(project, capsys, url, problem):
-    add_remote("other", url)
+    dvc("remote", "add", "-q", "other", url)
     assert main(["remote", "check", "other"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert problem in line
+
+
+def test_outside_a_project_of_dvc_the_message_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["remote", "check"]) == 2
+    assert "not inside of a DVC repository" in capsys.readouterr().err
+
+
+def test_outputs_are_those_that_dvc_caches(pushed):
+    paths = {output.path for output in cached_outputs()}
+    assert paths == {"file", "out/a", "out/b"}
+
+
+def test_an_unknown_remote_is_named_with_those_that_there_are(pushed, capsys):
+    assert main(["remote", "check", "stor"]) == 2
+    assert "unknown remote 'stor'" in capsys.readouterr().err
+
+
+def test_damaged_objects_of_a_folder_are_deleted_and_pushed_again(pushed, capsys):
+    damage(find(pushed, "file"))
+    assert main(["remote", "check"]) == 1
+    printed = capsys.readouterr()
+    assert re.search(
+        r"^file: object \w{32} is damaged: its MD5 is \w{32}$", printed.out, re.MULTILINE
+    )
+    assert "--remove" in printed.err
+    assert main(["remote", "check", "store", "--remove"]) == 1
+    assert "Removed." in capsys.readouterr().out
+    dvc("push", "-q")
+    assert main(["remote", "check"]) == 0
+    assert "7 files read (0.0 MB). Faults: 0. Missing outputs: 0." in capsys.readouterr().out
+
+
+def test_a_file_that_a_folder_lacks_is_lost_and_a_folder_that_is_absent_is_none(pushed, capsys):
+    find(pushed, "out/b").unlink()
+    lost = next(file for file in pushed.rglob("*") if file.is_file() and file.read_text() == "a\n")
+    lost.unlink()
+    assert main(["remote", "check"]) == 1
+    printed = capsys.readouterr().out
+    assert "out/a/x: object" in printed
+    assert "is lost" in printed
+    assert "Faults: 1. Missing outputs: 1." in printed
+
+
+@pytest.mark.slow
+def test_a_damaged_list_of_a_folder_is_a_fault_of_the_folder(pushed, capsys):
+    damage(find(pushed, "out/a"))
+    assert main(["remote", "check"]) == 1
+    assert re.search(
+        r"^out/a: object \w{32}\.dir is damaged", capsys.readouterr().out, re.MULTILINE
+    )
+
+
+@pytest.mark.slow
+def test_a_damaged_object_of_the_cache_is_named(pushed, capsys):
+    damage(find(Path(".dvc/cache"), "file"))
+    assert main(["remote", "check", "--cache", "--remove"]) == 1
+    printed = capsys.readouterr()
+    assert "file: object" in printed.out
+    assert "dvc pull, delete these files" in printed.err
+    dvc("fetch", "-q")
+    assert main(["remote", "check", "--cache"]) == 0
 
 
 def test_doctor_names_outputs_that_are_in_the_cache_only(tmp_path, monkeypatch):
     stage = "stages:\n  one:\n    cmd: echo one > one\n    outs: [one]\n"
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "-q"], check=True)
-    Repo.init().close()
+    dvc("init", "-q")
     Path("dvc.yaml").write_text(stage)
-    with Repo() as repo:
-        repo.reproduce()
+    dvc("repro", "-q")
     assert "checked out" not in str(repository(Project()))
     Path("one").unlink()
     (finding,) = [found for found in repository(Project()) if "checked out" in found.text]
@@ -63,8 +164,7 @@ def test_without_a_remote_the_message_says_how_to_add_one(project, capsys):
 
 
 def test_a_remote_that_has_the_outputs_is_fine(project, tmp_path_factory, capsys):
-    add_remote("other", str(tmp_path_factory.mktemp("remote")))
-    with Repo() as repo:
-        repo.push(remote="other")
+    dvc("remote", "add", "-q", "other", str(tmp_path_factory.mktemp("remote")))
+    dvc("push", "-q", "--remote", "other")
     assert main(["remote", "check", "other"]) == 0
     assert "1 files read" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc.repo import Repo
+from tests.support.dvc_commands import dvc
 
 from farther.command import main
 from farther.command.comparison import Change, changes
@@ -351,8 +351,8 @@ def history(copy, worst):
     git(copy, "init", "--quiet")
     stage = {"cmd": "true", "outs": names[:2]}
     (copy / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"all": stage}}))
-    with Repo.init(str(copy)) as repo:
-        repo.commit(force=True)
+    dvc("init", "-q", folder=copy)
+    dvc("commit", "-q", "--force", folder=copy)
     (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n/changed\n")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "-m", "before")

@@ -1,17 +1,19 @@
 """`farther doctor`: findings about a project before it runs."""
 
+import fcntl
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dvc.repo import Repo
-from dvc.rwlock import rwlock
 from tests.command.parameters import change
+from tests.support.dvc_commands import dvc
 
 from farther.code import packages_of
 from farther.command import main
@@ -209,7 +211,16 @@ def test_a_method_whose_pass_no_run_has_is_noted(data, here, switch, capsys):
     [(".dvc/tmp/rwlock", text) for text in ("", "{", "[]")]
     + [(".dvc/tmp/lock", text) for text in ("", "?")]
     + [
-        ("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: {x: cmd}", "stages:\n  x: {cmd")
+        ("dvc.lock", text)
+        for text in (
+            "",
+            "schema: '2.0'\nstages: {x: cmd}",
+            "schema: '2.0'\nstages: {x: {outs: []}}",
+            "schema: '2.0'\nstages: {x: {cmd: run, outs: [{md5: 12ab}]}}",
+            "schema: '2.0'\nstages: {x: {cmd: run, params: {params.yaml: 1}}}",
+            "stages: {x: {cmd: run}}",
+            "stages:\n  x: {cmd",
+        )
     ],
 )
 def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_path, name, text):
@@ -221,12 +232,19 @@ def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_pa
 
 
 def test_the_lock_files_of_dvc_itself_are_not_damaged(tmp_path):
-    with Repo.init(tmp_path, no_scm=True) as repo:
-        with repo.lock, rwlock(repo.tmp_dir, repo.fs, "test", ["a"], ["b"], hardlink=False):
-            assert [finding.state for finding in dvc_locks(tmp_path)] == ["note"]
-        assert (tmp_path / ".dvc/tmp/rwlock").is_file()
-        (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
-        assert dvc_locks(tmp_path) == []
+    dvc("init", "-q", "--no-scm", folder=tmp_path)
+    os.mkfifo(tmp_path / "told")
+    (tmp_path / "dvc.yaml").write_text("stages: {wait: {cmd: cat told > out, outs: [out]}}")
+    repro = subprocess.Popen([sys.executable, "-m", "dvc", "repro", "-q"], cwd=tmp_path)
+    with (tmp_path / "told").open("w"):  # opens when the stage does
+        assert "out" in (tmp_path / ".dvc/tmp/rwlock").read_text()
+        assert [finding for finding in dvc_locks(tmp_path) if finding.state == "wrong"] == []
+    assert repro.wait() == 0
+    assert (tmp_path / "dvc.lock").is_file()
+    assert dvc_locks(tmp_path) == []
+    with (tmp_path / ".dvc/tmp/lock").open("r") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [finding.state for finding in dvc_locks(tmp_path)] == ["note"]
 
 
 def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):

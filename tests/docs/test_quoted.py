@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc.cli import parse_args
 from tests.docs.pages import Page
+from tests.support import dvc_commands
 
 from farther.command import main
 from farther.methods.reference import table
@@ -106,7 +106,7 @@ def test_the_workflow_compares_with_the_base_branch_and_fails_if_it_got_worse():
             assert main([*command[1:], "--help"]) == 0
             assert main([*command[1:], "--absent"]) == 2
         if command[0] == "dvc":
-            assert parse_args(command[1:]).func
+            dvc_commands.check(command[1:])
     assert ["farther", "compare", "origin/$GITHUB_BASE_REF", "--check", "--markdown"] in commands
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from dvc.utils.serialize import modify_yaml
+from ruamel.yaml import YAML
 from tests.detectors.test_torchvision_builders import hollow
 from tests.projects.files import coco, picture, results
 from tests.support.described import described, undescribed
@@ -404,8 +404,10 @@ def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
     )
     entry = _entry_macros().detector(run, "pets").splitlines()
     (tmp_path / "again/params.yaml").write_text(inserted(text, ["detectors"], entry))
-    with modify_yaml(tmp_path / "again/params.yaml") as params:
-        params["evaluate"]["replicates"] = 100
+    rewriting = YAML()  # as DVC does for `--set-param`
+    params = rewriting.load(tmp_path / "again/params.yaml")
+    params["evaluate"]["replicates"] = 100
+    rewriting.dump(params, tmp_path / "again/params.yaml")
     read = yaml.safe_load((tmp_path / "again/params.yaml").read_text())
     assert read["detectors"]["x"]["classes"] == long
     assert read["evaluate"]["replicates"] == 100

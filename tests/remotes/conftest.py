@@ -39,6 +39,9 @@ class Remote(ABC):
     @abstractmethod
     def write(self, name: str, content: bytes) -> None: ...
 
+    @abstractmethod
+    def delete(self, name: str) -> None: ...
+
 
 @dataclass
 class Bucket(Remote):
@@ -60,6 +63,9 @@ class Bucket(Remote):
     def write(self, name: str, content: bytes) -> None:
         self.client.put_object(Bucket=BUCKET, Key=f"{self._prefix}/{name}", Body=content)
 
+    def delete(self, name: str) -> None:
+        self.client.delete_object(Bucket=BUCKET, Key=f"{self._prefix}/{name}")
+
     @property
     def _prefix(self) -> str:
         return self.url.removeprefix(f"s3://{BUCKET}/")
@@ -80,6 +86,9 @@ class Folder(Remote):
     def write(self, name: str, content: bytes) -> None:
         (self.folder / name).unlink()
         (self.folder / name).write_bytes(content)
+
+    def delete(self, name: str) -> None:
+        (self.folder / name).unlink()
 
 
 class S3Server:

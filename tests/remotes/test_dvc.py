@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc.cli.parser import get_main_parser
 from tests.stages.in_process import OF_RUN
+from tests.support import dvc_commands
 
 pytestmark = pytest.mark.slow
 
@@ -250,8 +250,8 @@ def test_a_corrupted_object_is_detected_named_and_replaced(
     project: Clone, remote, colleague: Clone
 ):
     project.connect(remote)
-    path = f"artifacts/scores/{RUN}"
-    oid = project.listed(project.out(f"score@{RUN}", path))["knn/test.parquet"]
+    path = "artifacts/scores"
+    oid = project.listed(project.out("score", path))[f"{RUN}/knn/test.parquet"]
     content = remote.read(object_name(oid))
     remote.write(object_name(oid), bytes([content[0] ^ 1]) + content[1:])
 
@@ -262,18 +262,22 @@ def test_a_corrupted_object_is_detected_named_and_replaced(
 
     status, printed = project.try_to("farther", "remote", "check", "--remove")
     assert status == 1
-    assert f"{path}/knn/test.parquet: object {oid} is damaged" in printed
+    assert f"{path}/{RUN}/knn/test.parquet: object {oid} is damaged" in printed
     assert "Faults: 1." in printed
+    addresses = re.findall(rf"^  {re.escape(remote.url)}/(.+)$", printed, flags=re.MULTILINE)
+    assert sorted(addresses) == sorted([object_name(oid), object_name(project.out("score", path))])
 
+    for name in addresses:
+        remote.delete(name)
     project.run("dvc", "push")
     assert remote.read(object_name(oid)) == content
     colleague.run("dvc", "pull", path)
-    assert (colleague.folder / path / "knn/test.parquet").read_bytes() == content
+    assert (colleague.folder / path / RUN / "knn/test.parquet").read_bytes() == content
 
 
 def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
-    path = f"artifacts/scores/{RUN}"
-    oid = project.listed(project.out(f"score@{RUN}", path))["msp/val.parquet"]
+    path = "artifacts/scores"
+    oid = project.listed(project.out("score", path))[f"{RUN}/msp/val.parquet"]
     file = project.folder / ".dvc/cache/files/md5" / oid[:2] / oid[2:]
     content = file.read_bytes()
     file.chmod(0o644)
@@ -281,7 +285,7 @@ def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
     status, printed = project.try_to("farther", "remote", "check", "--cache")
     file.write_bytes(content)
     assert status == 1
-    assert f"{path}/msp/val.parquet: object {oid} is damaged" in printed
+    assert f"{path}/{RUN}/msp/val.parquet: object {oid} is damaged" in printed
 
 
 def test_secrets_stay_out_of_git(project: Clone, remote):
@@ -351,10 +355,9 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
         shlex.split(line, comments=True) for block in blocks for line in re.split(r"\n|&&", block)
     ]
     commands = [words[1:] for words in lines if words[:1] == ["dvc"]]
-    parser = get_main_parser()
     assert len(commands) > 10
     for command in commands:
-        assert parser.parse_args(command).func is not None
+        dvc_commands.check(command)
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ sys.path.insert(1, str(ROOT))
 
 from tests.stages import in_process  # noqa: E402
 from tests.stages.changes import count_changes, count_together  # noqa: E402
+from tests.support.dvc_commands import dvc  # noqa: E402
 
 #: Folder beside the artifacts that the stage `enrich` writes to.
 CANDIDATES = "data/candidates"
@@ -408,16 +409,14 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
         folder: The project.
         stages: The names or the entries that each stage is repeated over.
     """
-    from dvc.repo import Repo
-
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     pipeline["stages"] = {
         name: pipeline["stages"][name] | {"foreach": entries} for name, entries in stages.items()
     }
     (folder / "dvc.yaml").unlink(missing_ok=True)
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
-    with Repo.init(folder, no_scm=True) as repo, repo.config.edit() as config:
-        config["core"]["analytics"] = False
+    dvc("init", "--quiet", "--no-scm", folder=folder)
+    dvc("config", "core.analytics", "false", folder=folder)
     return folder
 
 
@@ -455,8 +454,11 @@ def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tupl
         if command:
             main = importlib.import_module("farther.command").main
             os._exit(main(list(command)))
-        main = importlib.import_module("dvc.cli").main
-        os._exit(main(["repro"]))
+        sys.argv = ["dvc", "repro"]
+        try:
+            runpy.run_module("dvc", run_name="__main__")
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
 
     status = forked(act)
     return status, counter.stat().st_size

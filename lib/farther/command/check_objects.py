@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from farther.command.dvc_project import (
+    FOLDER,
+    Output,
+    answer,
+    cached_outputs,
+    object_path,
+    settings,
+)
 from farther.command.exit_status import FINDINGS, FINE
+from farther.command.fetched_objects import Fetched, fetch
 from farther.command.output import next_step
 from farther.command.project import argument
-from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.errors import DataError, ParameterError, choose
 from farther.terminal import say, working
 
-if TYPE_CHECKING:
-    from dvc.repo import Repo
-
+#: How the URL of a remote begins that is a folder of another one.
+BASED_ON_REMOTE = "remote://"
 #: Bytes that are read at once.
 BLOCK = 1 << 20
-#: Statuses of HTTP by which a server says that it has no such file.
-NOT_THERE = (404, 410)
 #: Objects that are read at the same time.
 THREADS = 8
 
@@ -39,6 +45,7 @@ class StoredObject:
         folder: The folder's object, where a folder lists it.
         digest, size: MD5 and number of the bytes that were read; None where there are none.
         files: The files that it lists.
+        reason: Why there are no bytes, where it is known.
     """
 
     path: str
@@ -47,11 +54,12 @@ class StoredObject:
     digest: str | None = None
     size: int = 0
     files: tuple[StoredObject, ...] = ()
+    reason: str = ""
 
     @property
     def is_whole(self) -> bool:
         """Whether the bytes are those that the stage wrote."""
-        return self.digest == self.oid.removesuffix(".dir")
+        return self.digest == self.oid.removesuffix(FOLDER)
 
     @property
     def is_absent(self) -> bool:
@@ -59,14 +67,38 @@ class StoredObject:
 
         It is not a fault: the output may not have been pushed or pulled.
         """
-        return self.digest is None and self.folder is None
+        return self.digest is None and self.folder is None and not self.reason
 
     def __str__(self) -> str:
-        if self.digest is None:
-            fault = "is lost"
-        else:
+        if self.digest is not None:
             fault = f"is damaged: its MD5 is {self.digest}"
+        elif self.reason:
+            fault = f"is lost: {self.reason}"
+        else:
+            fault = "is lost"
         return f"{self.path}: object {self.oid} {fault}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A remote or the cache.
+
+    Args:
+        title: What messages call it.
+        address: Its folder or URL.
+        remote: Name of the remote; "" for the cache.
+    """
+
+    title: str
+    address: str
+    remote: str = ""
+
+    @property
+    def folder(self) -> Path | None:
+        """Its folder; None where it is on a server."""
+        if "://" in self.address:
+            return None
+        return Path(self.address)
 
 
 def check_objects(
@@ -77,14 +109,18 @@ def check_objects(
         bool, typer.Option("--cache", help="Check this machine's cache instead of a remote.")
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete damaged objects, so that DVC replaces them.")
+        bool,
+        typer.Option(
+            "--remove", help="Delete damaged objects of a folder, so that DVC replaces them."
+        ),
     ] = False,
 ) -> int:
     """Find damaged and lost objects on a DVC remote.
 
     Reads every object that this commit needs and compares its MD5 with its name. `dvc push` and
-    `dvc pull` compare names only, so they never replace a damaged object: --remove deletes it. The
-    exit status is 1 if there is a fault, 2 if the remote cannot be read.
+    `dvc pull` compare names only, so they never replace a damaged object: --remove deletes it from
+    a cache or a remote that is a folder; of other remotes, the addresses are printed. The exit
+    status is 1 if there is a fault, 2 if the remote cannot be read.
 
     \b
     Examples:
@@ -94,104 +130,142 @@ def check_objects(
     """
     if remote and cache:
         raise ParameterError("name a remote or give --cache, not both")
-    from dvc.repo import Repo
-
-    name = "the cache"
-    if not cache:
-        name = f"the remote {remote!r}" if remote else "the default remote"
-    with _errors_of(name), Repo() as repo:
-        outputs = _outputs(repo)
-        odb = repo.cache.local if cache else repo.cloud.get_remote_odb(remote)
-        with working(f"reading {name}"):
-            objects = _read_all(odb, outputs)
-    if not cache and outputs and all(stored.is_absent for stored in objects):
-        problem = f"{name} ({odb.path}) has none of the {len(outputs)} outputs of this commit"
-        raise DataError(f"{problem}: its address is wrong, or nothing was pushed (dvc push)")
-    faults = _report(objects)
-    if faults and remove:
-        with _errors_of(name):
-            _remove(odb, faults)
-        say("Removed.")
+    with working("reading the objects"):
+        outputs = cached_outputs(pushed=not cache)
         if cache:
-            next_step("dvc pull, delete these files in artifacts, dvc checkout")
+            store = Store("the cache", answer("cache", "dir"))
+            objects = _read_folder(Path(store.address), outputs)
         else:
-            next_step("dvc push, on a machine with an intact cache")
-    elif faults:
+            options = settings()
+            store = _remote(remote, options)
+            objects = _read_remote(store, options, outputs)
+    if store.remote and objects and all(stored.is_absent for stored in objects):
+        has_none = f"has none of the {len(objects)} outputs of this commit"
+        causes = "its address is wrong, or nothing was pushed (dvc push)"
+        if store.address.startswith("http"):  # DVC takes what it cannot reach there as absent
+            causes = f"the server does not answer, {causes}"
+        raise DataError(f"{store.title} ({store.address}) {has_none}: {causes}")
+    faults = _report(objects)
+    if not faults:
+        return FINE
+    if store.folder is None:
+        _print_addresses(store, faults)
+    elif remove:
+        for name in _to_delete(faults):
+            (store.folder / name).unlink(missing_ok=True)
+        say("Removed.")
+    else:
         next_step("run it again with --remove, which deletes the damaged objects")
-    return FINDINGS if faults else FINE
+        return FINDINGS
+    if store.remote:
+        next_step("dvc push, on a machine with an intact cache")
+    else:
+        next_step("dvc pull, delete these files in artifacts, dvc checkout")
+    return FINDINGS
 
 
-@contextmanager
-def _errors_of(name: str) -> Iterator[None]:
-    """Raises a DataError for any error of the library by which a remote is read.
+def _remote(name: str | None, options: dict[str, str]) -> Store:
+    """The remote that a user names, or the default one.
 
     Args:
-        name: The remote, for the message.
+        name: Its name.
+        options: The project's settings.
     """
-    from dvc.exceptions import DvcException
+    addresses = {}
+    for option, value in options.items():
+        if option.startswith("remote.") and option.endswith(".url"):
+            addresses[option.removeprefix("remote.").removesuffix(".url")] = value
+    default = options.get("core.remote", "")
+    if not name and not default:
+        raise ParameterError(
+            "no default remote: name one, or add one with `dvc remote add --default NAME URL`"
+        )
+    title = f"the remote {name!r}" if name else f"the default remote {default!r}"
+    known = choose("remote", name or default, addresses, listed_by="dvc remote list")
+    address = addresses[known]
+    while address.startswith(BASED_ON_REMOTE):
+        other, _, path = address.removeprefix(BASED_ON_REMOTE).partition("/")
+        address = f"{addresses[choose('remote', other, addresses)]}/{path}"
+    return Store(title, address, known)
 
+
+def _read_remote(
+    store: Store, options: dict[str, str], outputs: Sequence[Output]
+) -> list[StoredObject]:
+    """Reads the objects of outputs from a remote.
+
+    Args:
+        store: The remote.
+        options: The project's settings.
+        outputs: The outputs.
+
+    Raises:
+        DataError: the remote cannot be used.
+    """
+    if store.folder is not None:
+        return _read_folder(store.folder, outputs)
+    objects: list[StoredObject] = []
     try:
-        yield
-    except (DvcException, FartherError) as error:
-        raise DataError(str(error)) from error
-    except Exception as error:
-        problem = f"{name} cannot be used: {_reason(error)}. Address and access are in .dvc/config"
+        for fetched in fetch(store.remote, options, outputs):
+            objects += _with_reasons(_read_folder(fetched.cache, fetched.outputs), fetched)
+    except DataError as error:
+        problem = f"{store.title} cannot be used: {error}. Address and access are in .dvc/config"
         raise DataError(f"{problem} and .dvc/config.local; `dvc remote list` shows them") from error
+    return objects
 
 
-def _reason(error: BaseException) -> str:
-    """Why a remote cannot be read, in one line, without the number of an error."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = first_line(error) if isinstance(error, Exception) else str(error)
-    if isinstance(error, ConnectionError) or text == type(error).__name__:
-        return text
-    return f"{type(error).__name__}: {text}"
+def _with_reasons(objects: Iterable[StoredObject], fetched: Fetched) -> Iterator[StoredObject]:
+    """Objects, with the reason where one did not arrive."""
+    for stored in objects:
+        reason = fetched.reasons.get(stored.oid.removesuffix(FOLDER), "")
+        if stored.digest is None and reason:
+            yield replace(stored, reason=reason)
+        else:
+            yield stored
 
 
-def _cause_of_absence(error: FileNotFoundError) -> BaseException | None:
-    """Why an object was not found although it may be there; None where it is not there.
+def _read_folder(folder: Path, outputs: Sequence[Output]) -> list[StoredObject]:
+    """Reads outputs, then the files of those that are folders.
 
-    File systems of HTTP say that a file does not exist where a server cannot be reached or refuses.
+    Args:
+        folder: A folder that is laid out as DVC's cache.
+        outputs: The outputs.
     """
-    cause = error.__cause__
-    status = getattr(cause, "status", None)
-    if status is not None:
-        return None if status in NOT_THERE else cause
-    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
-        return cause
-    return None
+    read = partial(_read, folder)
+    absent = [StoredObject(output.path, output.oid) for output in outputs]
+    with ThreadPoolExecutor(THREADS) as pool:
+        try:
+            objects = list(pool.map(read, absent))
+            files = [file for output in objects for file in output.files]
+            return objects + list(pool.map(read, files))
+        except BaseException:  # Ctrl-C too: the others are not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _outputs(repo: Repo) -> list[StoredObject]:
-    """The outputs of this commit's stages that DVC keeps in the cache."""
-    outputs = []
-    for output in repo.index.outs:
-        if output.use_cache and output.hash_info:
-            outputs.append(StoredObject(str(output), output.hash_info.value))
-    return outputs
+def _read(folder: Path, stored: StoredObject) -> StoredObject:
+    """Reads one object, a block at a time; returns it with its digest, and a folder's files.
 
-
-def _read(odb: Any, stored: StoredObject) -> StoredObject:
-    """Reads one object, a block at a time; returns it with its digest, and a folder's files."""
+    Raises:
+        DataError: the object is there and cannot be read.
+    """
     from farther.tables.documents import parse_json
 
-    is_folder = stored.oid.endswith(".dir")
+    file = folder / object_path(stored.oid)
     digest = hashlib.md5(usedforsecurity=False)
     size = 0
     listing = []
     try:
-        with odb.fs.open(odb.oid_to_path(stored.oid), "rb") as file:
-            while block := file.read(BLOCK):
+        with file.open("rb") as opened:
+            while block := opened.read(BLOCK):
                 digest.update(block)
                 size += len(block)
-                if is_folder:
+                if stored.oid.endswith(FOLDER):
                     listing.append(block)
-    except FileNotFoundError as error:
-        cause = _cause_of_absence(error)
-        if cause is not None:
-            raise ConnectionError(_reason(cause)) from error
+    except FileNotFoundError:
         return stored
+    except OSError as error:
+        raise DataError(error.strerror or str(error), file=file) from error
     stored = replace(stored, digest=digest.hexdigest(), size=size)
     if not listing or not stored.is_whole:
         return stored
@@ -200,19 +274,6 @@ def _read(odb: Any, stored: StoredObject) -> StoredObject:
         path = f"{stored.path}/{entry['relpath']}"
         files.append(StoredObject(path, entry["md5"], folder=stored.oid))
     return replace(stored, files=tuple(files))
-
-
-def _read_all(odb: Any, outputs: list[StoredObject]) -> list[StoredObject]:
-    """Reads outputs, then the files of those that are folders."""
-    read = partial(_read, odb)
-    with ThreadPoolExecutor(THREADS) as pool:
-        try:
-            objects = list(pool.map(read, outputs))
-            files = [file for output in objects for file in output.files]
-            return objects + list(pool.map(read, files))
-        except BaseException:  # Ctrl-C too: the others are not waited for
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _report(objects: list[StoredObject]) -> list[StoredObject]:
@@ -229,8 +290,15 @@ def _report(objects: list[StoredObject]) -> list[StoredObject]:
     return faults
 
 
-def _remove(odb: Any, faults: list[StoredObject]) -> None:
-    """Deletes damaged objects and the lists of their folders.
+def _print_addresses(store: Store, faults: list[StoredObject]) -> None:
+    """Prints which objects of a server are to be deleted, which no command of DVC does."""
+    say("Delete these objects with a tool of the storage:")
+    for name in _to_delete(faults):
+        say(f"  {store.address}/{name}")
+
+
+def _to_delete(faults: list[StoredObject]) -> list[str]:
+    """Paths of damaged objects and of the lists of their folders.
 
     Where a folder's list exists, DVC assumes that all of its files do.
     """
@@ -240,5 +308,4 @@ def _remove(odb: Any, faults: list[StoredObject]) -> None:
             oids.add(fault.oid)
         if fault.folder:
             oids.add(fault.folder)
-    for oid in sorted(oids):
-        odb.fs.remove(odb.oid_to_path(oid))
+    return [object_path(oid) for oid in sorted(oids)]

@@ -124,15 +124,13 @@ class MetricsOfCommit(StoredMetrics):
 
         Returns the error where neither cache nor remote has it.
         """
-        from dvc.exceptions import DvcException
-
         from farther.tables.files import inside
 
         copy = inside(Path(self._copy.name), name)
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._dvc.get(f"artifacts/{name}", str(copy), recursive=True)
-        except (OSError, DvcException) as error:
+        except Exception as error:  # DVC's own, and those of any kind of remote
             advice = "`dvc fetch --all-commits` may bring it"
             text = f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})"
             return DataError(text, file=f"artifacts/{name}")

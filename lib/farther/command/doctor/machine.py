@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from farther.command.committed import uncommitted
 from farther.command.output import size
@@ -190,16 +191,35 @@ def _is_lock(file: Path) -> bool:
 
 
 def _is_dvc_lock(file: Path) -> bool:
-    """Whether DVC can read a file as `dvc.lock`, which it does not replace at once."""
-    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from voluptuous import Invalid
-
+    """Whether a file is a `dvc.lock` in its documented form: DVC does not replace another one."""
     from farther.tables.documents import read_yaml
 
     try:
-        COMPILED_LOCKFILE_SCHEMA(read_yaml(file))
-    except (DataError, Invalid):
+        content = read_yaml(file)
+    except DataError:
         return False
+    if not isinstance(content, dict) or content.get("schema") != "2.0":
+        return False
+    stages = content.get("stages", {})
+    return isinstance(stages, dict) and all(map(_is_recorded_stage, stages.values()))
+
+
+def _is_recorded_stage(stage: Any) -> bool:
+    """Whether an entry of `dvc.lock` has a command, and parameters and paths where these belong."""
+    if not isinstance(stage, dict) or not isinstance(stage.get("cmd"), str | list):
+        return False
+    params = stage.get("params", {})
+    if not isinstance(params, dict) or not all(
+        isinstance(value, dict) for value in params.values()
+    ):
+        return False
+    for kind in ("deps", "outs"):
+        entries = stage.get(kind, [])
+        if not isinstance(entries, list):
+            return False
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+                return False
     return True
 
 
