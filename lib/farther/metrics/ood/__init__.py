@@ -77,20 +77,17 @@ class Estimate(NamedTuple):
 
     Args:
         value: The metric.
-        low, high: Ends of the interval; None where there is none, as of a metric that is the same
-            in nearly all replicates (see `farther.metrics.statistics.bootstrap.why_no_interval`).
+        low, high: Ends of the interval.
 
-    >>> print(Estimate(0.8125, 0.71, 0.89), "and", Estimate(1.0, None, None))
-    0.812 [0.710, 0.890] and 1.000 [no interval]
+    >>> print(Estimate(0.8125, 0.71, 0.89))
+    0.812 [0.710, 0.890]
     """
 
     value: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
 
     def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.value:.3f} [no interval]"
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
@@ -112,7 +109,9 @@ def with_intervals(
         seed: Seed of the draws.
 
     Returns:
-        Name → value, low, high. Metrics that are not defined are left out.
+        Name → value, low, high. Metrics that are not defined are left out, and so are those that
+        have no interval, as with perfect separation (see
+        `farther.metrics.statistics.bootstrap.why_no_interval`).
 
     Raises:
         DataError: a side has a single image, or see `evaluate`.
@@ -137,8 +136,8 @@ def with_intervals(
         if value is None:
             continue
         bounds = interval(values_by_replicate[name], value=value)
-        low, high = bounds or (None, None)
-        estimates[name] = Estimate(value, low, high)
+        if bounds is not None:
+            estimates[name] = Estimate(value, *bounds)
     return estimates
 
 
