@@ -588,16 +588,15 @@ def measure(options: argparse.Namespace) -> None:
     last_method = params["methods"].pop(options.last)
     write_params(project, params)
 
-    evaluations = [f"evaluate@{name}" for name in params["detectors"]]
     title = f"{len(params['methods'])} methods"
-    report(project, title, *evaluations, "report", jobs=options.jobs)
+    report(project, title, "report", jobs=options.jobs)
     if options.peer:
         measure_peer(project, list(params["detectors"]))
 
     params["methods"][options.last] = last_method
     write_params(project, params)
-    report(project, "One more method", *evaluations, "report", jobs=options.jobs)
-    report(project, "Nothing changed", *evaluations, "report")
+    report(project, "One more method", "report", jobs=options.jobs)
+    report(project, "Nothing changed", "report")
 
 
 def measure_peer(project: Path, runs: list[str]) -> None:
