@@ -179,6 +179,8 @@ def copy_only(source: Path, target: Path, paths: list[str]) -> None:
         else:
             shutil.copytree(entry, target / entry.name, symlinks=True)
     for path in paths:
+        if not path.startswith("artifacts"):
+            continue
         place = source / path
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir() and not (target / path).exists():
