@@ -120,8 +120,9 @@ def test_all_stages_are_traced_and_reach_what_is_known_to_be_used(traced):
     } <= reached
 
 
-#: What every stage may look for: where images are is in the tables of all datasets.
-ALWAYS_THERE = ("params.yaml", "artifacts/code.json", "artifacts/tables", "artifacts/demo")
+#: Images, whose digests are in the tables that stages depend on, and where they are.
+IMAGES = ("artifacts/demo", "artifacts/derived", "artifacts/tables")
+ALWAYS_THERE = ("artifacts/code.json", *IMAGES)
 #: What is no output: it has times.
 WITHOUT_TIMES = ("artifacts/times.json", "artifacts/report/times.js")
 
