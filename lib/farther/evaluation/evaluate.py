@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from farther.evaluation import intervals
 from farther.evaluation.classifier_types import classifier_type
@@ -58,7 +59,10 @@ class EvaluationCode:
 
 
 def evaluate_run(
-    inputs: RunInputs, tau: TauSettings, code: EvaluationCode
+    inputs: RunInputs,
+    tau: TauSettings,
+    code: EvaluationCode,
+    proposals: Mapping[str, Any] | None = None,
 ) -> tuple[Evaluation, list[str]]:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
@@ -66,6 +70,7 @@ def evaluate_run(
         inputs: The run's splits, and how it is evaluated.
         tau: How τ is chosen.
         code: Hashes of the code that computes the metrics.
+        proposals: Metrics of the run's proposals, in short; see `write_run`.
 
     Returns:
         The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
@@ -94,7 +99,8 @@ def evaluate_run(
         classes=kept.classes(evaluated),
         gains=gains(evaluated),
     )
-    write_run(files, evaluation, {name: method.frames for name, method in evaluated.items()})
+    frames = {name: method.frames for name, method in evaluated.items()}
+    write_run(files, evaluation, frames, proposals)
     computed = [name for name in ("the detector", *evaluated) if name in kept.computed]
     return evaluation, computed
 

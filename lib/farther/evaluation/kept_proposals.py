@@ -14,7 +14,6 @@ from farther.evaluation.results import read_results, write_results
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.keyed import Keyed, key_of
-from farther.tables.documents import write_json
 
 #: Items below `recovered/<run>`.
 RESULTS = "results.json"
@@ -30,7 +29,7 @@ def update_proposals(
 ) -> RecoveredRun | None:
     """Evaluates the sources of a run's proposals; see `evaluate_proposals`.
 
-    Writes `recovered/<run>`, and in short `metrics/<run>/proposals.json`.
+    Writes `recovered/<run>`.
 
     Args:
         files: Paths of the run's files.
@@ -62,7 +61,6 @@ def update_proposals(
             write_results(results, recovered)
     else:
         recovered = read_results(RecoveredRun, files.recovered, "run `farther repro evaluate`")
-    write_json(files.metrics / "proposals.json", _metrics(recovered))
     return recovered
 
 
@@ -107,7 +105,7 @@ def check_second_detectors(
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
 
 
-def _metrics(recovered: RecoveredRun) -> dict[str, Any]:
+def short_metrics(recovered: RecoveredRun) -> dict[str, Any]:
     """Fractions of missed objects by source and distance, and false alarms."""
     metrics: dict[str, Any] = {}
     for name, source in recovered.sources.items():

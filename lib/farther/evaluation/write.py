@@ -30,6 +30,7 @@ def write_run(
     files: RunFiles,
     evaluation: Evaluation,
     frames: Mapping[str, Mapping[str, pl.DataFrame]],
+    proposals: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes metrics, plots and `evaluation/<run>.json`.
 
@@ -39,9 +40,12 @@ def write_run(
         files: The run's files.
         evaluation: The content of `evaluation/<run>.json`.
         frames: {method: {kind of plot: rows}}.
+        proposals: The content of `metrics/<run>/proposals.json`; None for no such file.
     """
     with write_aside(files.metrics) as folder:
         _write_metrics(folder, evaluation)
+        if proposals is not None:
+            _write(folder / "proposals.json", proposals)
     for kind, rows in _plots(evaluation, frames).items():
         plots.write_csv(files.plot(kind), rows)
     write_results(files.evaluation, evaluation)

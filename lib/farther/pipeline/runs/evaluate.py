@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from farther.detectors.proposals import read_sources
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.kept_proposals import check_second_detectors, update_proposals
+from farther.evaluation.kept_proposals import (
+    check_second_detectors,
+    short_metrics,
+    update_proposals,
+)
 from farther.evaluation.kept_with_proposals import update_with_proposals
+from farther.evaluation.proposals import RecoveredRun
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.params import code_digest, run_entry, section
 from farther.registry import build
@@ -22,12 +30,13 @@ def work(run: str) -> str:
     Returns:
         What was evaluated, and what the proposals recover.
     """
-    parts = [evaluate_methods(run)]
     settings = read_settings(section("evaluate"))
     files = RunFiles(run, run_entry(run)["benchmark"])
     recovered = _measure_proposals(files, settings)
-    if recovered:
-        parts.append(recovered)
+    if recovered is None:
+        parts = [evaluate_methods(run)]
+    else:
+        parts = [evaluate_methods(run, short_metrics(recovered)), recovered.summary()]
     inputs = RunInputs(files, files.roles, settings)
     measured = update_with_proposals(inputs, code_digest("kept", "evaluate"))
     if measured:
@@ -35,10 +44,14 @@ def work(run: str) -> str:
     return "; ".join(parts)
 
 
-def evaluate_methods(run: str) -> str:
+def evaluate_methods(run: str, proposals: Mapping[str, Any] | None = None) -> str:
     """Evaluates detector and methods.
 
     Writes evaluation, outcomes, metrics and plots.
+
+    Args:
+        run: Name of the run.
+        proposals: Metrics of its proposals, in short, which are written beside the others.
 
     Returns:
         Which were evaluated, and how many are unchanged.
@@ -51,7 +64,9 @@ def evaluate_methods(run: str) -> str:
     }
     metrics = " ".join([code_digest("kept", "evaluate"), code_digest("files", "evaluate")])
     code = EvaluationCode(metrics, user_defined)
-    evaluation, computed = evaluate_run(RunInputs(files, files.roles, settings), tau, code)
+    evaluation, computed = evaluate_run(
+        RunInputs(files, files.roles, settings), tau, code, proposals
+    )
     unchanged = len(evaluation.methods.keys() - set(computed))
     parts = []
     if computed:
@@ -63,8 +78,8 @@ def evaluate_methods(run: str) -> str:
     return "; ".join(parts) or "no methods"
 
 
-def _measure_proposals(files: RunFiles, settings: EvaluationSettings) -> str:
-    """Measures the run's proposals; returns what they recover, "" where there are none."""
+def _measure_proposals(files: RunFiles, settings: EvaluationSettings) -> RecoveredRun | None:
+    """What the run's proposals recover; None where there are none."""
     entries = section("detectors")
     sources = read_sources(files.run, run_entry(files.run)["proposals"])
     check_second_detectors(files.run, sources, entries)
@@ -72,9 +87,4 @@ def _measure_proposals(files: RunFiles, settings: EvaluationSettings) -> str:
     def files_of(name: str) -> RunFiles:
         return RunFiles(name, entries[name]["benchmark"])
 
-    recovered = update_proposals(
-        files, sources, settings, files_of, code_digest("kept", "evaluate")
-    )
-    if recovered is None:
-        return ""
-    return recovered.summary()
+    return update_proposals(files, sources, settings, files_of, code_digest("kept", "evaluate"))
