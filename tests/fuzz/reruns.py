@@ -84,11 +84,11 @@ def similar() -> None:
 def stratify() -> None:
     stage("embed")
     stage("stratify")
-    run("duplicates", "pets")
+    run("benchmark", "duplicates", "pets")
 
 
 def mine() -> None:
-    run("negatives", "pets", "out.txt", "--wordnet", "similarity.yaml", "--count", "2")
+    run("benchmark", "negatives", "pets", "out.txt", "--wordnet", "similarity.yaml", "--count", "2")
 
 
 def kept() -> None:

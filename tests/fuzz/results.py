@@ -40,8 +40,8 @@ EVALUATED = (
 
 COMMANDS = (
     "summary", "explain number theirs msp wild_near auroc", "explain number theirs - - map", "explain number theirs knn wild_far fpr95",
-    "explain image all0", "choose theirs", "choose theirs --max-misclassified 0.5", "uncertainty theirs", "compare --methods msp knn --run theirs",
-    "compare earlier workspace", "doctor", "publish pets published --format coco",
+    "explain image all0", "choose theirs", "choose theirs --max-misclassified 0.5", "explain uncertainty theirs", "compare --methods msp knn --run theirs",
+    "compare earlier workspace", "doctor", "benchmark publish pets published --format coco",
 )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def leaderboard() -> None:
         lock.write_bytes(
             re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes())
         )
-    run("leaderboard", "theirs")
+    run("benchmark", "leaderboard", "theirs")
 
 
 def wordnet_files() -> None:
@@ -194,8 +194,8 @@ PROJECT = {
 
 @target("profile", lambda: write(PROJECT), "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
 def profile() -> None:
-    run("profile")
-    run("profile", "fmiyc", "--force")
+    run("benchmark", "profile")
+    run("benchmark", "profile", "fmiyc", "--force")
 
 
 DERIVED = {
