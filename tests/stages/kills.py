@@ -407,12 +407,15 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
 
     Args:
         folder: The project.
-        stages: The names or the entries that each stage is repeated over.
+        stages: The names or the entries that each stage is repeated over, if it is.
     """
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-    pipeline["stages"] = {
-        name: pipeline["stages"][name] | {"foreach": entries} for name, entries in stages.items()
-    }
+    selected = {}
+    for name, entries in stages.items():
+        selected[name] = pipeline["stages"][name]
+        if "foreach" in selected[name]:
+            selected[name]["foreach"] = entries
+    pipeline["stages"] = selected
     (folder / "dvc.yaml").unlink(missing_ok=True)
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     dvc("init", "--quiet", "--no-scm", folder=folder)

@@ -141,11 +141,10 @@ def _run(project: Project, commands: Commands, targets: Sequence[str], first: st
         status = commands.repro(f"infer@{first}") or _evaluate_first(project, commands, first)
         if status:
             return status
-    new_runs = _new_runs(project)
-    if len(new_runs) > 1 and commands.jobs > 1:
-        status = commands.repro("curate") or commands.side_by_side(
-            [f"infer@{run}" for run in new_runs]
-        )
+    names = stage_names(project)
+    new_stages = [f"infer@{run}" for run in _new_runs(project) if f"infer@{run}" in names]
+    if len(new_stages) > 1 and commands.jobs > 1 and "curate" in names:
+        status = commands.repro("curate") or commands.side_by_side(new_stages)
         if status:
             return status
     return commands.repro()
