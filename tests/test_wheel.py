@@ -105,7 +105,7 @@ def test_a_project_goes_from_init_to_a_verdict_where_there_is_no_clone(installed
 
 
 def test_a_profile_brings_the_rules_and_the_published_tables_that_it_names(installed, tmp_path):
-    installed.run("profile", "fmiyc", within=tmp_path)
+    installed.run("benchmark", "profile", "fmiyc", within=tmp_path)
     benchmarks = yaml.safe_load((tmp_path / "params.yaml").read_text())["benchmarks"]
     for benchmark in benchmarks.values():
         assert Rules(tmp_path / benchmark["rules"]).id_classes

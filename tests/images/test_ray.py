@@ -398,7 +398,7 @@ def test_a_call_is_made_again_where_its_process_is_lost(ray_cluster, tmp_path, m
     with pytest.raises(DataError, match=r"mark: machine .*: below 0"):
         call(-1, gigabytes=0.1)
     with pytest.raises(
-        ParameterError, match=r"evaluate\.memory: 1e\+06 GiB are asked for, the largest machine"
+        ParameterError, match=r"resources\.memory: 1e\+06 GiB are asked for, the largest machine"
     ):
         call(1, gigabytes=1e6)
 
@@ -408,7 +408,7 @@ def lost():
 
 
 def test_a_call_that_is_lost_again_and_again_ends_with_a_message(ray_cluster):
-    with pytest.raises(FartherError, match=r"lost 3 times, .*evaluate\.memory"):
+    with pytest.raises(FartherError, match=r"lost 3 times, .*resources\.memory"):
         engine.call_on_cluster(lost.__module__, "lost", gigabytes=0.1)
 
 
