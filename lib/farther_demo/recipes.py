@@ -71,7 +71,8 @@ class DemoWorld(Parameters):
         seed: Seed of all random choices.
         size: Longest side of a scene in pixels.
         jpeg_quality: Pillow's quality of the JPEG files.
-        held_out: Fraction of the objects of a test subset that are drawn by held-out drawings.
+        held_out: Fraction of the objects of validation and test subsets that are drawn by held-out
+            drawings.
         missing_labels: Fraction of the objects of `openimages` without a label.
         most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`,
             selected as by a benchmark's `most`, which then selects the same images as from all of

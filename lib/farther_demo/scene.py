@@ -85,9 +85,10 @@ def scene(world: DemoWorld, dataset: str, subset: str, index: int) -> Scene:
 def _chooser(world: DemoWorld, dataset: str, subset: str) -> Chooser:
     """Random choice of a drawing of a concept.
 
-    Held-out drawings occur in test subsets and OOD sources only.
+    Held-out drawings occur in validation and test subsets alike, so that what is chosen on one
+    holds on the other, and in OOD sources; never in training images.
     """
-    held_out_share = world.held_out if subset == "test" else 0.0
+    held_out_share = world.held_out if subset in ("val", "test") else 0.0
 
     def choose(rng: Rng, concept: str) -> Drawing:
         pool = catalogue()[concept]

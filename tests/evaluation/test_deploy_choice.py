@@ -15,16 +15,19 @@ from tests.support.fitting import write_fitted
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy import choose
 from farther.evaluation.deploy.choose import _Chooser, choose_deployment, write_choice
+from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
 from farther.evaluation.deploy.method_costs import by_cost
 from farther.evaluation.deploy.results import LIMITS, Budget, DeployChoices
 from farther.evaluation.deploy.search import (
-    NOTHING_FLAGGED,
+    Candidate,
+    Comparison,
     Part,
     Picked,
     Point,
     SearchSteps,
+    best_level,
     best_setting,
-    best_tau,
+    first_of_each_image,
 )
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunFiles
@@ -43,7 +46,12 @@ def inputs(artifacts, **settings):
 
 
 def chosen(artifacts, methods=("one",), **budget):
-    return choose_deployment(inputs(artifacts), Budget(**budget), methods)
+    """The choice of a budget whose limits hold on the images that are chosen on."""
+    return choose_deployment(inputs(artifacts), plain(**budget), methods)
+
+
+def plain(**budget):
+    return Budget(**{"guarantee": "none", **budget})
 
 
 def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_images(tmp_path):
@@ -53,7 +61,7 @@ def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_imag
     assert found.chosen_on["false_alarms"].value == 0.25
     alarms = found.measured["false_alarms"]
     assert (alarms.value, alarms.count, alarms.of) == (0.5, 2, 4)  # test detections 0.1 and 0.5
-    assert found.measured["images_with_false_alarms"].value == 0.5
+    assert found.measured["alarms_per_image"].value == 0.5
     lost = found.measured["recall_lost"]
     assert (lost.value, lost.count, lost.of) == (
         0.5,
@@ -140,7 +148,7 @@ def of_two_methods(tmp_path, scores_of_two):
 
 
 def of_many_resamples(artifacts, **budget):
-    return choose_deployment(inputs(artifacts, replicates=200), Budget(**budget), ["one", "two"])
+    return choose_deployment(inputs(artifacts, replicates=200), plain(**budget), ["one", "two"])
 
 
 def test_a_cheaper_method_is_taken_where_the_best_one_is_not_significantly_better(tmp_path):
@@ -183,7 +191,7 @@ def test_the_gain_over_the_cheapest_is_of_the_chosen_method_alone(tmp_path):
 def test_without_resamples_the_best_method_is_taken(tmp_path):
     artifacts = of_two_methods(tmp_path, [0.1] + [0.99] * 19)
     found = choose_deployment(
-        inputs(artifacts, replicates=0), Budget(max_false_alarms=0), ["one", "two"]
+        inputs(artifacts, replicates=0), plain(max_false_alarms=0), ["one", "two"]
     )
     assert (found.choice.method, found.passed_over) == ("two", None)
     assert (found.over_cheapest.interval, found.over_cheapest.is_significant) == (None, False)
@@ -302,8 +310,8 @@ def test_a_single_validation_image_and_a_half_without_one_are_chosen_on(tmp_path
         0,
         True,
     )
-    half = chosen(artifacts, ("one", "two"), max_false_alarms=0.6, guarantee="conformal").choice
-    assert (half.chosen_on["false_alarms"].value, half.chosen_on["false_alarms"].of) == (0, 0)
+    half = chosen(artifacts, ("one", "two"), max_false_alarms=0.6, guarantee="expected").choice
+    assert (half.chosen_on["false_alarms"].value, half.chosen_on["false_alarms"].of) == (None, 0)
 
 
 def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
@@ -371,7 +379,7 @@ def test_the_share_of_all_has_the_exact_interval_and_others_that_of_the_draws():
 @pytest.mark.parametrize("replicates", [0, 100])
 def test_a_setting_that_flags_nothing_loses_no_precision_in_any_replicate(tmp_path, replicates):
     artifacts = lay(tmp_path, test=("far", "near"))
-    budget = Budget(max_misclassified=1.0, choose_on="far")
+    budget = plain(max_misclassified=1.0, choose_on="far")
     found = choose_deployment(inputs(artifacts, replicates=replicates), budget, ["one"]).choice
     lost = found.measured["map50_lost"]
     assert (lost.value, lost.interval) == (0, None)
@@ -413,10 +421,17 @@ def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted
         in chosen(artifacts, max_misclassified=0.01).notes[0]
     )
     assert chosen(artifacts, max_misclassified=0.25).notes == []
-    found = chosen(artifacts, max_false_alarms=0.1, guarantee="conformal")
-    assert found.notes == ["A guarantee of max_false_alarms 0.1 needs 9 images; there are 4."]
+    found = chosen(artifacts, max_false_alarms=0.1, guarantee="expected")
+    assert found.too_few == (
+        "4 ID validation images cannot show a limit of 0.1: 9 are needed; 0.2 is the smallest that "
+        "they can show."
+    )
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
     assert found.choice.reached  # nothing is flagged, on any image
+    with_confidence = choose_deployment(inputs(artifacts), Budget(max_false_alarms=0.1), ["one"])
+    assert "29 are needed; 0.53 is the smallest" in with_confidence.too_few
+    assert with_confidence.choice.tau == NOTHING_FLAGGED
+    assert chosen(artifacts, max_false_alarms=0.1).too_few == ""
 
 
 def test_a_budget_of_one_axis_has_its_limit_alone():
@@ -429,7 +444,8 @@ def test_a_budget_of_one_axis_has_its_limit_alone():
 def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified_objects_is_met():
     def points(reached):
         return [
-            Point(None, reached, None, *values) for values in ((0.3, 1.0, 0.0), (0.1, 5.0, 0.0))
+            Point(None, reached, None, *values)
+            for values in ((0.3, 0.7, 0.1, 0.0), (0.1, 0.9, 0.5, 0.0))
         ]
 
     def best(budget, reached):
@@ -476,7 +492,7 @@ def test_the_choice_is_written_and_follows_the_budget(tmp_path):
     assert file == artifacts / "choices/r.json"
 
     def stored(**budget):
-        written = write_choice(inputs(artifacts), Budget(**budget))
+        written = write_choice(inputs(artifacts), plain(**budget))
         assert DeployChoices.read(file) == written
         return written
 
@@ -492,14 +508,14 @@ def test_choosing_twice_writes_the_same_bytes(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         artifacts = lay(tmp_path / name)
-        write_choice(inputs(artifacts), Budget(max_misclassified=0.25, max_false_alarms=0.25))
+        write_choice(inputs(artifacts), plain(max_misclassified=0.25, max_false_alarms=0.25))
         files.append(RunFiles("r", "b", artifacts).choice.read_bytes())
     assert files[0] == files[1]
 
 
 def test_a_setting_that_several_choices_come_to_is_measured_once(tmp_path, monkeypatch, measured):
     monkeypatch.setattr(choose, "count_cores", lambda: 1)
-    write_choice(inputs(lay(tmp_path)), Budget(max_misclassified=0.25, max_false_alarms=0.25))
+    write_choice(inputs(lay(tmp_path)), plain(max_misclassified=0.25, max_false_alarms=0.25))
     assert len(measured) == len(set(measured))
 
 
@@ -526,11 +542,11 @@ def methods_measured(artifacts, measured, code="1", names=None, budget=None, **s
     """
     measured.clear()
     found = choose_deployment(
-        inputs(artifacts, **settings), Budget(**(budget or BUDGET)), names, code
+        inputs(artifacts, **settings), plain(**(budget or BUDGET)), names, code
     )
     methods = sorted({setting.method for setting in measured})
     assert found == choose_deployment(
-        inputs(artifacts, **settings), Budget(**(budget or BUDGET)), names
+        inputs(artifacts, **settings), plain(**(budget or BUDGET)), names
     )
     return methods
 
@@ -567,10 +583,10 @@ def test_another_budget_measures_other_settings_and_keeps_no_costs_of_the_earlie
     artifacts = lay(tmp_path)
     methods_measured(artifacts, measured, budget={"max_false_alarms": 0.25})
     file = RunFiles("r", "b", artifacts).id_costs / "one.json"
-    assert [entry["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.6]
+    assert [entry["setting"]["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.6]
     methods_measured(artifacts, measured, budget={"max_false_alarms": 0.5})
     assert measured
-    assert [entry["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.8]
+    assert [entry["setting"]["tau"] for entry in json.loads(file.read_text())["settings"]] == [0.8]
 
 
 def test_the_costs_of_a_method_that_is_no_more_are_deleted(tmp_path, measured):
@@ -584,7 +600,7 @@ def test_the_costs_of_a_method_that_is_no_more_are_deleted(tmp_path, measured):
 
 
 def test_the_methods_to_choose_from_may_be_named(tmp_path):
-    found = choose_deployment(inputs(lay(tmp_path)), Budget(max_false_alarms=0.25), ["two"])
+    found = choose_deployment(inputs(lay(tmp_path)), plain(max_false_alarms=0.25), ["two"])
     assert list(found.methods) == ["two"]
     assert found.choice.method == "two"
 
@@ -597,8 +613,8 @@ def test_the_methods_to_choose_from_may_be_named(tmp_path):
             "a budget limits something: give max_misclassified, max_false_alarms, max_recall_loss",
         ),
         (
-            {"max_recall_loss": 0.0, "guarantee": "conformal"},
-            "max_recall_loss is 0: a guarantee needs a limit above 0",
+            {"max_recall_loss": 0.0, "guarantee": "expected"},
+            "max_recall_loss is 0, which no number of images can show: write a limit above 0",
         ),
     ],
 )
@@ -629,8 +645,8 @@ def test_a_limit_on_a_share_is_at_most_1(limit):
 @pytest.mark.parametrize(("rate", "to_write"), [(1, "0.01"), (5.0, "0.05"), (99, "0.99")])
 def test_a_limit_of_false_alarms_per_100_images_is_refused_with_what_to_write(rate, to_write):
     message = (
-        "params.yaml: deploy: parameter 'max_false_alarms': it is a limit per ID image, below 1: "
-        f"for {rate:g} per 100 ID images write {to_write}, found {rate}"
+        "params.yaml: deploy: parameter 'max_false_alarms': it is a share of the ID images, below "
+        f"1: for {rate:g} of 100 ID images write {to_write}, found {rate}"
     )
     with pytest.raises(ParameterError, match=message):
         build(Budget, "params.yaml: deploy", {"max_false_alarms": rate})
@@ -688,7 +704,9 @@ def draw(random, images):
             np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image
         ),
     )
-    return id_steps, OodSteps(unknown, unknown, unknown)
+    nothing = ThresholdSteps.concatenate([])
+    recovered = ThresholdSteps(np.full(len(unknown.at), -np.inf), unknown.image)
+    return id_steps, OodSteps(unknown, unknown, unknown, nothing, recovered)
 
 
 def everything(images, **options):
@@ -702,17 +720,17 @@ def test_the_chosen_threshold_meets_its_budget_and_a_looser_one_never_costs_more
     steps, part = draw(np.random.default_rng(seed), 80), everything(80)
     points = []
     for most in (0.0, 0.01, 0.05, 0.2, 0.5, 1.0):
-        point = best_tau("m", 0.5, steps, part, Budget(max_misclassified=most))
+        point = best_level(Candidate("m", 0.5), steps, part, plain(max_misclassified=most))
         assert point.reached and point.misclassified <= most
         points.append(point)
     assert all(tight.false_alarms >= loose.false_alarms for tight, loose in pairwise(points))
     points = []
     for most in (0.0, 0.01, 0.05, 0.5):
-        budget = Budget(max_false_alarms=most, max_recall_loss=0.2)
-        point = best_tau("m", 0.5, steps, part, budget)
+        budget = plain(max_false_alarms=most, max_recall_loss=0.2)
+        point = best_level(Candidate("m", 0.5), steps, part, budget)
         assert point.reached and point.false_alarms <= most and point.recall_lost <= 0.2
         points.append(point)
-        both = best_tau("m", 0.5, steps, part, replace(budget, max_misclassified=0.3))
+        both = best_level(Candidate("m", 0.5), steps, part, replace(budget, max_misclassified=0.3))
         assert both.reached == (point.misclassified <= 0.3)
     assert all(tight.misclassified >= loose.misclassified for tight, loose in pairwise(points))
 
@@ -720,7 +738,7 @@ def test_the_chosen_threshold_meets_its_budget_and_a_looser_one_never_costs_more
 def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
     random, images = np.random.default_rng(0), 40
     losses = {"misclassified": [], "false_alarms": [], "recall_lost": []}
-    budgets = {axis: Budget(**{limit: most, "guarantee": "conformal"}) for axis, limit, most in (
+    budgets = {axis: Budget(**{limit: most, "guarantee": "expected"}) for axis, limit, most in (
         ("misclassified", "max_misclassified", 0.1),
         ("false_alarms", "max_false_alarms", 0.1),
         ("recall_lost", "max_recall_loss", 0.1),
@@ -728,7 +746,7 @@ def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
     for _ in range(400):
         steps, (new_id, new_ood) = draw(random, images), draw(random, 100)
         for axis, budget in budgets.items():
-            tau = best_tau("m", 0.5, steps, everything(images, guaranteed=True), budget).setting.tau
+            tau = best_level(Candidate("m", 0.5), steps, everything(images, guarantee="expected"), budget).setting.tau
             units, wrong = {
                 "misclassified": (new_ood.misclassified, new_ood.misclassified.at >= tau),
                 "false_alarms": (new_id.flagged, new_id.flagged.at < tau),
@@ -753,14 +771,15 @@ def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
     def best_of(points, budget):
         return Picked(min(points, key=lambda point: point.rank(budget)))
 
-    budget = Budget(max_misclassified=limit, guarantee="conformal")
+    budget = Budget(max_misclassified=limit, guarantee="expected")
     found, without = [], []
     for _ in range(200):
-        held_out = {(str(n), 0.5): draw(random, images) for n in range(12)}  # equally good methods
+        # Equally good methods.
+        held_out = {Candidate(str(n), 0.5): draw(random, images) for n in range(12)}
         _, new = draw(random, 100)
 
-        def steps_of(*candidate, held_out=held_out):
-            return held_out[candidate]
+        def steps_of(method, operating, held_out=held_out):
+            return held_out[Candidate(method, operating)]
 
         for into, asked in ((found, budget), (without, replace(budget, guarantee="none"))):
             search = SearchSteps(steps_of, best_of, halved)
@@ -772,3 +791,42 @@ def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
     error = 3 * np.std(found) / np.sqrt(len(found))
     assert np.mean(found) <= limit + error
     assert np.mean(without) > limit + error
+
+
+def test_with_confidence_the_best_of_many_methods_exceeds_its_limit_in_few_draws():
+    random, images, limit, draws = np.random.default_rng(2), 80, 0.15, 300
+    budget = Budget(max_false_alarms=limit)
+    candidates = [Candidate(str(n), 0.5) for n in range(8)]
+    comparison = Comparison.of(candidates, images, budget)
+    assert (len(comparison.candidates), comparison.level) == (8, budget.level(8))
+    exceeding = {"confidence": 0, "none": 0}
+    for _ in range(draws):
+        held_out = {str(n): draw(random, images) for n in range(8)}
+        new, _ = draw(random, 5_000)
+        of_new = first_of_each_image(new.flagged).at
+
+        def steps_of(method, operating, held_out=held_out):
+            return held_out[method]
+
+        def best_of(points, budget):
+            return Picked(min(points, key=lambda point: point.rank(budget)))
+
+        for guarantee in exceeding:
+            asked = replace(budget, guarantee=guarantee)
+            part = everything(images, confidence=comparison.level)
+            search = SearchSteps(steps_of, best_of, None)
+            point = best_setting(comparison.candidates, part, asked, search).point
+            exceeding[guarantee] += np.sum(of_new < point.setting.tau) / 5_000 > limit
+    assert exceeding["confidence"] <= 0.05 * draws < exceeding["none"]
+
+
+def test_of_few_images_as_many_settings_are_compared_as_they_can_show_a_limit_for():
+    budget = Budget(max_false_alarms=0.05)
+    candidates = [Candidate(str(n), 0.5) for n in range(20)]
+    for images, count in ((21, 1), (59, 1), (73, 2), (118, 20)):
+        comparison = Comparison.of(candidates, images, budget)
+        assert len(comparison.candidates) == count
+        assert comparison.level == pytest.approx(budget.level(count))
+    assert len(Comparison.of(candidates, 21, replace(budget, guarantee="none")).candidates) == 20
+    both = Budget(max_false_alarms=0.05, max_recall_loss=0.05)
+    assert both.level() == pytest.approx(0.975)

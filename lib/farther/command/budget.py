@@ -15,18 +15,22 @@ if TYPE_CHECKING:
 
 MaxMisclassified = Annotated[
     float | None,
-    option("RATE", "Limit on misclassified objects per unknown object: 0.01 is 1%."),
+    option("SHARE", "Limit on the share of the unknown objects misclassified: 0.01 is 1%."),
 ]
 MaxFalseAlarms = Annotated[
     float | None,
-    option("RATE", "Limit on false alarms per ID image: 0.05 is 5 in 100 images."),
+    option("SHARE", "Limit on the share of the ID images with a false alarm: 0.05 is 5 in 100."),
 ]
 MaxRecallLoss = Annotated[
     float | None, option("RATE", "Limit on objects lost per known object: 0.01 is 1%.")
 ]
 Guarantee = Annotated[
-    Literal["none", "conformal"] | None,
-    option("none|conformal", "conformal: limits hold in expectation on new images like these."),
+    Literal["confidence", "expected", "none"] | None,
+    option(
+        "confidence|expected|none",
+        "What limits promise of new images like these: to hold with 95% confidence, the default; "
+        "in expectation; or nothing.",
+    ),
 ]
 ChooseOn = Annotated[
     str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)

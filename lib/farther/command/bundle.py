@@ -66,7 +66,7 @@ def bundle(
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="Source of the proposals that are called unknown; by default the network's first.",
+            help="Source of the proposals that share the limit; by default the network's first.",
         ),
     ] = None,
     onnx: Annotated[
@@ -80,8 +80,9 @@ def bundle(
     checkpoint, and what validation showed; `farther.Monitor.load` runs it. An earlier bundle there
     is replaced. Nothing is fitted.
 
-    Thresholds are those of the pipeline. With a limit, or without METHOD, they are those that
-    `farther choose` prints.
+    Without METHOD, or with a limit, thresholds and proposals are those that `farther choose`
+    prints. With METHOD alone, thresholds are those of the pipeline, and no proposal is called
+    unknown.
 
     \b
     Examples:
@@ -89,7 +90,7 @@ def bundle(
       farther bundle voc-vos deployed --max-false-alarms 0.02
       farther bundle deployed --method knn    # in a project with one run
       farther bundle voc-vos knn deployed --reference-checkpoint
-      farther bundle voc-yolov8 knn deployed --proposals feature_map
+      farther bundle voc-yolov8 deployed --proposals feature_map
       farther bundle voc-vos knn deployed --onnx
     """
     with working("starting"):  # which imports much
@@ -113,12 +114,18 @@ def bundle(
     chosen = None
     if method is None or any(value is not None for value in limits.values()):
         with working("choosing thresholds"):
-            method, chosen = _chosen(project, run, budget_of(project, **limits), method)
+            budget = budget_of(project, **limits)
+            method, chosen = _chosen(project, run, budget, method, proposals)
+    elif proposals is not None:
+        raise ParameterError(
+            f"--proposals {proposals}: proposals share a limit on false alarms, and {method} alone "
+            "has the thresholds of the pipeline: add --max-false-alarms 0.05, or leave out METHOD"
+        )
 
     method_entry = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    source = BundleSource(files, entry, method_entry, inference, chosen, proposals)
+    source = BundleSource(files, entry, method_entry, inference, chosen)
     with working(f"writing {out}"):
         write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
         bundle = Bundle.load(out)
@@ -166,11 +173,17 @@ def _arguments(
 
 def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     """Prints what a bundle holds, and its metrics on ID images."""
+    from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
+
     info = bundle.info
     validation = bundle.validation
-    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
+    tau = "nothing flagged" if info.tau == NOTHING_FLAGGED else f"τ {info.tau:.4g}"
+    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, {tau})")
     unknown = f"{validation.unknown} of {validation.detections} detections as unknown"
-    text = f"On {validation.images} ID validation images it flags {unknown}"
+    text = (
+        f"Of {validation.images} ID validation images, {validation.alarmed} raise a false alarm; "
+        f"it flags {unknown}"
+    )
     self_aware = bundle.self_aware
     if self_aware is not None and self_aware.image_threshold is not None:
         text += (
@@ -182,34 +195,53 @@ def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     if proposals is None:
         return
     text = (
-        f"The bundle also reports boxes that no detection covers (proposals, {proposals.source}): "
-        f"+{proposals.alarms:.2f} false alarms per ID test image."
+        f"Within its limit the bundle also reports boxes that no detection covers (proposals, "
+        f"{proposals.source}, objectness above {proposals.threshold:.4g})."
     )
     if onnx and proposals.not_in_graphs:
         text += f" The ONNX graph gives none: {proposals.not_in_graphs}."
     say(text)
 
 
-def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> tuple[str, Chosen]:
-    """The method and thresholds that `farther choose` prints, with their metrics."""
+def _chosen(
+    project: Project, run: str, budget: Budget, method: str | None, source: str | None
+) -> tuple[str, Chosen]:
+    """The method and thresholds that `farther choose` prints, with their metrics.
+
+    Args:
+        project, run: The project and the run.
+        budget: The limits.
+        method: The only method to choose from; None for all.
+        source: Name of the source of proposals; the network's first when None.
+    """
     from pydantic_core import to_jsonable_python
 
     from farther.command.choose import deploy_choices
-    from farther.monitor import Chosen
+    from farther.evaluation.settings import read_settings
+    from farther.monitor import Chosen, ProposalChoice
     from farther.report.pages.deploy import is_within
 
     methods = [] if method is None else [method]
-    choices = deploy_choices(project, run, budget, methods)
+    choices = deploy_choices(project, run, budget, methods, source)
     choice = choices.choice
     if choice is None:
         raise ParameterError(f"{run}: nothing can be chosen: {' '.join(choices.notes)}")
+    if choices.too_few:
+        say(choices.too_few)
     if not choice.reached:
-        say("No method meets the limits: the closest setting is bundled; see `farther choose`.")
+        say("No setting keeps the limits: the closest one is bundled; see `farther choose`.")
     elif not is_within(choices):
         say("The setting exceeds a limit on held-out images; see `farther choose`.")
+
+    proposals = None
+    if choice.source is not None and choice.objectness is not None:
+        settings = read_settings(project.section("evaluate"))
+        alarms = choice.measured["alarms_of_proposals"].value
+        proposals = ProposalChoice(choice.source, choice.objectness, settings.iou, alarms)
     thresholds = Chosen(
         choice.operating,
         choice.tau,
+        proposals,
         to_jsonable_python(choices.budget),
         to_jsonable_python(choice.measured),
     )

@@ -52,7 +52,7 @@ def choose(
       farther choose voc-yolov8
       farther choose voc-yolov8 --max-misclassified 0.01
       farther choose voc-yolov8 --max-false-alarms 0.02 --max-recall-loss 0.01
-      farther choose voc-vos --max-false-alarms 0.02 --guarantee conformal --json
+      farther choose voc-vos --max-false-alarms 0.02 --guarantee expected --json
     """
     project = Project(params)
     run = project.run(run)
@@ -147,7 +147,11 @@ def _options(limits: Mapping[str, Any]) -> list[str]:
 
 
 def deploy_choices(
-    project: Project, run: str, budget: Budget, methods: Sequence[str] = ()
+    project: Project,
+    run: str,
+    budget: Budget,
+    methods: Sequence[str] = (),
+    source: str | None = None,
 ) -> DeployChoices:
     """Method and thresholds to deploy: as the stage `choose` stored them, else computed now.
 
@@ -156,11 +160,13 @@ def deploy_choices(
         run: A run that was evaluated.
         budget: The limits.
         methods: The methods to choose from; all when empty.
+        source: Name of the source of proposals; the network's first when None.
 
     Raises:
         DataError: the run was not evaluated, or a file is damaged.
         ParameterError: a name is unknown.
     """
+    from farther.detectors.proposals import network_source
     from farther.evaluation.deploy.choose import choose_deployment
     from farther.evaluation.deploy.results import DeployChoices
     from farther.evaluation.files import RunFiles
@@ -173,12 +179,14 @@ def deploy_choices(
     names = list(dict.fromkeys(project.method(name) for name in methods))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     _check_fitted(files, names)
-    if files.choice.is_file() and not names:
+    if files.choice.is_file() and not names and source is None:
         stored = DeployChoices.read(files.choice)
         if stored.budget == budget:
             return stored
     settings = build(EvaluationSettings, "params.yaml: evaluate", project.section("evaluate"))
-    return choose_deployment(RunInputs(files, files.roles, settings), budget, names or None)
+    source = network_source(run, entry.get("proposals"), source)
+    inputs = RunInputs(files, files.roles, settings)
+    return choose_deployment(inputs, budget, names or None, source=source)
 
 
 def _check_fitted(files: RunFiles, methods: Sequence[str]) -> None:

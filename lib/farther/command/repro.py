@@ -86,8 +86,8 @@ def repro(
 ) -> int:
     """Run the stages that changed.
 
-    Checks the parameters as `farther doctor` does, then runs `dvc repro`. Before that, new runs go
-    through their detectors side by side, one per core; on a GPU, one after the other. With
+    Checks the parameters as `farther doctor` does, then runs `dvc repro`. Before that, networks run
+    for new runs side by side, one per core; on a GPU, one after the other. With
     --force, the stages that are named, or all where none is, compute everything again, also what
     they kept from earlier runs.
 
@@ -142,7 +142,7 @@ def _run(project: Project, commands: Commands, targets: Sequence[str], first: st
         if status:
             return status
     names = stage_names(project)
-    new_stages = [f"infer@{run}" for run in _new_runs(project) if f"infer@{run}" in names]
+    new_stages = [stage for stage in _new_stages(project) if stage in names]
     if len(new_stages) > 1 and commands.jobs > 1 and "curate" in names:
         status = commands.repro("curate") or commands.side_by_side(new_stages)
         if status:
@@ -150,10 +150,15 @@ def _run(project: Project, commands: Commands, targets: Sequence[str], first: st
     return commands.repro()
 
 
-def _new_runs(project: Project) -> list[str]:
-    """Runs whose detections are not stored."""
-    names = project.section("detectors")
-    return [run for run in names if not (project.artifacts / "regions" / run).is_dir()]
+def _new_stages(project: Project) -> list[str]:
+    """Stages that run networks and have stored nothing yet; none waits for another."""
+    stages = []
+    if not (project.artifacts / "embeddings").is_dir():
+        stages.append("embed")
+    for run in project.section("detectors"):
+        if not (project.artifacts / "regions" / run).is_dir():
+            stages.append(f"infer@{run}")
+    return stages
 
 
 def _evaluate_first(project: Project, commands: Commands, run: str) -> int:

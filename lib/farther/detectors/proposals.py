@@ -27,7 +27,7 @@ from pydantic.dataclasses import dataclass
 from farther import detectors
 from farther.detectors.imported import Imported
 from farther.detectors.settings import MapSelection, ProposalSelection
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 from farther.registry import STRICT, Parameters, Registry
 
 if TYPE_CHECKING:
@@ -224,6 +224,37 @@ def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Sourc
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     return sources
+
+
+def network_source(
+    run: str, entries: Mapping[str, Any] | None, requested: str | None = None
+) -> str | None:
+    """The source of proposals that shares a limit on false alarms with a run's detections.
+
+    Args:
+        run, entries: See `read_sources`.
+        requested: Its name; by default the first by name of those that the detector's own network
+            gives.
+
+    Returns:
+        Its name; None without one.
+
+    Raises:
+        ParameterError: see `read_sources`; or the requested source is unknown, or not of the
+            network.
+    """
+    sources = read_sources(run, entries)
+    of_network = [name for name, source in sources.items() if isinstance(source, NetworkSource)]
+    if requested is None:
+        return min(of_network, default=None)
+    source = sources[choose("source of proposals", requested, sources)]
+    if not isinstance(source, NetworkSource):
+        others = ", ".join(of_network) or "none"
+        raise ParameterError(
+            f"{run}: proposals {requested!r} cannot be deployed: their kind is {source.name!r}, "
+            f"and a bundle runs its own network alone: {others}"
+        )
+    return requested
 
 
 def selections(

@@ -7,7 +7,16 @@ Example:
 """
 
 from farther.monitor.bundle import Bundle
+from farther.monitor.bundle_proposals import ProposalChoice
 from farther.monitor.bundle_source import BundleSource, Chosen, write_bundle
 from farther.monitor.monitor import Monitor, Monitored
 
-__all__ = ["Bundle", "BundleSource", "Chosen", "Monitor", "Monitored", "write_bundle"]
+__all__ = [
+    "Bundle",
+    "BundleSource",
+    "Chosen",
+    "Monitor",
+    "Monitored",
+    "ProposalChoice",
+    "write_bundle",
+]

@@ -36,9 +36,15 @@ class BundledDetector(Schema):
 
 @dataclass(frozen=True)
 class Validation(Rates):
-    """What the method did on the ID validation split: its name, and the rates."""
+    """What the method did on the ID validation split: its name, and the rates.
+
+    Args:
+        split: Name of the split.
+        alarmed: Images that raised a false alarm: a flagged detection or a called proposal.
+    """
 
     split: str = ""
+    alarmed: int = 0
 
 
 class Digests(Schema):

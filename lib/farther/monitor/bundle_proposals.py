@@ -1,18 +1,15 @@
-"""Proposals in a bundle: the network's source, and the objectness above which they are unknown."""
+"""Proposals in a bundle: their source, and the objectness above which they are unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from farther.detectors.proposals import NetworkSource, Source, read_sources
 from farther.detectors.settings import ProposalSelection
-from farther.errors import DataError, ParameterError, choose
-from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import read_recovered
+from farther.errors import ParameterError
 from farther.metrics.open_set.proposals import apart_from_detections
-from farther.scoring.entries import MethodEntry
 from farther.tables import Regions
 from farther.tables.schema import Schema
 
@@ -20,22 +17,38 @@ from farther.tables.schema import Schema
 IN_GRAPHS = ("rpn", "anchors", "queries")
 
 
+@dataclass(frozen=True)
+class ProposalChoice:
+    """The proposals that are called unknown within a limit.
+
+    Args:
+        source: Name of their source.
+        objectness: Those on no detection with a larger objectness are called unknown.
+        iou: IoU with a detection from which on a proposal lies on it.
+        alarms: Share of the ID test images with one.
+    """
+
+    source: str
+    objectness: float
+    iou: float
+    alarms: float | None = None
+
+
 class BundledProposals(Schema):
-    """Proposals of the network that are called unknown.
+    """Proposals of the network that are called unknown, within the limit of the bundle.
 
     Args:
         source, params: Name and parameters of their source, with its `kind`.
-        threshold: τ_o: a proposal on no detection with a larger objectness is called unknown;
-            None: all of them.
+        threshold: A proposal on no detection with a larger objectness is called unknown.
         iou: IoU with a detection from which on a proposal lies on it.
-        alarms: Number of false alarms per ID test image.
+        alarms: Share of the ID test images with one; None where it was not measured.
     """
 
     source: str
     params: dict[str, Any]
-    threshold: float | None
+    threshold: float
     iou: float
-    alarms: float
+    alarms: float | None = None
 
     @property
     def not_in_graphs(self) -> str | None:
@@ -64,63 +77,23 @@ class BundledProposals(Schema):
             proposals: Their score is the objectness.
             detections: Those at or above t* in the same images.
         """
-        above = proposals
-        if self.threshold is not None:
-            above = proposals[proposals.score > self.threshold]
+        above = proposals[proposals.score > self.threshold]
         on_no_detection = apart_from_detections(above, detections, self.iou)
         return above[on_no_detection]
 
 
-def bundled_proposals(
-    files: RunFiles,
-    sources: Mapping[str, Source],
-    method: MethodEntry,
-    requested: str | None = None,
-) -> BundledProposals | None:
+def bundled_proposals(sources: Mapping[str, Source], chosen: ProposalChoice) -> BundledProposals:
     """The proposals that a bundle of a run holds.
 
     Args:
-        files: Paths of the run's files.
-        sources: Its sources, by name.
-        method: The bundle's.
-        requested: Name of a source. None is the first source of the network; there are then no
-            proposals where the method scores a pass, or the source was not measured.
-
-    Raises:
-        ParameterError: the source is unknown, or a bundle cannot hold its proposals.
-        DataError: the run's results are absent or damaged.
+        sources: The run's sources, by name.
+        chosen: The source, which is one of the network, and the threshold.
     """
-    of_network = [name for name, source in sources.items() if isinstance(source, NetworkSource)]
-    recovered = read_recovered(files)
-    if requested is None:
-        if not of_network or recovered is None or method.pass_name is not None:
-            return None
-        requested = min(of_network)
-        if requested not in recovered.sources:
-            return None
-
-    refused = f"{files.run}: proposals {requested!r} cannot be bundled"
-    source = sources[choose("source of proposals", requested, sources)]
-    advice = "run `farther repro evaluate`"
-    if recovered is None:
-        problem = f"the file does not exist: {advice}, or `dvc pull`"
-        raise DataError(problem, file=files.recovered)
-    if not isinstance(source, NetworkSource):
-        bundled = ", ".join(of_network) or "none"
-        problem = f"their kind is {source.name!r}, and a bundle runs its own network alone"
-        raise ParameterError(f"{refused}: {problem}: {bundled}")
-    if method.pass_name is not None:
-        problem = f"{method.name!r} scores the pass {method.pass_name!r}, which gives none"
-        raise ParameterError(f"{refused}: {problem}")
-    if requested not in recovered.sources:
-        problem = f"has no results of the source {requested!r}: {advice}"
-        raise DataError(problem, file=files.recovered)
-
-    results = recovered.sources[requested]
+    source = sources[chosen.source]
     return BundledProposals(
-        source=requested,
+        source=chosen.source,
         params={"kind": source.name, **asdict(source)},
-        threshold=results.threshold,
-        iou=recovered.iou,
-        alarms=results.alarms,
+        threshold=chosen.objectness,
+        iou=chosen.iou,
+        alarms=chosen.alarms,
     )

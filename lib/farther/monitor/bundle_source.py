@@ -36,7 +36,7 @@ from farther.monitor.bundle_info import (
     Reading,
     Validation,
 )
-from farther.monitor.bundle_proposals import BundledProposals, bundled_proposals
+from farther.monitor.bundle_proposals import BundledProposals, ProposalChoice, bundled_proposals
 from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
 from farther.tables import Header, Regions, RegionsFolder
@@ -54,12 +54,14 @@ class Chosen:
 
     Args:
         operating, tau: t* and τ.
+        proposals: The proposals that are called unknown; None for none.
         budget: What was asked for, as JSON.
         measured: What was measured, as JSON.
     """
 
     operating: float
     tau: float
+    proposals: ProposalChoice | None = None
     budget: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
 
@@ -74,7 +76,6 @@ class BundleSource:
         method: The entry in the section `methods`.
         inference: The section `inference`: how the run read image files.
         chosen: Thresholds in place of those of the stages `fit` and `evaluate`.
-        asked_proposals: Name of the source of proposals, see `bundled_proposals`.
     """
 
     files: RunFiles
@@ -82,7 +83,6 @@ class BundleSource:
     method: MethodEntry
     inference: StreamParams = field(default_factory=StreamParams)
     chosen: Chosen | None = None
-    asked_proposals: str | None = None
 
     @cached_property
     def adapter(self) -> Detector:
@@ -198,11 +198,12 @@ class BundleSource:
     def proposals(self) -> BundledProposals | None:
         """The network's proposals that are called unknown; None for none.
 
-        Raises:
-            DataError, ParameterError: see `bundled_proposals`.
+        There are none without a limit that they share with the detections.
         """
+        if self.chosen is None or self.chosen.proposals is None:
+            return None
         sources = read_sources(self.files.run, self.detector.get("proposals"))
-        return bundled_proposals(self.files, sources, self.method, self.asked_proposals)
+        return bundled_proposals(sources, self.chosen.proposals)
 
     def validation(self) -> Validation:
         """What the method did on the ID validation split."""
@@ -214,14 +215,19 @@ class BundleSource:
             regions, self.files.scores(self.method.name, split.name), len(split.folder)
         )
         is_detection = regions.score >= operating
+        is_flagged = scores[is_detection] < tau
+        proposals = self._unknown_proposals(regions[is_detection])
         rates = Rates.of(
             image_id=regions.image_id[is_detection],
-            unknown=scores[is_detection] < tau,
+            unknown=is_flagged,
             images=names,
             rejected=self.self_aware.rejected(regions, names),
-            proposals=self._unknown_proposals(regions[is_detection]),
+            proposals=proposals,
         )
-        return Validation(**rates.to_json(), split=split.name)
+        alarmed = set(regions.image_id[is_detection][is_flagged])
+        if proposals is not None:
+            alarmed |= set(proposals[0])
+        return Validation(**rates.to_json(), split=split.name, alarmed=len(alarmed))
 
     def _unknown_proposals(self, detections: Regions) -> tuple[np.ndarray, np.ndarray] | None:
         """Image and objectness of the validation split's proposals that are called unknown.

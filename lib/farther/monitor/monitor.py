@@ -62,6 +62,11 @@ class Monitored:
         return len(self.score)
 
     @property
+    def has_unknown(self) -> bool:
+        """Whether a detection is flagged or a proposal is called unknown: an alarm."""
+        return bool(self.unknown.any()) or bool(self.proposals is not None and len(self.proposals))
+
+    @property
     def box(self) -> np.ndarray:
         """xmin, ymin, xmax, ymax in pixels of the image, ndarray of shape (N, 4)."""
         return self.regions.box

@@ -84,6 +84,8 @@ class Predicted:
     Args:
         drift: Drift of the images; `drift.total` has the numbers of images and detections.
         failed: Number of images that could not be used.
+        alarmed: Number of images with a detection that is flagged or a proposal that is called
+            unknown.
         seconds: Time from the first image to the last.
         image_threshold: The bundle's threshold of an image's uncertainty, above which the image is
             rejected; None where no image is.
@@ -91,6 +93,7 @@ class Predicted:
 
     drift: Drift
     failed: int = 0
+    alarmed: int = 0
     seconds: float = 0.0
     image_threshold: float | None = None
 
@@ -108,6 +111,7 @@ class Predicted:
         ]
         if total.proposals is not None:
             parts.append(f"{counted(total.proposals.number, 'proposal')} called unknown")
+        parts.append(f"something unknown in {counted(self.alarmed, 'image')}")
         if total.rejected:
             parts.append(f"{counted(total.rejected, 'image')} rejected{self._why_rejected()}")
         if self.failed:
@@ -231,6 +235,7 @@ def _predict(
             if pictures is not None:
                 pictures.add(frame, monitored)
             log_drift(drift.update(monitored))
+            predicted.alarmed += monitored.has_unknown
             bar.update()
         predicted.seconds = time.monotonic() - started
 

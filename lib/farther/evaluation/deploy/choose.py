@@ -1,23 +1,25 @@
-"""Chooses the setting to deploy: the method and the thresholds t* and τ that fit a budget.
+"""Chooses the setting to deploy: the method and the thresholds that fit a budget.
 
-They are chosen on data that is not reported. Thresholds are chosen on the ID validation split, and
-false alarms and recall measured on the ID test split. For unknown objects, the images of every OOD
-split are halved: the setting chosen on one half is measured on the other, and the reverse
-(cross-fitting), so the values are those of choosing on half of the data; the setting to deploy is
-chosen on all of it. With `choose_on` it is chosen on one OOD split and measured on the others.
+The thresholds are t* and τ of detections, and the objectness of proposals
+(`farther.evaluation.deploy.knobs`). They are chosen on data that is not reported: on the ID
+validation split, while false alarms and recall are measured on the ID test split. For unknown
+objects, the images of every OOD split are halved: the setting chosen on one half is measured on the
+other, and the reverse (cross-fitting), so the values are those of choosing on half of the data; the
+setting to deploy is chosen on all of it. With `choose_on` it is chosen on one OOD split and
+measured on the others.
 
 Of several methods, the cheapest is taken that is not significantly worse than the best one on the
 images that are chosen on, and significantly better than the cheapest of all unless it is that one
 (`farther.evaluation.deploy.method_costs`, and a paired bootstrap).
 
-With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen
-on are halved once more: the method is chosen on one half, and τ on the other, as the guarantee is
-of a method that was fixed before.
+Limits hold on new images with a stated confidence for all settings that are compared together, or
+in expectation. For the latter, t* is the run's own, and where there are several settings the images
+that are chosen on are halved once more: the method is chosen on one half, and its thresholds on the
+other, as the guarantee is of a setting that was fixed before.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +34,9 @@ from farther.errors import choose
 from farther.evaluation import plots
 from farther.evaluation.deploy.gains import Axis, PairedCounts, gains_of
 from farther.evaluation.deploy.kept_costs import KeptCosts
-from farther.evaluation.deploy.method_costs import by_cost
+from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
+from farther.evaluation.deploy.method_costs import by_cost, passes
 from farther.evaluation.deploy.results import (
-    LIMITS,
     Budget,
     DeployChoice,
     DeployChoices,
@@ -44,13 +46,14 @@ from farther.evaluation.deploy.results import (
     TradeOff,
 )
 from farther.evaluation.deploy.search import (
-    NOTHING_FLAGGED,
     Candidate,
+    Comparison,
     Part,
     Picked,
     Point,
     SearchSteps,
     best_setting,
+    first_of_each_image,
 )
 from farther.evaluation.deploy.steps import (
     IdImages,
@@ -64,14 +67,16 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import FittedRun
 from farther.metrics.statistics import bootstrap
-from farther.metrics.statistics.conformal import images_needed
+from farther.metrics.statistics.risk_control import images_needed, smallest_limit, upper_bound
 from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.documents import write_json
 
 #: Points of a curve.
 POINTS = 60
 
-OUTCOMES = ("misclassified", "found", "missed")
+OUTCOMES = ("misclassified", "found", "found_by_proposals", "missed")
+#: Those that each object has one of.
+EXCLUSIVE = ("misclassified", "found", "missed")
 
 
 def choose_deployment(
@@ -79,13 +84,14 @@ def choose_deployment(
     budget: Budget,
     names: Sequence[str] | None = None,
     code: str | None = None,
+    source: str | None = None,
 ) -> DeployChoices:
     """The setting to deploy of a run for a budget.
 
     Of the settings that meet a limit on misclassified objects, the one with the fewest false alarms
     is the best. Without such a limit, or where no setting meets it together with the others, it is
-    the one with the fewest misclassified objects within the other limits. The cheapest method is
-    chosen whose best setting is not significantly worse.
+    the one that finds the most unknown objects within the other limits, by detections and proposals
+    together. The cheapest method is chosen whose best setting is not significantly worse.
 
     Args:
         inputs: The run's inputs; all methods have been fitted and have scores.
@@ -94,6 +100,7 @@ def choose_deployment(
         code: Hash of the code that measures costs. With it, the costs on the ID test split are kept
             below `choices/<run>/`, and those of an earlier choice are taken from there where
             nothing that they depend on has changed.
+        source: Name of the source of proposals that may be called unknown; None for none.
 
     Raises:
         DataError: an input is absent or wrong.
@@ -111,17 +118,19 @@ def choose_deployment(
             methods.append(name)
     cost_order = by_cost(inputs.files, methods, fitted.applicable)
     if code is None:
-        return _Chooser(inputs, methods, budget, cost_order).choices(left_out)
-    kept = KeptCosts(inputs, methods, code)
-    chooser = _Chooser(inputs, methods, budget, cost_order, kept)
+        return _Chooser(inputs, methods, budget, cost_order, source=source).choices(left_out)
+    kept = KeptCosts(inputs, methods, code, source)
+    chooser = _Chooser(inputs, methods, budget, cost_order, kept, source)
     choices = chooser.choices(left_out)
     kept.write(chooser.id_costs)
     return choices
 
 
-def write_choice(inputs: RunInputs, budget: Budget, code: str | None = None) -> DeployChoices:
+def write_choice(
+    inputs: RunInputs, budget: Budget, code: str | None = None, source: str | None = None
+) -> DeployChoices:
     """Writes `choices/<run>.json`; see `choose_deployment`."""
-    choices = choose_deployment(inputs, budget, code=code)
+    choices = choose_deployment(inputs, budget, code=code, source=source)
     write_json(inputs.files.choice, to_jsonable_python(choices))
     return choices
 
@@ -177,6 +186,7 @@ class _Chooser:
         budget: The limits.
         cost_order: The methods, the cheapest first; None for their order.
         kept: Costs on the ID test split that need not be measured.
+        source: Name of the source of proposals; None for none.
 
     Attributes:
         id_costs: The costs on the ID test split of each setting that was chosen.
@@ -189,18 +199,22 @@ class _Chooser:
         budget: Budget,
         cost_order: Sequence[str] | None = None,
         kept: KeptCosts | None = None,
+        source: str | None = None,
     ):
         self._inputs = inputs
         self._methods = methods
         self._cost_order = list(methods if cost_order is None else cost_order)
         self._budget = budget
         settings = inputs.settings
-        self._validation = IdImages(inputs, RunSplit(inputs.files, settings.calibration_split))
-        self._tested = IdImages(inputs, inputs.id_split)
-        self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
+        self._source = source
+        self._passes = passes(inputs.files)
+        validation_split = RunSplit(inputs.files, settings.calibration_split)
+        self._validation = IdImages(inputs, validation_split, source)
+        self._tested = IdImages(inputs, inputs.id_split, source)
+        self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on), source)
 
         # Costs by method and t*.
-        self._steps: dict[Candidate, tuple[IdSteps, OodSteps]] = {}
+        self._steps: dict[tuple[str, float], tuple[IdSteps, OodSteps]] = {}
         self._kept = kept
         self.id_costs: dict[DeploySetting, dict[str, MeasuredCost]] = {}
 
@@ -214,7 +228,7 @@ class _Chooser:
             self._measured_on = ~self._chosen_on
             self._folds = []
         self._all = Part(np.ones(len(self._validation.names), dtype=bool), self._chosen_on)
-        self._search = SearchSteps(self._steps_of, self._pick, self._halved)
+        self._search = SearchSteps(self._steps_of, self._pick, self._halved, source)
 
     def choices(self, left_out: dict[str, str]) -> DeployChoices:
         """The best setting of all methods, of each method, and for each limit by itself.
@@ -241,6 +255,8 @@ class _Chooser:
             choice=chosen.choice,
             methods={name: choice.choice for name, choice in choice_by_method.items()},
             alone=choice_by_axis,
+            too_few=self._too_few(),
+            compared=len(self._comparison(self._methods, budget).candidates),
             curves={name: self._curve(name) for name in self._methods},
             notes=list(self._notes()),
             passed_over=chosen.passed_over,
@@ -300,30 +316,63 @@ class _Chooser:
         return self._steps[key]
 
     def _operating(self, budget: Budget) -> list[float]:
-        """The values of t* to try.
+        """The values of t* to try: the run's own, and larger ones where recall has a limit.
 
-        They are the run's own, and larger ones that by themselves are within a limit on recall.
+        With a confidence they are fixed before any image is looked at; with the other promises,
+        those that by themselves exceed the limit on recall are left out.
         """
         own = self._inputs.threshold
         limit = budget.max_recall_loss
-        if limit is None or budget.guarantee != "none" or self._inputs.whole_images:
+        if limit is None or budget.guarantee == "expected" or self._inputs.whole_images:
             return [own]
 
         to_try = [own]
         for operating in sorted(value for value in budget.confidences if value > own):
-            lost = self._validation.lost_by(operating)
-            if np.sum(np.isneginf(lost.at)) > limit * len(lost.at):
-                break
+            if budget.guarantee == "none":
+                lost = self._validation.lost_by(operating)
+                if np.sum(np.isneginf(lost.at)) > limit * len(lost.at):
+                    break
             to_try.append(operating)
         return to_try
 
     def _candidates(self, methods: Sequence[str], budget: Budget) -> list[Candidate]:
-        return list(itertools.product(methods, self._operating(budget)))
+        """What is compared, in the order in which it is given up last: the cheapest first."""
+        operating = self._operating(budget)
+        ordered = sorted(methods, key=self._cost_order.index)
+        candidates = [Candidate(method, operating[0]) for method in ordered]
+        # A pass over the images gives no proposals.
+        proposing = [method for method in ordered if method not in self._passes]
+        if self._source is not None and proposing:
+            candidates += [Candidate(method, operating[0], "both") for method in proposing]
+            candidates.append(Candidate(proposing[0], operating[0], "proposals"))
+        for value in operating[1:]:
+            candidates += [Candidate(method, value) for method in ordered]
+        return candidates
+
+    def _comparison(self, methods: Sequence[str], budget: Budget) -> Comparison:
+        """The candidates that the images can compare, and the confidence of each."""
+        images = min(self._images_by_axis(self._all, budget).values())
+        return Comparison.of(self._candidates(methods, budget), images, budget)
+
+    def _images_by_axis(self, part: Part, budget: Budget) -> dict[str, int]:
+        """Number of the images with units of each limited axis, among those chosen on."""
+        lost = self._validation.lost_by(self._inputs.threshold).of(part.id)
+        images_by_axis = {
+            "misclassified": int(np.sum(self._unknown_objects[part.ood] > 0)),
+            "false_alarms": int(part.id.sum()),
+            "recall_lost": len(np.unique(lost.image)),
+        }
+        return {axis: images_by_axis[axis] for axis in budget.limits}
 
     def _choice(self, methods: Sequence[str], budget: Budget) -> _Choice:
         """The setting to take of some methods, and its measured costs."""
-        candidates = self._candidates(methods, budget)
-        picked = best_setting(candidates, self._all, budget, self._search)
+        # A method by itself has the confidence that it has among all.
+        among_all = self._comparison(self._methods, budget)
+        candidates = list(among_all.candidates)
+        if len(methods) < len(self._methods):
+            candidates = self._candidates(methods, budget)
+        part = replace(self._all, confidence=among_all.level)
+        picked = best_setting(candidates, part, budget, self._search)
         final = picked.point
 
         # A half may prefer another method. What is measured is the method that is named.
@@ -331,10 +380,10 @@ class _Chooser:
         fold_settings = []
         to_measure = []
         for fold in self._folds:
-            part = replace(self._all, ood=fold.chosen_on)
-            preferred = best_setting(candidates, part, budget, self._search).point.setting
+            of_fold = replace(part, ood=fold.chosen_on)
+            preferred = best_setting(candidates, of_fold, budget, self._search).point.setting
             fold_settings.append(preferred)
-            setting = best_setting(of_method, part, budget, self._search).point.setting
+            setting = best_setting(of_method, of_fold, budget, self._search).point.setting
             to_measure.append(_MeasuredSetting(setting, fold.measured_on))
         if not to_measure:
             to_measure.append(_MeasuredSetting(final.setting, self._measured_on))
@@ -389,14 +438,12 @@ class _Chooser:
         """What settings are compared by, on the images that they were chosen on."""
         part = points[0].part
         setting_by_method = {point.setting.method: point.setting for point in points}
-        axis = _compared_axis(list(setting_by_method.values()), budget, reached=points[0].reached)
+        axis = _compared_axis(budget, reached=points[0].reached)
         if axis == "false_alarms":
-            images = len(self._validation.names)
             counts = {}
             for name, setting in setting_by_method.items():
                 id_steps, _ = self._steps_of(name, setting.operating)
-                flagged = id_steps.flagged
-                counts[name] = flagged[flagged.at < setting.tau].counts(images)
+                counts[name] = self._alarmed(id_steps, setting, len(self._validation.names))
             return PairedCounts(axis, counts, part.id.astype(np.int64), self._validation_weights)
 
         counts = {}
@@ -419,7 +466,7 @@ class _Chooser:
         if choice.method == other.method or choice.reached != other.reached:
             return None
 
-        axis = _compared_axis([choice, other], self._budget, reached=choice.reached)
+        axis = _compared_axis(self._budget, reached=choice.reached)
         if axis == "false_alarms":
             draws = self._inputs.id_draws
             images = len(self._tested.names)
@@ -441,10 +488,15 @@ class _Chooser:
             )
         return gains_of(choice.method, counts, "single")[other.method]
 
-    def _alarms(self, setting: DeploySetting | DeployChoice) -> np.ndarray:
-        """False alarms of each ID test image, ndarray of shape (I,)."""
-        flagged = self._tested.flagged(setting.method, setting.operating)
-        return flagged[flagged.at < setting.tau].counts(len(self._tested.names))
+    def _alarms(self, setting: DeploySetting) -> np.ndarray:
+        """Whether each ID test image raises a false alarm, ndarray of shape (I,), 0 or 1."""
+        steps = self._tested.steps(setting.method, setting.operating)
+        return self._alarmed(steps, setting, len(self._tested.names))
+
+    def _alarmed(self, steps: IdSteps, setting: DeploySetting, images: int) -> np.ndarray:
+        """Whether each of some ID images raises a false alarm, ndarray of shape (I,), 0 or 1."""
+        alarms = _flagged(steps, setting).counts(images) + _called(steps, setting).counts(images)
+        return (alarms > 0).astype(np.int64)
 
     @cached_property
     def _validation_weights(self) -> ImageWeights | None:
@@ -467,16 +519,23 @@ class _Chooser:
         setting = point.setting
         part = point.part
         id_steps, ood_steps = self._steps_of(setting.method, setting.operating)
-        lost = id_steps.lost.of(part.id)
-        misclassified = ood_steps.misclassified.of(part.ood)
-        flagged = int(np.sum(id_steps.flagged.of(part.id).at < setting.tau))
-        images = int(part.id.sum())
+        outcomes = self._outcome_counts(setting)
+        alarmed = self._alarmed(id_steps, setting, len(part.id))
+        lost = _lost(id_steps, setting)
         return {
-            "misclassified": _counted(misclassified.at >= setting.tau, misclassified),
-            "false_alarms": MeasuredCost(
-                value=point.false_alarms, count=flagged, of=images, images=images
+            "misclassified": _where_chosen(
+                outcomes["misclassified"],
+                ood_steps.misclassified.counts(len(part.ood)),
+                part.ood,
+                part,
             ),
-            "recall_lost": _counted(lost.at < setting.tau, lost),
+            "found": _where_chosen(
+                outcomes["found"], ood_steps.misclassified.counts(len(part.ood)), part.ood, part
+            ),
+            "false_alarms": _where_chosen(alarmed, np.ones(len(part.id)), part.id, part),
+            "recall_lost": _where_chosen(
+                lost.counts(len(part.id)), id_steps.lost.counts(len(part.id)), part.id, part
+            ),
         }
 
     def _outcome_counts(self, setting: DeploySetting) -> dict[str, np.ndarray]:
@@ -485,9 +544,16 @@ class _Chooser:
         _, steps = self._steps_of(setting.method, setting.operating)
         is_misclassified = steps.misclassified.at >= setting.tau
         is_found = steps.found.at < setting.tau
+        is_recovered = ~is_misclassified & ~is_found
+        if setting.objectness is None:
+            is_recovered[:] = False
+        else:
+            is_recovered &= steps.recovered.at > setting.objectness
+        is_found |= is_recovered
         is_missed = ~is_misclassified & ~is_found
         counts = {}
-        for name, rows in zip(OUTCOMES, (is_misclassified, is_found, is_missed), strict=True):
+        rows_of = (is_misclassified, is_found, is_recovered, is_missed)
+        for name, rows in zip(OUTCOMES, rows_of, strict=True):
             counts[name] = steps.misclassified[rows].counts(images)
         return counts
 
@@ -519,10 +585,11 @@ class _Chooser:
         weights = self._ood.weights()
         if weights is not None:
             weights = weights[:, images]
-        objects = np.sum(list(count_by_outcome.values()), axis=0)
+        objects = np.sum([count_by_outcome[name] for name in EXCLUSIVE], axis=0)
         shares = {}
         for name, count in count_by_outcome.items():
-            shares[name] = _share(count[images], objects[images], weights)
+            if name in EXCLUSIVE or self._source is not None:
+                shares[name] = _share(count[images], objects[images], weights)
         return shares
 
     def _id_values(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
@@ -538,14 +605,15 @@ class _Chooser:
         weights = None if draws is None else draws.weights
         images = len(self._tested.names)
         steps = self._tested.steps(setting.method, setting.operating)
-        alarms = steps.flagged[steps.flagged.at < setting.tau].counts(images)
-        lost = steps.lost[steps.lost.at < setting.tau].counts(images)
+        flagged = _flagged(steps, setting).counts(images)
+        called = _called(steps, setting).counts(images)
         once = np.ones(images, dtype=np.int64)
-        costs = {
-            "false_alarms": _share(alarms, once, weights),
-            "images_with_false_alarms": _share((alarms > 0).astype(np.int64), once, weights),
-            "recall_lost": _share(lost, steps.lost.counts(images), weights),
-        }
+        costs = {"false_alarms": _share((flagged + called > 0).astype(np.int64), once, weights)}
+        if setting.objectness is not None:
+            costs["alarms_of_proposals"] = _share((called > 0).astype(np.int64), once, weights)
+        costs["alarms_per_image"] = _share(flagged + called, once, weights)
+        lost = _lost(steps, setting).counts(images)
+        costs["recall_lost"] = _share(lost, steps.lost.counts(images), weights)
         # The accuracy that a classifier loses is its recall.
         if not self._inputs.whole_images:
             costs["map50_lost"] = self._map50_lost(setting, weights)
@@ -585,7 +653,7 @@ class _Chooser:
     def _curve(self, method: str) -> TradeOff:
         """Misclassified unknown objects by false alarms at the run's t*, for all τ."""
         operating = self._inputs.threshold
-        flagged = np.sort(self._tested.flagged(method, operating).at)
+        flagged = np.sort(first_of_each_image(self._tested.flagged(method, operating)).at)
         _, ood_steps = self._steps_of(method, operating)
         misclassified = np.sort(ood_steps.misclassified.of(self._measured_on).at)
 
@@ -609,27 +677,67 @@ class _Chooser:
                 f"One of the {count} unknown objects is {1 / count:.1%}, "
                 f"more than the limit of {limit:.2%}."
             )
-        if self._budget.guarantee == "conformal":
-            yield from self._guarantee_notes()
 
-    def _guarantee_notes(self) -> Iterator[str]:
-        """Remarks on limits that need more images for a guarantee than there are."""
+    def _too_few(self) -> str:
+        """A sentence on limits that the images cannot show, whatever the setting; "" for none."""
         budget = self._budget
-        candidates = self._candidates(self._methods, budget)
-        part = best_setting(candidates, self._all, budget, self._search).point.part
-        known = self._validation.lost_by(self._inputs.threshold).of(part.id)
-        images_by_axis = {
-            "misclassified": int(np.sum(self._unknown_objects[part.ood] > 0)),
-            "false_alarms": int(part.id.sum()),
-            "recall_lost": len(np.unique(known.image)),
-        }
-        for axis, limit in budget.limits.items():
-            needed = images_needed(limit)
-            if images_by_axis[axis] < needed:
-                yield (
-                    f"A guarantee of {LIMITS[axis]} {limit:g} needs {needed} images; "
-                    f"there are {images_by_axis[axis]}."
-                )
+        for axis, images in self._images_by_axis(self._all, budget).items():
+            sentence = too_few(axis, images, budget)
+            if sentence:
+                return sentence
+        return ""
+
+
+#: The images that limits are shown on, in words.
+SHOWN_ON = {
+    "misclassified": "OOD images with unknown objects",
+    "false_alarms": "ID validation images",
+    "recall_lost": "ID validation images with known objects",
+}
+
+
+def too_few(axis: str, images: int, budget: Budget) -> str:
+    """A sentence where images are too few to show a limit; "" where they are not.
+
+    Args:
+        axis: The axis of the limit.
+        images: Number of the images that it is shown on.
+        budget: The limits.
+
+    >>> sentence = too_few("false_alarms", 21, Budget(max_false_alarms=0.05))
+    >>> sentence.split("; ")[0]
+    '21 ID validation images cannot show a limit of 0.05: 59 are needed'
+    """
+    if budget.guarantee == "none":
+        return ""
+    limit = budget.limits[axis]
+    needed = images_needed(limit, budget.guarantee, budget.level())
+    if images >= needed:
+        return ""
+    smallest = smallest_limit(images, budget.guarantee, budget.level())
+    rounded = math.ceil(100 * smallest - 1e-9) / 100
+    instead = f"{rounded:g} is the smallest that they can show" if rounded < 1 else "they show none"
+    return (
+        f"{images} {SHOWN_ON[axis]} cannot show a limit of {limit:g}: {needed} are needed; "
+        f"{instead}."
+    )
+
+
+def _flagged(steps: IdSteps, setting: DeploySetting) -> ThresholdSteps:
+    """Detections of ID images that are flagged."""
+    return steps.flagged.below(setting.tau)
+
+
+def _called(steps: IdSteps, setting: DeploySetting) -> ThresholdSteps:
+    """Proposals of ID images that are called unknown."""
+    if setting.objectness is None:
+        return ThresholdSteps.concatenate([])
+    return steps.proposals[steps.proposals.at > setting.objectness]
+
+
+def _lost(steps: IdSteps, setting: DeploySetting) -> ThresholdSteps:
+    """Known objects that are lost."""
+    return steps.lost.below(setting.tau)
 
 
 def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
@@ -657,25 +765,37 @@ def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
     return [*splits, TestSplit(inputs, name)]
 
 
-def _counted(flags: np.ndarray, units: ThresholdSteps) -> MeasuredCost:
-    """The share of units that are flagged, without an interval."""
-    value = float(np.mean(flags)) if len(flags) else None
-    images = len(np.unique(units.image))
-    return MeasuredCost(value=value, count=int(flags.sum()), of=len(flags), images=images)
+def _where_chosen(
+    count: np.ndarray, of: np.ndarray, images: np.ndarray, part: Part
+) -> MeasuredCost:
+    """A share on the images that were chosen on, and the bound that was compared with a limit.
 
-
-def _compared_axis(
-    settings: Sequence[DeploySetting | DeployChoice], budget: Budget, *, reached: bool
-) -> Axis:
-    """What settings within the same limits are compared by.
-
-    At one t*, as many unknown objects more are found as fewer are misclassified.
+    Args:
+        count: Count of each image, ndarray of shape (I,).
+        of: The units of each image, ndarray of shape (I,).
+        images: Mask of the images.
+        part: What limits promise.
     """
+    counts = count[images]
+    sizes = of[images].astype(np.float64)
+    total = int(sizes.sum())
+    bound = None
+    if part.guarantee == "confidence":
+        bound = upper_bound(counts, sizes, part.confidence)
+    return MeasuredCost(
+        value=int(counts.sum()) / total if total else None,
+        count=int(counts.sum()),
+        of=total,
+        images=int(np.sum(sizes > 0)),
+        bound=bound,
+    )
+
+
+def _compared_axis(budget: Budget, *, reached: bool) -> Axis:
+    """What settings within the same limits are compared by."""
     if budget.max_misclassified is not None and reached:
         return "false_alarms"
-    if len({setting.operating for setting in settings}) == 1:
-        return "found"
-    return "misclassified"
+    return "found"
 
 
 def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None) -> MeasuredCost:

@@ -13,10 +13,10 @@ from farther.metrics.statistics import bootstrap
 from farther.metrics.weighting import ImageWeights, ratio
 
 #: What settings are compared by.
-Axis = Literal["found", "misclassified", "false_alarms"]
+Axis = Literal["found", "false_alarms"]
 
 #: Factor by which a larger value of an axis is the better one.
-SIGN: dict[Axis, int] = {"found": 1, "misclassified": -1, "false_alarms": -1}
+SIGN: dict[Axis, int] = {"found": 1, "false_alarms": -1}
 
 
 @dataclass(frozen=True)

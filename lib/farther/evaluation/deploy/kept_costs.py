@@ -22,12 +22,11 @@ class SettingCosts(Stored):
     """The costs of one setting of a method.
 
     Args:
-        operating, tau: See `farther.evaluation.deploy.results.DeploySetting`.
+        setting: The setting.
         costs: {axis: value on the ID test split}.
     """
 
-    operating: float
-    tau: float
+    setting: DeploySetting
     costs: dict[str, MeasuredCost]
 
 
@@ -35,7 +34,7 @@ class MethodCosts(Stored):
     """The content of `choices/<run>/<method>.json`.
 
     Args:
-        settings: The settings that were chosen, by t* and τ.
+        settings: The settings that were chosen, by their thresholds.
     """
 
     settings: list[SettingCosts] = Field(default_factory=list)
@@ -48,14 +47,17 @@ class KeptCosts:
         inputs: The run's inputs.
         methods: The methods that are chosen from.
         code: Hash of the code that measures.
+        source: Name of the source of proposals; None for none.
 
     Raises:
         DataError: a file of an earlier stage cannot be read, or the record is damaged.
     """
 
-    def __init__(self, inputs: RunInputs, methods: Collection[str], code: str):
+    def __init__(
+        self, inputs: RunInputs, methods: Collection[str], code: str, source: str | None = None
+    ):
         self._items = Keyed(inputs.files.id_costs)
-        self._keys = _keys(inputs, methods, code)
+        self._keys = _keys(inputs, methods, code, source)
         self._costs: dict[DeploySetting, dict[str, MeasuredCost]] = {}
         inputs.files.id_costs.mkdir(parents=True, exist_ok=True)
         outdated = self._items.outdated(self._keys)
@@ -86,8 +88,7 @@ class KeptCosts:
         file = self._items.path(_item(method))
         stored = read_kept_results(MethodCosts, file, f"delete {file}")
         for entry in stored.settings:
-            setting = DeploySetting(method=method, operating=entry.operating, tau=entry.tau)
-            self._costs[setting] = entry.costs
+            self._costs[entry.setting] = entry.costs
 
     def _write(
         self,
@@ -97,8 +98,7 @@ class KeptCosts:
     ) -> None:
         stored = []
         for setting in sorted(settings, key=_thresholds):
-            entry = SettingCosts(operating=setting.operating, tau=setting.tau, costs=costs[setting])
-            stored.append(entry)
+            stored.append(SettingCosts(setting=setting, costs=costs[setting]))
         item = _item(method)
         with self._items.make(item, self._keys[item]) as path:
             write_results(path, MethodCosts(settings=stored))
@@ -108,11 +108,13 @@ def _item(method: str) -> str:
     return f"{method}.json"
 
 
-def _thresholds(setting: DeploySetting) -> tuple[float, float]:
-    return setting.operating, setting.tau
+def _thresholds(setting: DeploySetting) -> tuple[float, float, str]:
+    return setting.operating, setting.tau, setting.alarms
 
 
-def _keys(inputs: RunInputs, methods: Collection[str], code: str) -> dict[str, str]:
+def _keys(
+    inputs: RunInputs, methods: Collection[str], code: str, source: str | None
+) -> dict[str, str]:
     """The cache key of the costs of each method: nothing of OOD images, nor the budget."""
     files = inputs.files
     split = inputs.settings.id_split
@@ -123,7 +125,9 @@ def _keys(inputs: RunInputs, methods: Collection[str], code: str) -> dict[str, s
         files.regions(split),
         files.threshold,
     ]
-    shared = key_of(shared_paths, {"settings": settings, "code": code})
+    if source is not None:
+        shared_paths.append(files.proposals(source, split))
+    shared = key_of(shared_paths, {"settings": settings, "code": code, "proposals": source})
 
     keys = {}
     for method in methods:

@@ -22,6 +22,19 @@ STATE = "state.safetensors"
 CONFIDENCE = "score"
 
 
+def passes(files: RunFiles) -> dict[str, str]:
+    """The pass that a method scores, of those that score one.
+
+    Raises:
+        DataError: `methods.json` is absent or damaged.
+    """
+    passes_by_name = {}
+    for entry in read_entries(files.all_fitted).entries:
+        if entry.pass_name is not None:
+            passes_by_name[entry.name] = entry.pass_name
+    return passes_by_name
+
+
 def by_cost(files: RunFiles, names: Sequence[str], fitted: Mapping[str, FittedMethod]) -> list[str]:
     """The methods from the cheapest to the most expensive.
 
@@ -33,7 +46,7 @@ def by_cost(files: RunFiles, names: Sequence[str], fitted: Mapping[str, FittedMe
     Raises:
         DataError: `methods.json` is absent or damaged.
     """
-    pass_by_name = {entry.name: entry.pass_name for entry in read_entries(files.all_fitted).entries}
+    pass_by_name = passes(files)
 
     def cost(name: str) -> tuple[bool, int, bool, str]:
         needs_inference = pass_by_name.get(name) is not None

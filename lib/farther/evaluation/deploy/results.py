@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
+from farther.metrics.statistics.risk_control import Guarantee
 from farther.registry import STRICT, Parameters
 from farther.tables.schema import read_typed
 
@@ -23,17 +24,17 @@ LIMITS = {
 CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
 
-def _optional_per_image(rate: float | None) -> float | None:
+def _optional_per_image(share: float | None) -> float | None:
     """A limit on false alarms; one of 1 or more is refused, as it is one per 100 images.
 
     Raises:
         ValueError: it is 1 or more.
     """
-    if rate is None or rate < 1:
-        return rate
-    problem = "it is a limit per ID image, below 1"
-    if rate < 100:
-        problem += f": for {rate:g} per 100 ID images write {rate / 100:g}"
+    if share is None or share < 1:
+        return share
+    problem = "it is a share of the ID images, below 1"
+    if share < 100:
+        problem += f": for {share:g} of 100 ID images write {share / 100:g}"
     raise ValueError(problem)
 
 
@@ -41,18 +42,22 @@ def _optional_per_image(rate: float | None) -> float | None:
 class Budget(Parameters):
     """Limits on the costs of a deployed detector: section `deploy` of params.yaml.
 
-    All limits are rates: per unknown object, per ID image and per known object.
+    All limits are shares: of the unknown objects, of the ID images and of the known objects.
 
     Args:
         max_misclassified: Largest share of the unknown objects that are misclassified; None for no
             limit.
-        max_false_alarms: Largest number of false alarms, detections flagged as unknown, per ID
-            image: 0.05 allows 5 in 100 images. Below 1; None for no limit.
+        max_false_alarms: Largest share of the ID images that raise a false alarm: a detection
+            flagged as unknown or a proposal called unknown, right or not. 0.05 allows 5 in 100
+            images. Below 1; None for no limit.
         max_recall_loss: Largest share of the known objects that are lost: detected as their class
             at the run's t* without flagging, but not with it; None for no limit.
-        guarantee: "none": limits hold on the images that are chosen on. "conformal": in expectation
-            on new images that are exchangeable with them; see
-            `farther.metrics.statistics.conformal`.
+        guarantee: What the limits promise of new images that are exchangeable with those that are
+            chosen on, see `farther.metrics.statistics.risk_control`. "confidence": they hold, with
+            `confidence`. "expected": they hold in expectation. "none": they hold on the images that
+            are chosen on.
+        confidence: Of the guarantee "confidence", for all limits and all settings that are compared
+            together.
         choose_on: OOD split that is chosen on and left out of the measured values; None for halves
             of the images of all splits: what is chosen on one half is measured on the other.
         confidences: Values of t* that are tried where they are above the run's own and recall has a
@@ -67,7 +72,8 @@ class Budget(Parameters):
         float | None, Field(ge=0, allow_inf_nan=False), AfterValidator(_optional_per_image)
     ] = None
     max_recall_loss: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-    guarantee: Literal["none", "conformal"] = "none"
+    guarantee: Guarantee = "confidence"
+    confidence: float = Field(default=0.95, gt=0, lt=1)
     choose_on: str | None = None
     confidences: tuple[Annotated[float, Field(ge=0, le=1)], ...] = CONFIDENCES
 
@@ -76,10 +82,13 @@ class Budget(Parameters):
             raise ParameterError(
                 f"a budget limits something: give {', '.join(LIMITS.values())}, or several of them"
             )
-        if self.guarantee == "conformal":
+        if self.guarantee != "none":
             for axis, limit in self.limits.items():
                 if limit == 0:
-                    raise ParameterError(f"{LIMITS[axis]} is 0: a guarantee needs a limit above 0")
+                    raise ParameterError(
+                        f"{LIMITS[axis]} is 0, which no number of images can show: write a limit "
+                        "above 0, or guarantee: none"
+                    )
 
     @property
     def limits(self) -> dict[str, float]:
@@ -90,6 +99,14 @@ class Budget(Parameters):
             if limit is not None:
                 limits[axis] = limit
         return limits
+
+    def level(self, settings: int = 1) -> float:
+        """The confidence of each limit where several settings are compared (Bonferroni).
+
+        >>> round(Budget(max_false_alarms=0.05).level(5), 4)
+        0.99
+        """
+        return 1 - (1 - self.confidence) / (settings * len(self.limits))
 
     def only(self, axis: str) -> Budget:
         """The budget with only the limit of one axis."""
@@ -105,10 +122,11 @@ class MeasuredCost:
     """One value, and the counts that it was computed from.
 
     Args:
-        value: Fraction; `false_alarms` per ID image. None where it is not defined.
+        value: Fraction. None where it is not defined.
         count, of: The value is count / of; None for a value that is not a ratio of counts.
         images: Images that it was measured on.
         interval: 95% interval over draws of the images; None where it was not computed.
+        bound: The upper bound that was compared with the limit, with the guarantee "confidence".
     """
 
     value: float | None
@@ -116,6 +134,7 @@ class MeasuredCost:
     of: int | None = None
     images: int = 0
     interval: tuple[float, float] | None = None
+    bound: float | None = None
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
@@ -126,40 +145,57 @@ class DeploySetting:
         method: Name in section `methods` of params.yaml.
         operating: The operating threshold t*.
         tau: The threshold τ: detections whose score is below it are flagged as unknown.
+        alarms: What raises alarms: "detections", "proposals" or "both".
+        source: Name of the source of proposals; None where none are called unknown.
+        objectness: Proposals on no detection with a larger objectness are called unknown.
     """
 
     method: str
     operating: float
     tau: float
+    alarms: Literal["detections", "both", "proposals"] = "detections"
+    source: str | None = None
+    objectness: float | None = None
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class DeployChoice:
+class DeployChoice(DeploySetting):
     """A setting that was chosen for a budget, and its costs measured on other images.
 
     Args:
-        method, operating, tau: See `DeploySetting`.
+        method, operating, tau, alarms, source, objectness: See `DeploySetting`.
         reached: Whether the limits hold on the data that was chosen on (with a guarantee: whether
-            it can be given). If not, the setting is the one that misclassifies the fewest unknown
-            objects within the other limits.
+            it can be given). If not, the setting is the one that finds the most unknown objects
+            within the other limits.
         chosen_on: {axis: value on the data that was chosen on}.
-        measured: {axis: value on other images}: `misclassified`, `found`, `missed` (of the unknown
-            objects; by cross-fitting where halves are chosen on), `false_alarms`,
-            `images_with_false_alarms`, `recall_lost`, `map50_lost` (of this setting on the ID test
-            split; the last one not of classifiers).
+        measured: {axis: value on other images}. Of the unknown objects (by cross-fitting where
+            halves are chosen on): `misclassified`, `found`, `found_by_proposals` (a part of found)
+            and `missed`. Of the ID test images: `false_alarms`, `alarms_of_proposals` (a part:
+            images with a proposal called unknown) and `alarms_per_image`, the number of flagged
+            detections and called proposals. `recall_lost`, of their known objects; `map50_lost`,
+            not of classifiers.
         by_split: {OOD split: {axis: value}} of the outcomes of unknown objects.
         folds: Settings chosen on either half, of any method; empty with `choose_on`. What is
-            measured on the other half is the best setting of `method` on this one.
+            measured on the other half is the best setting of this method on this one.
     """
 
-    method: str
-    operating: float
-    tau: float
     reached: bool
     chosen_on: dict[str, MeasuredCost]
     measured: dict[str, MeasuredCost]
     by_split: dict[str, dict[str, MeasuredCost]]
     folds: tuple[DeploySetting, ...] = ()
+
+    @property
+    def setting(self) -> DeploySetting:
+        """The method with its thresholds."""
+        return DeploySetting(
+            method=self.method,
+            operating=self.operating,
+            tau=self.tau,
+            alarms=self.alarms,
+            source=self.source,
+            objectness=self.objectness,
+        )
 
     def status(self, axis: str, limit: float) -> str:
         """Whether the interval of a measured value is within a limit.
@@ -188,15 +224,14 @@ class MethodGain:
     Args:
         method: The method that has the better value.
         than: The method that it is compared with.
-        axis: "found": more unknown objects found; "misclassified": fewer misclassified;
-            "false_alarms": fewer per ID image.
+        axis: "found": more unknown objects found; "false_alarms": fewer ID images with one.
         value: The difference, positive where `method` is better.
         interval: 95% interval of the difference; None where it was not computed.
     """
 
     method: str
     than: str
-    axis: Literal["found", "misclassified", "false_alarms"]
+    axis: Literal["found", "false_alarms"]
     value: float
     interval: tuple[float, float] | None = None
 
@@ -211,7 +246,7 @@ class TradeOff:
     """The trade-off of a method at the run's t* over τ, on the images that are measured on.
 
     Args:
-        false_alarms: Detections flagged as unknown per ID image.
+        false_alarms: Share of the ID images with a flagged detection.
         misclassified: Share of the unknown objects.
     """
 
@@ -236,6 +271,9 @@ class DeployChoices:
             limits.
         left_out: {method: why it is not considered}.
         curves: {method: its trade-off}.
+        too_few: The first thing to know where images are too few to show a limit, in a sentence;
+            "" where they are not.
+        compared: Number of settings of a method, t* and source of alarms that share the confidence.
         notes: Remarks on what the data can and cannot show.
         passed_over: By how much the best method is better than the chosen one, which is cheaper, on
             the images that they were chosen on; None where the best one is chosen.
@@ -256,6 +294,8 @@ class DeployChoices:
     left_out: dict[str, str]
     curves: dict[str, TradeOff]
     notes: list[str]
+    too_few: str = ""
+    compared: int = 1
     passed_over: MethodGain | None = None
     over_cheapest: MethodGain | None = None
     cheapest: str | None = None
@@ -266,12 +306,7 @@ class DeployChoices:
         choices = [*self.methods.values(), *self.alone.values()]
         if self.choice is not None:
             choices.append(self.choice)
-
-        settings = set()
-        for choice in choices:
-            settings.add(
-                DeploySetting(method=choice.method, operating=choice.operating, tau=choice.tau)
-            )
+        settings = {choice.setting for choice in choices}
         return sorted(settings, key=_setting_order)
 
     @classmethod
@@ -294,5 +329,5 @@ class DeployChoices:
             ) from None
 
 
-def _setting_order(setting: DeploySetting) -> tuple[str, float, float]:
-    return setting.method, setting.operating, setting.tau
+def _setting_order(setting: DeploySetting) -> tuple[str, float, float, str]:
+    return setting.method, setting.operating, setting.tau, setting.alarms

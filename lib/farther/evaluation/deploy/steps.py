@@ -6,7 +6,7 @@ They follow from the steps: the thresholds at which objects are misclassified, f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import numpy as np
@@ -16,7 +16,9 @@ from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
 from farther.metrics.matching.boxes import places
 from farther.metrics.open_set.critical_thresholds import known_objects, unknown_objects
+from farther.metrics.open_set.proposals import apart_from_detections, finders
 from farther.metrics.weighting import ImageWeights, joined, mean_of_defined
+from farther.tables import Regions
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class ThresholdSteps:
         """The units of the images that a mask selects."""
         return self[images[self.image]]
 
+    def below(self, threshold: float) -> ThresholdSteps:
+        """The units whose step is below a threshold."""
+        return self[self.at < threshold]
+
     def counts(self, images: int) -> np.ndarray:
         """Number of units of each image, ndarray of shape (images,)."""
         return np.bincount(self.image, minlength=images)
@@ -62,10 +68,12 @@ class IdSteps:
         flagged: Detections, which are flagged at each τ above their step.
         lost: Objects, which are lost at each τ above their step: ∞ for those that are not detected
             at the run's t* without flagging, −∞ for those that t* alone loses.
+        proposals: Proposals on no detection, with their objectness as steps.
     """
 
     flagged: ThresholdSteps
     lost: ThresholdSteps
+    proposals: ThresholdSteps = field(default_factory=lambda: ThresholdSteps.concatenate([]))
 
 
 @dataclass(frozen=True)
@@ -76,11 +84,16 @@ class OodSteps:
         misclassified: Objects, which are misclassified at each τ up to their step.
         found: The same objects, which are found at each τ above their step.
         detections: Detections, with their scores as steps.
+        proposals: Proposals on no detection, with their objectness as steps.
+        recovered: The same objects as `found`, with the objectness of the proposal that finds each
+            one that no detection matches; −∞ where none does.
     """
 
     misclassified: ThresholdSteps
     found: ThresholdSteps
     detections: ThresholdSteps
+    proposals: ThresholdSteps
+    recovered: ThresholdSteps
 
 
 class IdImages:
@@ -89,12 +102,14 @@ class IdImages:
     Args:
         inputs: The run's inputs.
         split: The split.
+        source: Name of a source of proposals; None for none.
     """
 
-    def __init__(self, inputs: RunInputs, split: RunSplit):
+    def __init__(self, inputs: RunInputs, split: RunSplit, source: str | None = None):
         self._inputs = inputs
         self._split = split
         self._regions = split.regions()
+        self._proposals = read_proposals(inputs, split, source)
         self._closed_set = ClosedSet.of(split.objects, self._regions)
         self.names = np.array(sorted(split.images), dtype=object)
         self._region_image = places(self.names, self._regions.image_id)
@@ -127,7 +142,7 @@ class IdImages:
         scores = self._inputs.scores(method, self._split)
         known = self._known(operating, scores)
         lost = ThresholdSteps(np.where(self._is_detected, known.at, np.inf), known.image)
-        return IdSteps(self._flagged(scores, operating), lost)
+        return IdSteps(self._flagged(scores, operating), lost, self.called(operating))
 
     def flagged(self, method: str, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.flagged`, which need no objects."""
@@ -136,6 +151,13 @@ class IdImages:
     def _flagged(self, scores: np.ndarray, operating: float) -> ThresholdSteps:
         rows = self._regions.score >= operating
         return ThresholdSteps(scores[rows], self._region_image[rows])
+
+    def called(self, operating: float) -> ThresholdSteps:
+        """The steps of `IdSteps.proposals`."""
+        detections = self._regions.above(operating)
+        is_beside = apart_from_detections(self._proposals, detections, self._inputs.settings.iou)
+        beside = self._proposals[is_beside]
+        return ThresholdSteps(beside.score.astype(np.float64), places(self.names, beside.image_id))
 
     def map50(
         self, method: str | None, operating: float, tau: float, weights: ImageWeights | None
@@ -165,14 +187,17 @@ class OodImages:
     Args:
         inputs: The run's inputs.
         splits: The splits.
+        source: Name of a source of proposals; None for none.
 
     Attributes:
         names: Name of each of I images, object array of shape (I,).
         split: Index of each image's split, ndarray of shape (I,).
     """
 
-    def __init__(self, inputs: RunInputs, splits: Sequence[TestSplit]):
+    def __init__(self, inputs: RunInputs, splits: Sequence[TestSplit], source: str | None = None):
         self.splits = splits
+        self._proposals = [read_proposals(inputs, split, source) for split in splits]
+        self._proposed: dict[float, list[_Proposed]] = {}
         self._inputs = inputs
         self._names_by_split = [np.array(sorted(split.images), dtype=object) for split in splits]
         self.names = np.concatenate([np.array([], dtype=object), *self._names_by_split])
@@ -190,6 +215,8 @@ class OodImages:
         misclassified = []
         found = []
         detections = []
+        proposals = []
+        recovered = []
         for number, split in enumerate(self.splits):
             first_image = self._first_image[number]
             names = self._names_by_split[number]
@@ -206,11 +233,29 @@ class OodImages:
 
             region_image = first_image + places(names, regions.image_id[rows])
             detections.append(ThresholdSteps(scores, region_image))
+
+            proposed = self._proposed_at(operating)[number]
+            proposals.append(ThresholdSteps(proposed.objectness, first_image + proposed.image))
+            recovered.append(ThresholdSteps(proposed.recovered, image)[counted])
         return OodSteps(
             ThresholdSteps.concatenate(misclassified),
             ThresholdSteps.concatenate(found),
             ThresholdSteps.concatenate(detections),
+            ThresholdSteps.concatenate(proposals),
+            ThresholdSteps.concatenate(recovered),
         )
+
+    def _proposed_at(self, operating: float) -> list[_Proposed]:
+        """What proposals do in each split at a t*, which all methods share."""
+        if operating not in self._proposed:
+            proposed = []
+            for split, names, proposals in zip(
+                self.splits, self._names_by_split, self._proposals, strict=True
+            ):
+                detections = split.regions().above(operating)
+                proposed.append(_Proposed.of(split, names, detections, proposals))
+            self._proposed[operating] = proposed
+        return self._proposed[operating]
 
     def weights(self) -> ImageWeights | None:
         """Weight of each image in each replicate, shape (B, I); None without replicates."""
@@ -218,6 +263,55 @@ class OodImages:
         if not weights_by_split:
             return None
         return reduce(joined, weights_by_split)
+
+
+@dataclass(frozen=True)
+class _Proposed:
+    """Proposals of an OOD split beside its detections at a t*.
+
+    Args:
+        objectness: Of P proposals on no detection, float64, shape (P,).
+        image: Index of each one's image, shape (P,).
+        recovered: For each object of the split, the objectness of the proposal that finds it; −∞
+            for none, shape (M,).
+    """
+
+    objectness: np.ndarray
+    image: np.ndarray
+    recovered: np.ndarray
+
+    @classmethod
+    def of(
+        cls, split: TestSplit, names: np.ndarray, detections: Regions, proposals: Regions
+    ) -> _Proposed:
+        """What proposals do.
+
+        Args:
+            split: The split.
+            names: Names of its images, sorted.
+            detections: Detections at or above t*.
+            proposals: All proposals.
+        """
+        rules = split.matching_rules
+        _, finder = finders(split.objects, detections, proposals, rules)
+        objectness = np.append(proposals.score.astype(np.float64), -np.inf)
+        beside = proposals[apart_from_detections(proposals, detections, rules.iou)]
+        return cls(
+            objectness=beside.score.astype(np.float64),
+            image=places(names, beside.image_id),
+            recovered=objectness[finder],
+        )
+
+
+def read_proposals(inputs: RunInputs, split: RunSplit, source: str | None) -> Regions:
+    """The proposals of a source in a split; none without a source.
+
+    Raises:
+        DataError: they are absent or damaged.
+    """
+    if source is None:
+        return Regions.empty(split.folder.header)
+    return Regions.read(inputs.files.proposals(source, split.name))
 
 
 def halves(names: np.ndarray, group: np.ndarray, seed: int) -> np.ndarray:

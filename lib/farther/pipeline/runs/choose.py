@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farther.detectors.proposals import network_source
 from farther.evaluation.deploy.choose import write_choice
 from farther.evaluation.deploy.results import Budget
 from farther.evaluation.files import RunFiles
@@ -12,7 +13,7 @@ from farther.registry import build
 
 
 def work(run: str) -> str:
-    """Reads splits, regions, t*, fitted methods and scores.
+    """Reads splits, regions, proposals, t*, fitted methods and scores.
 
     Writes artifacts/choices/RUN.json, and artifacts/choices/RUN, which is kept from run to run.
 
@@ -21,8 +22,11 @@ def work(run: str) -> str:
     """
     settings = read_settings(section("evaluate"))
     budget = build(Budget, "params.yaml: deploy", section("deploy"))
-    files = RunFiles(run, run_entry(run)["benchmark"])
-    choices = write_choice(RunInputs(files, files.roles, settings), budget, code_digest("choose"))
+    entry = run_entry(run)
+    files = RunFiles(run, entry["benchmark"])
+    inputs = RunInputs(files, files.roles, settings)
+    source = network_source(run, entry["proposals"])
+    choices = write_choice(inputs, budget, code_digest("choose"), source)
     if choices.choice is None:
         return " ".join(choices.notes)
     if choices.choice.reached:

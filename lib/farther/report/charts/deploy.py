@@ -24,7 +24,7 @@ FRONT = {
 }
 
 #: Ticks of the axis of false alarms.
-TICKS = [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+TICKS = [0, 0.02, 0.05, 0.1, 0.2, 0.5, 1]
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def trade_off(choices: DeployChoices, words: Words) -> vl.ChartGroup:
     axes: dict[str, Any] = {
         "x": vl.quantitative(
             "x",
-            title="false alarms per ID image",
+            title="ID images with a false alarm",
             scale={"type": "symlog", "constant": 0.02, "domain": [0, max(0.01, *points["x"])]},
-            axis={"values": TICKS, "format": "~g"},
+            axis={"values": TICKS, "format": "~%"},
         ),
         "y": vl.quantitative(
             "y",
@@ -74,7 +74,9 @@ def trade_off(choices: DeployChoices, words: Words) -> vl.ChartGroup:
             scale={"domain": [0, max(0.01, *points["y"])]},
         ),
     }
-    tooltip = vl.tooltip("series method", "x:.3f false alarms per ID image", "y:.1% misclassified")
+    tooltip = vl.tooltip(
+        "series method", "x:.1% of the ID images with a false alarm", "y:.1% misclassified"
+    )
     channels = {**axes, "tooltip": tooltip, **vl.legend_channels("series", legend)}
     line_channels = {
         **channels,
@@ -102,9 +104,6 @@ def trade_off(choices: DeployChoices, words: Words) -> vl.ChartGroup:
 def _limit_layers(choices: DeployChoices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for axis, channel in (("false_alarms", "x"), ("misclassified", "y")):
         if axis not in choices.budget.limits:
-            continue
-        # A guarantee on false alarms is of images, not of detections.
-        if axis == "false_alarms" and choices.budget.guarantee != "none":
             continue
         channels: dict[str, Any] = {
             channel: {"datum": choices.budget.limits[axis]},

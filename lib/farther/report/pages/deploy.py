@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
 from farther.evaluation.deploy.results import (
     LIMITS,
     Budget,
     DeployChoice,
     DeployChoices,
+    DeploySetting,
     MeasuredCost,
     MethodGain,
 )
-from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
+from farther.metrics.statistics.risk_control import ROUNDING
 from farther.report.all_results import AllResults
 from farther.report.charts import deploy as charts
 from farther.report.listing import ABSENT, Listing
@@ -31,14 +33,12 @@ class AxisWords:
     Args:
         title: In rows of tables.
         unit: After a number; "" for an axis that no budget limits.
-        unit_of_images: The same of limits that hold in expectation on new images.
         head: Heading of a column; "" for an axis without one.
         short: The same in a terminal.
     """
 
     title: str
     unit: str = ""
-    unit_of_images: str = ""
     head: str = ""
     short: str = ""
 
@@ -47,27 +47,23 @@ WORDS = {
     "misclassified": AxisWords(
         title="unknown objects misclassified",
         unit="of the unknown objects misclassified",
-        unit_of_images="of an image's unknown objects misclassified",
         head="misclassified",
         short="misclassified",
     ),
     "found": AxisWords(title="unknown objects found", head="found", short="found"),
+    "found_by_proposals": AxisWords(title="unknown objects found by proposals"),
     "missed": AxisWords(title="unknown objects missed"),
     "false_alarms": AxisWords(
-        title="false alarms per ID image",
-        unit="false alarms per ID image",
-        unit_of_images="of the ID images with a false alarm",
+        title="ID images with a false alarm",
+        unit="of the ID images with a false alarm",
         head="false alarms",
         short="alarms",
     ),
-    "images_with_false_alarms": AxisWords(
-        title="ID images with a false alarm",
-        unit_of_images="of the ID images with a false alarm",
-    ),
+    "alarms_of_proposals": AxisWords(title="ID images with an alarm by proposals"),
+    "alarms_per_image": AxisWords(title="false alarms per ID image"),
     "recall_lost": AxisWords(
         title="known objects lost",
         unit="of the known objects lost",
-        unit_of_images="of an image's known objects lost",
         head="known lost",
         short="lost",
     ),
@@ -91,7 +87,7 @@ OUTCOMES = {"misclassified": "Misclassified", "found": "Found", "missed": "Misse
 WHERE_CHOSEN, HELD_OUT = "Met where chosen", "Met on held-out"
 
 #: Columns of words, which are flush left, as the first column is.
-TEXT_COLUMNS = ("Method", WHERE_CHOSEN, HELD_OUT)
+TEXT_COLUMNS = ("Method", "Proposals", WHERE_CHOSEN, HELD_OUT)
 
 #: Axes whose columns have intervals in tables of several settings, which leave no room for more.
 WITH_INTERVAL = ("misclassified", "false_alarms")
@@ -192,7 +188,7 @@ def _message_of_one(choices: DeployChoices) -> str:
     images = min(
         (
             choice.measured[axis].images
-            for axis, maximum in _limit_by_axis(choices.budget).items()
+            for axis, maximum in choices.budget.limits.items()
             if choice.status(axis, maximum) == "open"
         ),
         default=0,
@@ -208,8 +204,8 @@ def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
             named = {item.run.full_title: item.choices.choice}
             rows += setting_rows(named, "Run", item.titles, item.choices.budget)
     caption = (
-        "What to deploy for each run: values on held-out images, with 95% intervals; "
-        "false alarms per ID image."
+        "What to deploy for each run: values on held-out images, with 95% intervals. False alarms: "
+        "share of the ID images with one."
     )
     return _listing(caption, rows, "Run")
 
@@ -279,12 +275,12 @@ def _listing(caption: str, rows: Sequence[Mapping[str, str]], first: str) -> Lis
 def number(axis: str, value: float | None) -> str:
     """A value of an axis as it is printed: per cent, or false alarms per image.
 
-    >>> number("misclassified", 0.0123), number("false_alarms", 0.0204), number("found", None)
+    >>> number("false_alarms", 0.0123), number("alarms_per_image", 0.0204), number("found", None)
     ('1.2%', '0.020', '—')
     """
     if value is None:
         return ABSENT
-    if axis == "false_alarms":
+    if axis == "alarms_per_image":
         return f"{value:.3f}"
     return f"{100 * value:.1f}%"
 
@@ -301,48 +297,41 @@ def between(axis: str, cost: MeasuredCost) -> str:
     return f"[{number(axis, low).rstrip('%')}, {number(axis, high).rstrip('%')}]"
 
 
-def limit(axis: str, maximum: float, *, guaranteed: bool = False) -> str:
+def limit(axis: str, maximum: float) -> str:
     """A limit in words.
 
-    Args:
-        axis, maximum: The axis and its limit.
-        guaranteed: Whether it holds in expectation on new images: then it is of images, each
-            counting the same.
-
-    >>> limit("misclassified", 0.01), limit("false_alarms", 0.02)
-    ('at most 1% of the unknown objects misclassified', 'at most 0.02 false alarms per ID image')
-    >>> limit("false_alarms", 0.02, guaranteed=True)
+    >>> limit("false_alarms", 0.02)
     'at most 2% of the ID images with a false alarm'
     """
-    words = WORDS[axis]
-    if guaranteed:
-        return f"at most {100 * maximum:g}% {words.unit_of_images}"
-    return f"at most {_limit_number(axis, maximum)} {words.unit}"
+    return f"at most {100 * maximum:g}% {WORDS[axis].unit}"
 
 
 def named_limit(axis: str, budget: Budget) -> str:
     """A limit as the name of a row.
 
     >>> named_limit("false_alarms", Budget(max_false_alarms=0.02))
-    'alarms 0.02'
+    'alarms 2%'
     """
-    return f"{WORDS[axis].short} {_limit_number(axis, budget.limits[axis])}"
-
-
-def _limit_number(axis: str, maximum: float) -> str:
-    """A limit as it is printed: per cent, or false alarms per image."""
-    if axis == "false_alarms":
-        return f"{maximum:g}"
-    return f"{100 * maximum:g}%"
+    return f"{WORDS[axis].short} {100 * budget.limits[axis]:g}%"
 
 
 def limits_in_words(budget: Budget) -> dict[str, str]:
     """Each limit of a budget in words, by axis."""
-    guaranteed = budget.guarantee == "conformal"
-    words = {}
-    for axis, maximum in budget.limits.items():
-        words[axis] = limit(axis, maximum, guaranteed=guaranteed)
-    return words
+    return {axis: limit(axis, maximum) for axis, maximum in budget.limits.items()}
+
+
+def promise(budget: Budget) -> str:
+    """What the limits of a budget promise, after them.
+
+    >>> promise(Budget(max_false_alarms=0.02))
+    'on new images like those it was chosen on, with 95% confidence'
+    """
+    if budget.guarantee == "confidence":
+        confidence = f"{100 * budget.confidence:g}% confidence"
+        return f"on new images like those it was chosen on, with {confidence}"
+    if budget.guarantee == "expected":
+        return "in expectation on new images like those it was chosen on"
+    return "where it was chosen"
 
 
 def limits(budget: Budget) -> str:
@@ -367,11 +356,18 @@ def held_out(choices: DeployChoices) -> str:
     )
 
 
-def tau(choice: DeployChoice) -> str:
+def tau(choice: DeploySetting) -> str:
     """τ as it is printed."""
     if choice.tau == NOTHING_FLAGGED:
         return "none flagged"
     return f"{choice.tau:.5g}"
+
+
+def called(choice: DeploySetting) -> str:
+    """The proposals that are called unknown, as they are printed; "" for none."""
+    if choice.objectness is None:
+        return ""
+    return f"{choice.source} above {choice.objectness:.5g}"
 
 
 def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> str:
@@ -387,47 +383,44 @@ def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> s
     if choice is None:
         return " ".join(choices.notes)
     budget = choices.budget
-    guaranteed = budget.guarantee == "conformal"
     setting = _setting_in_words(choice, titles or {})
     if choice.reached:
-        condition = "where it was chosen"
-        if guaranteed:
-            condition = "in expectation on new images like those it was chosen on"
-        kept = f"{setting}: {limits(budget)} {condition}. {_measured(choice)}"
+        first = f"{choices.too_few} " if choices.too_few else ""
+        kept = f"{setting}: {limits(budget)} {promise(budget)}. {_measured(choice)}"
         exceeded = _exceeded(choice, budget)
         if not exceeded:
-            return f"Deploy {kept}"
-        return f"Over the limit on held-out images: {_enumerated(exceeded)}. The setting is {kept}"
+            return f"{first}Deploy {kept}"
+        return (
+            f"{first}Over the limit on held-out images: {_enumerated(exceeded)}. "
+            f"The setting is {kept}"
+        )
 
     further_limits = limits_in_words(budget)
     further_limits.pop("misclassified", None)
     within = ""
     if further_limits and not _flags_by_label(choice):
         within = f" within {_enumerated(list(further_limits.values()))}"
-    verb = "has a guarantee of" if guaranteed else "meets"
+    first = f"{choices.too_few} " if choices.too_few else ""
     return (
-        f"No method {verb} {limits(budget)}. The closest setting{within} is {setting}. "
-        f"{_measured(choice)}"
+        f"{first}No setting keeps {limits(budget)} {promise(budget)}. The closest setting{within} "
+        f"is {setting}. {_measured(choice)}"
     )
 
 
 def _exceeded(choice: DeployChoice, budget: Budget) -> list[str]:
     """The values on held-out images whose whole interval is above their limit, in words."""
     exceeded = []
-    for axis, maximum in _limit_by_axis(budget).items():
+    for axis, maximum in budget.limits.items():
         if choice.status(axis, maximum) == "exceeded":
-            words = WORDS[axis]
             value = _with_interval(axis, choice.measured[axis])
-            limit_number = _limit_number(axis, maximum)
-            unit = words.unit or words.unit_of_images
-            exceeded.append(f"{value} {unit} (limit {limit_number})")
+            exceeded.append(f"{value} {WORDS[axis].unit} (limit {100 * maximum:g}%)")
     return exceeded
 
 
 def status(choice: DeployChoice, budget: Budget) -> str:
     """Whether all limits are met on held-out images; see `DeployChoice.status`."""
     statuses = set()
-    for axis, maximum in _limit_by_axis(budget).items():
+    for axis, maximum in budget.limits.items():
         statuses.add(choice.status(axis, maximum))
     for worst in ("exceeded", "open"):
         if worst in statuses:
@@ -494,7 +487,7 @@ def _alarms_of_both(choices: DeployChoices, gain: MethodGain) -> str:
     alarms = choices.methods[gain.method].measured["false_alarms"].value
     alarms_of_other = choices.methods[gain.than].measured["false_alarms"].value
     return (
-        f", at {number('false_alarms', alarms)} false alarms per ID image instead of "
+        f", with a false alarm in {number('false_alarms', alarms)} of the ID images instead of "
         f"{number('false_alarms', alarms_of_other)}"
     )
 
@@ -523,11 +516,8 @@ def _gained(gain: MethodGain, ending: str = "") -> str:
         ending: Of the verb.
     """
     if gain.axis == "false_alarms":
-        return f"raise{ending} {_difference(gain, 1, 3)} fewer false alarms per ID image"
-    if gain.axis == "found":
-        return f"find{ending} {_difference(gain, 100, 1)} points more of the unknown objects"
-    classify = "classifies" if ending else "classify"
-    return f"mis{classify} {_difference(gain, 100, 1)} points fewer of the unknown objects"
+        return f"alarm{ending} in {_difference(gain, 100, 1)} points fewer of the ID images"
+    return f"find{ending} {_difference(gain, 100, 1)} points more of the unknown objects"
 
 
 def _difference(gain: MethodGain, factor: int, decimals: int) -> str:
@@ -587,7 +577,7 @@ def next_budget(choices: DeployChoices) -> dict[str, float]:
         return {}
     limits_now = choices.budget.limits
     if choice.reached:
-        if choices.budget.guarantee != "none":
+        if choices.budget.guarantee == "expected":
             return {}
         halved = {}
         for axis, maximum in limits_now.items():
@@ -602,7 +592,12 @@ def next_budget(choices: DeployChoices) -> dict[str, float]:
 
 def _flags_by_label(choice: DeployChoice) -> bool:
     """True if only objects that the detector itself labels as unknown are flagged."""
-    return choice.tau == NOTHING_FLAGGED and bool(choice.measured["false_alarms"].value)
+    by_proposals = choice.objectness is not None
+    return (
+        choice.tau == NOTHING_FLAGGED
+        and not by_proposals
+        and bool(choice.measured["false_alarms"].value)
+    )
 
 
 def _setting_in_words(choice: DeployChoice, titles: Mapping[str, str]) -> str:
@@ -611,18 +606,34 @@ def _setting_in_words(choice: DeployChoice, titles: Mapping[str, str]) -> str:
     flagged = f"τ = {tau(choice)}"
     if choice.tau == NOTHING_FLAGGED:
         flagged = "nothing flagged"
-    setting = f"{name} with t* = {choice.operating:.3g} and {flagged}"
     if _flags_by_label(choice):
-        setting += " but what the detector labels as unknown"
-    return setting
+        flagged += " but what the detector labels as unknown"
+    if choice.objectness is None:
+        return f"{name} with t* = {choice.operating:.3g} and {flagged}"
+    proposals = f"proposals of {choice.source} above {choice.objectness:.5g} called unknown"
+    if choice.alarms == "proposals":
+        return f"proposals alone: t* = {choice.operating:.3g}, {flagged}, {proposals}"
+    return f"{name} with t* = {choice.operating:.3g}, {flagged}, and {proposals}"
 
 
 def _measured(choice: DeployChoice) -> str:
     """A sentence on the values that were measured on held-out images."""
-    values = []
-    for axis, words in WORDS.items():
-        if words.unit:
-            values.append(f"{_with_interval(axis, choice.measured[axis])} {words.unit}")
+    found = f"{_with_interval('found', choice.measured['found'])} of the unknown objects found"
+    alarms = _with_interval("false_alarms", choice.measured["false_alarms"])
+    alarms = f"{alarms} of the ID images with a false alarm"
+    if choice.alarms == "both":
+        found_part = number("found", choice.measured["found_by_proposals"].value)
+        alarms_part = number("false_alarms", choice.measured["alarms_of_proposals"].value)
+        found += f" ({found_part} by proposals)"
+        alarms += f" ({alarms_part} by proposals)"
+    misclassified = _with_interval("misclassified", choice.measured["misclassified"])
+    lost = _with_interval("recall_lost", choice.measured["recall_lost"])
+    values = [
+        found,
+        f"{misclassified} {WORDS['misclassified'].unit}",
+        alarms,
+        f"{lost} {WORDS['recall_lost'].unit}",
+    ]
     return f"Measured on held-out images: {_enumerated(values)}."
 
 
@@ -672,7 +683,7 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
     choice = choices.choice
     if choice is None:
         return []
-    limit_by_axis = _limit_by_axis(choices.budget)
+    limit_by_axis = choices.budget.limits
     rows = []
     for axis, cost in choice.measured.items():
         row = {
@@ -691,7 +702,7 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
             row["n"] = f"{cost.count:,} of {cost.of:,}"
         if axis in limit_by_axis:
             maximum = limit_by_axis[axis]
-            row["Limit"] = _limit_number(axis, maximum)
+            row["Limit"] = f"{100 * maximum:g}%"
             row[WHERE_CHOSEN] = _met_where_chosen(choice, axis, maximum)
             row[HELD_OUT] = STATUS[choice.status(axis, maximum)]
         rows.append(row)
@@ -699,19 +710,10 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
 
 
 def _met_where_chosen(choice: DeployChoice, axis: str, maximum: float) -> str:
-    """Whether the value where it was chosen is within its limit; a guarantee is given or not."""
-    if axis not in choice.chosen_on:
-        return "yes" if choice.reached else "no"
-    value = choice.chosen_on[axis].value
-    return "yes" if value is not None and value <= maximum else "no"
-
-
-def _limit_by_axis(budget: Budget) -> dict[str, float]:
-    """The limit of each axis; a guarantee of false alarms is of images with any."""
-    limit_by_axis = dict(budget.limits)
-    if budget.guarantee == "conformal" and "false_alarms" in limit_by_axis:
-        limit_by_axis["images_with_false_alarms"] = limit_by_axis.pop("false_alarms")
-    return limit_by_axis
+    """Whether the value where it was chosen is within its limit, or its bound where it has one."""
+    cost = choice.chosen_on[axis]
+    value = cost.value if cost.bound is None else cost.bound
+    return "yes" if value is not None and value <= maximum + ROUNDING else "no"
 
 
 def setting_rows(
@@ -732,6 +734,7 @@ def setting_rows(
             row["Method"] = titles.get(choice.method, choice.method)
         row["t*"] = f"{choice.operating:.3f}"
         row["τ"] = tau(choice)
+        row["Proposals"] = called(choice)
         for axis, words in WORDS.items():
             if not words.head:
                 continue
