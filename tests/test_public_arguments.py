@@ -36,7 +36,7 @@ from farther.metrics.ood import classification, misclassification
 from farther.metrics.open_set import critical_thresholds, image_pairs, known_classes, proposals
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
-from farther.metrics.statistics import bootstrap, conformal, correlation, ranking
+from farther.metrics.statistics import bootstrap, correlation, ranking, risk_control
 from farther.metrics.wilderness import background_probability, published_code
 from farther.monitor.drift import Drift, Rates
 from farther.similarity import StratifyParams, near_duplicates, nearest, prototypes, stratify
@@ -615,15 +615,28 @@ CALLS: dict[str, Call] = {
         lambda values, replicates: bootstrap.compare_with_each(values, replicates),
         {"values": {"a": 0.5, "b": 1.0}, "replicates": {"a": SCORES, "b": OTHER_SCORES}},
     ),
-    "metrics.statistics.conformal.largest_within": Call(
-        conformal.largest_within,
-        {"steps": SCORES, "losses": OTHER_SCORES, "limit": 0.5},
+    "metrics.statistics.risk_control.largest_within": Call(
+        risk_control.largest_within,
+        {
+            "steps": np.array([0.75, 0.25]),
+            "image": np.array([0, 1]),
+            "sizes": np.ones(2),
+            "limit": 0.5,
+            "guarantee": "none",
+            "confidence": 0.75,
+        },
         {"steps": {"infinite", "minus infinity", "half beyond its range"}},
     ),
-    "metrics.statistics.conformal.corrected": Call(
-        conformal.corrected, {"limit": 0.5, "images": 4}
+    "metrics.statistics.risk_control.upper_bound": Call(
+        risk_control.upper_bound,
+        {"lost": np.array([0.0, 1.0]), "sizes": np.ones(2), "confidence": 0.75},
     ),
-    "metrics.statistics.conformal.images_needed": Call(conformal.images_needed, {"limit": 0.5}),
+    "metrics.statistics.risk_control.images_needed": Call(
+        risk_control.images_needed, {"limit": 0.5, "guarantee": "expected", "confidence": 0.75}
+    ),
+    "metrics.statistics.risk_control.smallest_limit": Call(
+        risk_control.smallest_limit, {"images": 4, "guarantee": "expected", "confidence": 0.75}
+    ),
     "metrics.statistics.ranking.average_ranks": Call(ranking.average_ranks, {"values": SCORES}),
     "metrics.statistics.ranking.mean_ranks": Call(
         ranking.mean_ranks, {"values": SCORES.reshape(3, 2), "level": 0.5}

@@ -30,13 +30,15 @@ def found(capsys, *arguments):
 def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(
     project, capsys
 ):
-    assert found(capsys).budget == Budget(max_false_alarms=0.25)
+    assert found(capsys).budget == Budget(max_false_alarms=0.25, guarantee="none")
     assert found(capsys, "--choose-on", "far").budget == Budget(
-        max_false_alarms=0.25, choose_on="far"
+        max_false_alarms=0.25, choose_on="far", guarantee="none"
     )
-    assert found(capsys, "--max-misclassified", "0.25").budget == Budget(max_misclassified=0.25)
-    asked = found(capsys, "--max-recall-loss", "0.5", "--guarantee", "conformal", "--method", "two")
-    assert asked.budget == Budget(max_recall_loss=0.5, guarantee="conformal")
+    assert found(capsys, "--max-misclassified", "0.25").budget == Budget(
+        max_misclassified=0.25, guarantee="none"
+    )
+    asked = found(capsys, "--max-recall-loss", "0.5", "--guarantee", "expected", "--method", "two")
+    assert asked.budget == Budget(max_recall_loss=0.5, guarantee="expected")
     assert list(asked.methods) == ["two"]
 
 
@@ -57,11 +59,12 @@ def test_it_prints_the_answer_the_costs_with_n_and_what_each_limit_costs_alone(p
     shown = capsys.readouterr().out
     said = " ".join(shown.split())
     assert (
-        "r No method meets at most 10% of the unknown objects misclassified and at most 0 false "
-        "alarms per ID image. The closest setting within at most 0 false alarms per ID "
-        "image is one with t* = 0.5 and τ = 0.2. Measured on held-out images: 25.0% ["
+        "r No setting keeps at most 10% of the unknown objects misclassified and at most 0% of the "
+        "ID images with a false alarm where it was chosen. The closest setting within at most 0% "
+        "of the ID images with a false alarm is one with t* = 0.5 and τ = 0.2. Measured on "
+        "held-out images: 25.0% ["
     ) in said
-    assert "Each alone can be met: at most 0 false alarms per ID image" in said
+    assert "Each alone can be met: at most 0% of the ID images with a false alarm" in said
     assert "for unknown objects, chosen on far and measured on the other OOD splits" in said
     lines = [line.split() for line in shown.splitlines()]
     # Of the elks, 0.95 is kept, 0.15 flagged, and two are not detected.
@@ -76,7 +79,7 @@ def test_a_setting_that_meets_the_budget_is_to_be_deployed(project, capsys):
     assert main(["choose", "r", "--method", "one"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     setting = "Deploy one with t* = 0.5 and τ = 0.6"
-    assert f"{setting}: at most 0.25 false alarms per ID image where it was chosen" in said
+    assert f"{setting}: at most 25% of the ID images with a false alarm where it was" in said
 
 
 def test_a_guarantee_is_of_images(project, capsys):
@@ -90,7 +93,7 @@ def test_a_guarantee_is_of_images(project, capsys):
                 "--max-false-alarms",
                 "0.3",
                 "--guarantee",
-                "conformal",
+                "expected",
             ]
         )
         == 0
@@ -109,7 +112,8 @@ def test_a_guarantee_is_of_images(project, capsys):
         "false",
         "alarm",
         "30%",
-        "yes",
+        "yes,",
+        "0.0%",
         "undecided,",
         "25.0%",
     ] in rows
@@ -147,10 +151,10 @@ def test_the_first_line_says_that_a_limit_is_exceeded_on_held_out_images(
     printed = capsys.readouterr()
     name, first, *_ = printed.out.splitlines()
     assert name == "r"
-    assert first.startswith("Over the limit on held-out images: 1.000 [")
+    assert first.startswith("Over the limit on held-out images: 100.0% [")
     said = " ".join(printed.out.split())
-    assert "false alarms per ID image (limit 0.25). The setting is one with t* = 0.5" in said
-    assert "false alarms per ID image 0.25 yes, 0.250 no, 1.000" in said
+    assert "ID images with a false alarm (limit 25%). The setting is one with t* = 0.5" in said
+    assert "ID images with a false alarm 25% yes, 25.0% no, 100.0%" in said
     assert "Choose with a lower limit" in said
     assert printed.err == "Next: farther choose r --method=one --max-false-alarms=0.125\n"
 
@@ -181,7 +185,7 @@ def test_the_gain_over_the_cheapest_method_is_said_with_its_interval(tmp_path, m
     assert re.search(
         r"On held-out images two is significantly better than one, the cheapest method, both set "
         r"for the same limits: it finds \+90.0 \[\+[\d.]+, \+100.0\] points more of the unknown "
-        r"objects, at 0.000 false alarms per ID image instead of 0.000\.",
+        r"objects, with a false alarm in 0.0% of the ID images instead of 0.0%\.",
         said,
     )
 
@@ -212,14 +216,14 @@ def test_a_stored_answer_of_another_version_says_what_to_run(project, capsys):
         (["r", "--max-false-alarms", "many"], "for '--max-false-alarms'"),
         (
             ["r", "--max-false-alarms", "5"],
-            "--max-false-alarms: parameter 'max_false_alarms': it is a limit per ID image, below "
-            "1: for 5 per 100 ID images write 0.05",
+            "--max-false-alarms: parameter 'max_false_alarms': it is a share of the ID images, "
+            "below 1: for 5 of 100 ID images write 0.05",
         ),
         (["r", "--max-false-alarms", "inf"], "Input should be a finite number"),
         (["r", "--guarantee", "sure"], "'sure' is not one of"),
         (
-            ["r", "--max-recall-loss", "0", "--guarantee", "conformal"],
-            "a guarantee needs a limit above 0",
+            ["r", "--max-recall-loss", "0", "--guarantee", "expected"],
+            "max_recall_loss is 0, which no number of images can show",
         ),
     ],
 )
@@ -236,7 +240,7 @@ def test_without_scores_the_absent_file_is_named(project, capsys):
 
 def test_without_a_budget_it_says_what_may_be_limited(project, capsys):
     text = (
-        (project / "params.yaml").read_text().replace("max_false_alarms: 0.25", "guarantee: none")
+        (project / "params.yaml").read_text().replace("max_false_alarms: 0.25", "confidence: 0.9")
     )
     (project / "params.yaml").write_text(text)
     assert main(["choose", "r"]) == 2

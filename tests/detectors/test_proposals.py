@@ -11,7 +11,7 @@ from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.imported import import_splits
 from farther.detectors.inference import ProposalFolders, infer_splits
-from farther.detectors.proposals import SOURCES, read_sources, selections
+from farther.detectors.proposals import SOURCES, network_source, read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.tables import Images, Regions, RegionsFolder
@@ -194,3 +194,15 @@ def test_imported_proposals_need_a_reader_of_detections():
     sources = read_sources("run", {"sam": entry})
     with pytest.raises(ParameterError, match="'yolo' runs a network"):
         sources["sam"].check(create("faster_rcnn"))
+
+
+def test_the_first_source_of_the_network_shares_a_limit_and_others_are_refused():
+    entries = {"rpn": {}, "anchors": {}, "a": {"kind": "second_detector", "run": "x"}}
+    assert network_source("r", entries) == "anchors"
+    assert network_source("r", entries, "rpn") == "rpn"
+    assert network_source("r", {"a": entries["a"]}) is None
+    assert network_source("r", None) is None
+    with pytest.raises(ParameterError, match="'a' cannot be deployed: their kind is 'second_det"):
+        network_source("r", entries, "a")
+    with pytest.raises(ParameterError, match="unknown source of proposals 'boxes'"):
+        network_source("r", entries, "boxes")

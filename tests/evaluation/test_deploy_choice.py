@@ -746,7 +746,9 @@ def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
     for _ in range(400):
         steps, (new_id, new_ood) = draw(random, images), draw(random, 100)
         for axis, budget in budgets.items():
-            tau = best_level(Candidate("m", 0.5), steps, everything(images, guarantee="expected"), budget).setting.tau
+            tau = best_level(
+                Candidate("m", 0.5), steps, everything(images, guarantee="expected"), budget
+            ).setting.tau
             units, wrong = {
                 "misclassified": (new_ood.misclassified, new_ood.misclassified.at >= tau),
                 "false_alarms": (new_id.flagged, new_id.flagged.at < tau),
@@ -800,6 +802,10 @@ def test_with_confidence_the_best_of_many_methods_exceeds_its_limit_in_few_draws
     comparison = Comparison.of(candidates, images, budget)
     assert (len(comparison.candidates), comparison.level) == (8, budget.level(8))
     exceeding = {"confidence": 0, "none": 0}
+
+    def best_of(points, budget):
+        return Picked(min(points, key=lambda point: point.rank(budget)))
+
     for _ in range(draws):
         held_out = {str(n): draw(random, images) for n in range(8)}
         new, _ = draw(random, 5_000)
@@ -808,15 +814,12 @@ def test_with_confidence_the_best_of_many_methods_exceeds_its_limit_in_few_draws
         def steps_of(method, operating, held_out=held_out):
             return held_out[method]
 
-        def best_of(points, budget):
-            return Picked(min(points, key=lambda point: point.rank(budget)))
-
         for guarantee in exceeding:
             asked = replace(budget, guarantee=guarantee)
             part = everything(images, confidence=comparison.level)
             search = SearchSteps(steps_of, best_of, None)
-            point = best_setting(comparison.candidates, part, asked, search).point
-            exceeding[guarantee] += np.sum(of_new < point.setting.tau) / 5_000 > limit
+            picked = best_setting(comparison.candidates, part, asked, search)
+            exceeding[guarantee] += np.sum(of_new < picked.point.setting.tau) / 5_000 > limit
     assert exceeding["confidence"] <= 0.05 * draws < exceeding["none"]
 
 

@@ -1,4 +1,4 @@
-"""Thresholds that keep a limit on new images: exact values, and the promises on simulated images."""
+"""Thresholds that keep a limit on new images: exact values, and promises on simulated images."""
 
 import numpy as np
 import pytest

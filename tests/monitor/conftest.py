@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposals import read_sources, selections
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import RecoveredRun, SourceResults
 from farther.evaluation.results import write_results
 from farther.evaluation.threshold import StoredTau
 from farther.images.plan import Plan
@@ -25,7 +24,7 @@ from farther.methods.tau import threshold
 from farther.metrics.self_awareness import image_uncertainty
 from farther.metrics.self_awareness.calibration import Linear
 from farther.metrics.self_awareness.detector import SelfAwareDetector
-from farther.monitor import BundleSource, Monitor, write_bundle
+from farther.monitor import BundleSource, Chosen, Monitor, ProposalChoice, write_bundle
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.fitted import applicable, read_entries
@@ -63,6 +62,7 @@ class Deployed:
     entry: dict[str, Any]
     methods: dict[str, dict[str, Any]]
     operating: float
+    proposals: dict[str, ProposalChoice] = field(default_factory=dict)
 
     @property
     def files(self) -> RunFiles:
@@ -74,7 +74,19 @@ class Deployed:
         )
 
     def bundle(self, method: str, proposals: str | None = None, **options: Any) -> Path:
-        source = replace(self.source(method), asked_proposals=proposals)
+        """A bundle with the thresholds of the run, and with proposals of a source.
+
+        Args:
+            method: The method.
+            proposals: The source.
+            options: Of `write_bundle`.
+        """
+        source = self.source(method)
+        if proposals is not None:
+            thresholds = source.thresholds
+            source = replace(
+                source, chosen=Chosen(*thresholds, proposals=self.proposals[proposals])
+            )
         return write_bundle(source, self.folder / "bundles" / method, **options)
 
     def monitor(self, method: str, **options: Any) -> Monitor:
@@ -239,7 +251,7 @@ def write_tau(files: RunFiles, method: str, operating: float) -> None:
 
 
 def propose(deployed: Deployed, name: str, threshold: float) -> None:
-    """Infers the proposals of a source, and writes the threshold that was chosen for them."""
+    """Infers the proposals of a source, and keeps the threshold that was chosen for them."""
     artifacts = deployed.folder / "artifacts"
     entry = deployed.entry
     detector = detectors.create(entry["adapter"], weights=entry["weights"], **entry["params"])
@@ -256,16 +268,7 @@ def propose(deployed: Deployed, name: str, threshold: float) -> None:
         progress=False,
         log=_discard,
     )
-    results = SourceResults(
-        kind=sources[name].name,
-        threshold=threshold,
-        alarms=0.2,
-        proposals=1,
-        splits={},
-        distances={},
-    )
-    run_results = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: results})
-    write_results(deployed.files.recovered, run_results)
+    deployed.proposals[name] = ProposalChoice(name, threshold, iou=0.5)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -107,7 +107,8 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
     kind, tmp_path, monkeypatch
 ):
     deployed = deployed_on(kind, tmp_path, monkeypatch)
-    bundle = Bundle.load(deployed.bundle(EXPORTED[kind], onnx=True))
+    source = PROPOSED[kind][0] if kind in PROPOSED else None
+    bundle = Bundle.load(deployed.bundle(EXPORTED[kind], source, onnx=True))
     info, graph = bundle.info, bundle.info.onnx
     assert graph.opset == OPSET
     session = onnxruntime.InferenceSession(

@@ -9,14 +9,13 @@ import pytest
 from PIL import Image
 from tests.monitor.conftest import DEMO, make, propose
 
-from farther.detectors.proposals import read_sources
-from farther.errors import DataError, ParameterError
-from farther.evaluation.proposals import evaluate_proposals
-from farther.evaluation.results import write_results
-from farther.evaluation.settings import EvaluationSettings, ProposalSettings
-from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, apart_from_detections
-from farther.monitor import Bundle, Monitor
+from farther.errors import ParameterError
+from farther.evaluation.deploy.choose import choose_deployment
+from farther.evaluation.deploy.results import Budget
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.open_set.proposals import apart_from_detections
+from farther.monitor import Bundle, Chosen, Monitor, ProposalChoice, write_bundle
 from farther.monitor.drawing import PROPOSED, draw
 from farther.monitor.predict import PredictSettings, predict
 from farther.monitor.sources import open_source
@@ -42,7 +41,7 @@ def deployed(tmp_path_factory):
 
 
 def test_proposals_of_the_monitor_are_those_of_the_pipeline(deployed):
-    monitor = deployed.monitor("energy")
+    monitor = deployed.monitor("energy", proposals="boxes")
     stored = Regions.read(deployed.files.proposals("boxes", "val"))
     detections = deployed.stored("energy")[0]
     wanted = stored[apart_from_detections(stored, detections) & (stored.score > THRESHOLD)]
@@ -56,13 +55,14 @@ def test_proposals_of_the_monitor_are_those_of_the_pipeline(deployed):
 
 
 def test_predict_writes_and_draws_them(deployed, tmp_path):
-    monitor = deployed.monitor("energy")
-    predict(
+    monitor = deployed.monitor("energy", proposals="boxes")
+    predicted = predict(
         monitor,
         open_source(str(deployed.folder / "val")),
         PredictSettings(out=tmp_path / "out"),
         log=str,
     )
+    assert predicted.alarmed == monitor.bundle.validation.alarmed > 0
     table = pl.read_parquet(tmp_path / "out/proposals.parquet")
     images = pl.read_parquet(tmp_path / "out/images.parquet")
     assert images["proposals"].sum() == len(table) > 5
@@ -81,18 +81,14 @@ def test_predict_writes_and_draws_them(deployed, tmp_path):
     assert (np.abs(picture.astype(int) - colour).max(axis=2) < 8).sum() > 50
 
 
-def test_a_bundle_without_them_gives_none(deployed, tmp_path):
-    deployed.files.recovered.rename(tmp_path / "kept.json")
-    try:
-        monitor = deployed.monitor("energy")
-    finally:
-        (tmp_path / "kept.json").rename(deployed.files.recovered)
+def test_a_bundle_without_a_limit_that_they_share_gives_none(deployed):
+    monitor = deployed.monitor("energy")
     assert monitor(deployed.folder / "val/100.png").proposals is None
 
 
 @pytest.fixture(scope="module")
-def measured(deployed):
-    """Results of the run: unknown objects are where every other proposal on no detection is."""
+def with_unknown(deployed):
+    """The run's split `near` with unknown objects where every other proposal on no detection is."""
     files = deployed.files
     proposals = Regions.read(files.proposals("boxes", "near"))
     detections = Regions.read(files.regions("near")).above(deployed.operating)
@@ -106,82 +102,36 @@ def measured(deployed):
     objects.write(files.objects("near"))
     roles = {"test": ["near"], "distance": {"near": "near"}}
     write_json(deployed.folder / "artifacts/splits/drawn/roles.json", roles)
-
-    settings = EvaluationSettings(replicates=0, proposals=ProposalSettings(alarms=2, rates=(2.0,)))
-    sources = read_sources("run", {"boxes": deployed.entry["proposals"]["boxes"]})
-    results = evaluate_proposals(files, sources, settings)
-    before = files.recovered.read_bytes()
-    write_results(files.recovered, results)
-    yield results
-    files.recovered.write_bytes(before)
+    return RunInputs(files, files.roles, EvaluationSettings(replicates=0))
 
 
-def test_the_monitor_calls_what_the_pipeline_called(deployed, measured):
-    monitor = deployed.monitor("energy", proposals="boxes")
-    results = measured.sources["boxes"]
-    found = {
-        split: [
-            one
-            for ids, files in deployed.batches(split)
-            for one in monitor(files, ids, batch_size=len(ids))
-        ]
-        for split in ("test", "near")
-    }
-    assert (
-        0 < sum(len(one.proposals) for one in found["test"]) == pytest.approx(10 * results.alarms)
-    )
-    objects, rules = (
-        Objects.read(deployed.files.objects("near")),
-        MatchingRules(known_classes=["cat"]),
-    )
-    detections, proposals = (
-        Regions.concatenate([getattr(one, name) for one in found["near"]])
-        for name in ("regions", "proposals")
-    )
-    shares = Recovery.of(objects, detections, proposals, rules).missed_shares(-np.inf)
-    values = results.splits["near"].values
-    assert shares["still_missed"][0] == pytest.approx(values["still_missed"])
-    assert 0 < values["still_missed"] < values["missed"]
-    # Those of the validation split, which drift is compared with, are as many as τ_o was chosen
-    # for.
-    assert 20 * 0.9 <= sum(monitor.bundle.validation.proposals.counts) <= 20
-    for one in found["test"]:
-        assert (np.diff(one.proposals.score) <= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("requested", "message"),
-    [
-        ("other", "'other' cannot be bundled: their kind is 'second_detector', and a bundle runs"),
-        ("rpn", "unknown source of proposals 'rpn'"),
-    ],
-)
-def test_proposals_that_a_bundle_cannot_hold_are_refused_by_name(requested, message, deployed):
-    with pytest.raises(ParameterError, match=message):
-        deployed.bundle("energy", proposals=requested)
-
-
-def test_unmeasured_sources_and_methods_of_a_pass_are_bundled_without_proposals_by_default(
-    deployed,
+@pytest.mark.parametrize("limit", [0.3, 0.6])
+def test_predict_on_the_validation_images_raises_the_alarms_that_choose_printed(
+    limit, deployed, with_unknown, tmp_path
 ):
-    source = deployed.source("energy")
-    of_pass = replace(source, method=replace(source.method, pass_name="dropout"))
-    assert source.proposals is not None
-    assert of_pass.proposals is None
-    with pytest.raises(
-        ParameterError, match="'energy' scores the pass 'dropout', which gives none"
-    ):
-        _ = replace(of_pass, asked_proposals="boxes").proposals
-    further = replace(source, detector={**source.detector, "proposals": {"feature_map": {}}})
-    assert further.proposals is None
-    with pytest.raises(
-        DataError, match="no results of the source 'feature_map': run `farther repro evaluate`"
-    ):
-        _ = replace(further, asked_proposals="feature_map").proposals
+    budget = Budget(max_false_alarms=limit, guarantee="none")
+    choice = choose_deployment(with_unknown, budget, source="boxes").choice
+    assert choice.source == "boxes"
+    proposals = ProposalChoice("boxes", choice.objectness, iou=0.5)
+    chosen = Chosen(choice.operating, choice.tau, proposals=proposals)
+    bundle = write_bundle(replace(deployed.source(choice.method), chosen=chosen), tmp_path / "b")
+    monitor = Monitor.load(bundle, device="cpu")
+    predicted = predict(
+        monitor,
+        open_source(str(deployed.folder / "val")),
+        PredictSettings(out=tmp_path / "out", pictures=False),
+        log=str,
+    )
+    count = choice.chosen_on["false_alarms"].count
+    assert 0 < count <= limit * 10
+    assert predicted.alarmed == monitor.bundle.validation.alarmed == count
+    # What it finds of the unknown objects by itself is what was chosen for it.
+    found = sum(len(one.proposals) for one in monitor([*(deployed.folder / "near").iterdir()]))
+    assert found >= choice.chosen_on["found"].count > 0
 
 
 def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
-    folder = deployed.bundle("energy")
+    folder = deployed.bundle("energy", "boxes")
     info = json.loads((folder / "bundle.json").read_text())
     info["proposals"]["params"] = deployed.entry["proposals"]["other"]
     (folder / "bundle.json").write_text(json.dumps(info))
@@ -193,7 +143,7 @@ def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
 
 def test_a_graph_gives_only_proposals_that_it_computes(deployed, monkeypatch):
     def outputs():
-        info = Bundle.load(deployed.bundle("energy", onnx=True)).info
+        info = Bundle.load(deployed.bundle("energy", "boxes", onnx=True)).info
         return {port.name for port in info.onnx.outputs}, info.proposals.not_in_graphs
 
     with_proposals, reason = outputs()

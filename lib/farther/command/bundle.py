@@ -241,8 +241,8 @@ def _chosen(
     thresholds = Chosen(
         choice.operating,
         choice.tau,
-        proposals,
         to_jsonable_python(choices.budget),
         to_jsonable_python(choice.measured),
+        proposals,
     )
     return choice.method, thresholds

@@ -54,16 +54,16 @@ class Chosen:
 
     Args:
         operating, tau: t* and τ.
-        proposals: The proposals that are called unknown; None for none.
         budget: What was asked for, as JSON.
         measured: What was measured, as JSON.
+        proposals: The proposals that are called unknown; None for none.
     """
 
     operating: float
     tau: float
-    proposals: ProposalChoice | None = None
     budget: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
+    proposals: ProposalChoice | None = None
 
 
 @dataclass(frozen=True)

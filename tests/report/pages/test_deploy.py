@@ -10,8 +10,8 @@ from tests.report.conftest import run_of
 
 from farther.errors import DataError
 from farther.evaluation.deploy.choose import write_choice
+from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
 from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices, MethodGain
-from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
@@ -29,7 +29,7 @@ def content(tmp_path, **budget):
     (artifacts / "splits/b").rename(artifacts / "splits/voc")
     files = RunFiles("net", "voc", artifacts)
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=100))
-    write_choice(inputs, Budget(**budget))
+    write_choice(inputs, Budget(**{"guarantee": "none", **budget}))
     run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
     return deploy.content([run], artifacts)
 
@@ -39,7 +39,7 @@ def read_choices(tmp_path) -> DeployChoices:
 
 
 def with_alarms(choice: DeployChoice, **changes) -> DeployChoice:
-    """The choice with another measured number of false alarms."""
+    """The choice with another measured share of images with a false alarm."""
     alarms = replace(choice.measured["false_alarms"], **changes)
     return replace(choice, measured={**choice.measured, "false_alarms": alarms})
 
@@ -48,7 +48,7 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
     run = page["runs"]["net (voc)"]
     assert run["answer"].startswith(
-        "No method meets at most 10% of the unknown objects misclassified and at most 0"
+        "No setting keeps at most 10% of the unknown objects misclassified and at most 0%"
     )
     axes, limits = run["tables"]
     rows = {}
@@ -63,7 +63,7 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     (row,) = page["overview"].frame.to_dicts()
     assert (row["Run"], row["Method"]) == ("net (voc)", "one")
     assert (row["Met where chosen"], row["Met on held-out"]) == ("no", "undecided")
-    assert limits.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
+    assert limits.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0%"]
     assert limits.frame["Met where chosen"].to_list() == ["yes", "yes"]
     assert all(listing.frame.columns[0] for listing in (axes, limits, page["overview"]))
 
@@ -124,12 +124,12 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
 def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_said_first(tmp_path):
     content(tmp_path, max_false_alarms=0.25, choose_on="far")
     choices = read_choices(tmp_path)
-    assert deploy.remarks(choices) == []  # 0.5 per image, but of four images
+    assert deploy.remarks(choices) == []  # in half of the images, but of four
     assert deploy.is_within(choices)
     beyond = replace(choices, choice=with_alarms(choices.choice, interval=(0.3, 0.7)))
     assert deploy.answer(beyond).startswith(
-        "Over the limit on held-out images: 0.500 [0.300, 0.700] false alarms per ID image "
-        "(limit 0.25). The setting is "
+        "Over the limit on held-out images: 50.0% [30.0, 70.0] of the ID images with a false alarm "
+        "(limit 25%). The setting is "
     )
     (advice,) = deploy.remarks(beyond)
     assert "Choose with a lower limit" in advice
@@ -149,11 +149,11 @@ def test_the_gain_over_the_cheapest_method_stands_beside_the_false_alarms_of_bot
     (reason, *_) = deploy.reasons(replace(choices, methods=methods, over_cheapest=gain))
     assert reason.endswith(
         "it finds +10.0 [+5.0, +20.0] points more of the unknown objects, "
-        "at 0.148 false alarms per ID image instead of 0.060."
+        "with a false alarm in 14.8% of the ID images instead of 6.0%."
     )
     fewer_alarms = replace(gain, axis="false_alarms")
     (reason, *_) = deploy.reasons(replace(choices, methods=methods, over_cheapest=fewer_alarms))
-    assert reason.endswith("it raises +0.100 [+0.050, +0.200] fewer false alarms per ID image.")
+    assert reason.endswith("it alarms in +10.0 [+5.0, +20.0] points fewer of the ID images.")
 
 
 def test_a_method_that_was_chosen_on_a_half_of_the_images_only_is_named(tmp_path):
@@ -177,18 +177,45 @@ def test_a_method_that_was_chosen_on_a_half_of_the_images_only_is_named(tmp_path
     assert remark.startswith("Each half of the OOD images by itself preferred two")
 
 
-def test_images_with_a_false_alarm_are_a_share_of_the_id_images(tmp_path):
-    content(tmp_path, max_false_alarms=0.5, guarantee="conformal")
+def test_what_a_limit_promises_is_said(tmp_path):
+    content(tmp_path, max_false_alarms=0.6, guarantee="confidence")
+    choices = read_choices(tmp_path)
+    assert (
+        deploy.answer(choices)
+        .split(": ", 1)[1]
+        .startswith(
+            "at most 60% of the ID images with a false alarm on new images like those it was chosen "
+            "on, with 95% confidence. Measured"
+        )
+    )
+    in_expectation = replace(choices.budget, guarantee="expected")
+    assert "in expectation on new" in deploy.answer(replace(choices, budget=in_expectation))
+
+
+def test_images_that_are_too_few_for_a_limit_are_the_first_sentence(tmp_path):
+    content(tmp_path, max_false_alarms=0.25, guarantee="confidence")
+    assert deploy.answer(read_choices(tmp_path)).startswith(
+        "4 ID validation images cannot show a limit of 0.25: 11 are needed; 0.53 is the smallest "
+        "that they can show. Deploy "
+    )
+
+
+def test_the_parts_of_proposals_are_said(tmp_path):
+    content(tmp_path, max_false_alarms=0.25)
     choices = read_choices(tmp_path)
     measured = dict(choices.choice.measured)
-    measured["images_with_false_alarms"] = replace(
-        measured["images_with_false_alarms"], value=0.8, interval=(0.7, 0.9)
-    )
-    exceeded = replace(choices.choice, reached=True, measured=measured)
-    assert deploy.answer(replace(choices, choice=exceeded)).startswith(
-        "Over the limit on held-out images: 80.0% [70.0, 90.0] of the ID images with a false alarm "
-        "(limit 50%). "
-    )
+    measured["found_by_proposals"] = replace(measured["found"], value=0.111)
+    measured["alarms_of_proposals"] = replace(measured["false_alarms"], value=0.012)
+    both = replace(choices.choice, alarms="both", source="rpn", objectness=0.75, measured=measured)
+    text = deploy.answer(replace(choices, choice=both))
+    assert ", and proposals of rpn above 0.75 called unknown: at most 25%" in text
+    assert "of the unknown objects found (11.1% by proposals)" in text
+    assert "of the ID images with a false alarm (1.2% by proposals)" in text
+    (row,) = deploy.setting_rows({"x": both}, "Run", {}, choices.budget)
+    assert row["Proposals"] == "rpn above 0.75"
+    alone = replace(both, alarms="proposals", tau=NOTHING_FLAGGED)
+    text = deploy.answer(replace(choices, choice=alone))
+    assert "Deploy proposals alone: t* = 0.5, nothing flagged, proposals of rpn above" in text
 
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
@@ -200,7 +227,7 @@ def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     assert "nothing flagged but what the detector labels as unknown." in text
     silent = with_alarms(labelled, value=0.0)
     text = deploy.answer(replace(choices, choice=silent))
-    assert "The closest setting within at most 0 false alarms per ID image is one with" in text
+    assert "The closest setting within at most 0% of the ID images with a false alarm is" in text
     assert "and nothing flagged. Measured" in text
 
 
