@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
+from farther.errors import DataError
 from farther.metrics.statistics.risk_control import (
     images_needed,
     largest_within,
@@ -14,6 +15,11 @@ from farther.metrics.statistics.risk_control import (
 
 def images_with(lost, count):
     return np.concatenate([np.ones(lost), np.zeros(count - lost)])
+
+
+def test_an_image_that_there_is_not_is_refused():
+    with pytest.raises(DataError, match="row 1: field 'image': there are 2 images, found number 2"):
+        largest_within([0.1, 0.2], [0, 2], [1, 1], 0.5)
 
 
 @pytest.mark.parametrize(("lost", "count"), [(0, 59), (3, 100), (12, 250), (40, 41)])

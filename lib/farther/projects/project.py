@@ -23,6 +23,7 @@ from farther.curation.decisions import HEADER
 from farther.datasets.subset_names import SUBSETS, SubsetNames, read_names
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
+from farther.evaluation.deploy.results import Budget
 from farther.printable import printable, printable_line
 from farther.projects.assumptions import (
     PARAMS,
@@ -44,6 +45,9 @@ from farther.terminal import working
 
 #: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
+
+#: Limit on false alarms of the template.
+FALSE_ALARMS = 0.05
 #: The methods of a new project, in the order of its file, each with its line.
 METHOD_LINES = {
     "confidence": "confidence: {}    # the detector's own score: the baseline",
@@ -160,7 +164,7 @@ def init(
         f"data/decisions/{benchmark}.csv": HEADER,
     }
 
-    assumptions: list[Assumption] = []
+    assumptions = [Assumption(text, ("deploy",)) for text in _too_few(id_splits)]
     for text in (*id_splits.questions, *id_splits.notes):
         place = ("benchmarks", benchmark, "subsets")
         assumptions.append(Assumption(f"{benchmark}: {text}", place))
@@ -171,6 +175,21 @@ def init(
     for source in sources[1:]:
         assumptions += of_categories(source, rules)
     return ProjectFiles(folder, texts, assumptions)
+
+
+def _too_few(id_splits: _IdSplits) -> list[str]:
+    """A sentence where the ID validation images are too few for the limit on false alarms."""
+    subset = id_splits.subsets.get("val")
+    part = 1.0
+    if isinstance(subset, dict):
+        part = subset["part"]
+        subset = subset["of"]
+    count = id_splits.dataset.counts.get(subset or "")
+    if not count:
+        return []
+    budget = Budget(max_false_alarms=FALSE_ALARMS)
+    text = budget.too_few("false_alarms", round(part * count))
+    return [text.removesuffix(".")] if text else []
 
 
 def _questions(sources: Sequence[ProjectDataset], id_questions: Sequence[str]) -> list[str]:

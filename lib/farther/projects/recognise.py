@@ -81,6 +81,7 @@ class Dataset:
         repeats: A subset with exactly the images of another one → that one, such as where a folder
             has annotations in several formats.
         images, unlabelled: Number of images, and of those that nobody annotated.
+        counts: Subset → number of its images.
         unlisted: Number of image files that its annotations do not name.
         whole_images: Its objects are labels of whole images.
         notes: Sentences about its annotations that a user should know, such as files without a
@@ -103,6 +104,7 @@ class Dataset:
     questions: tuple[str, ...] = ()
     shared: dict[tuple[str, str], int] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def overlaps(self, subset: str, others: Sequence[str]) -> int:
         """Number of images that a subset has in common with others, at most."""
@@ -220,7 +222,15 @@ def combined(dataset: Dataset, name: str, parts: Sequence[str]) -> Dataset:
     entry = dict(dataset.entry)
     entry["combined"] = {**entry.get("combined", {}), name: joined}
     subsets = [subset for subset in dataset.subsets if subset not in joined]
-    return replace(dataset, entry=entry, subsets=[name, *subsets], questions=tuple(questions))
+    counts = {subset: dataset.counts.get(subset, 0) for subset in subsets}
+    counts[name] = sum(dataset.counts.get(part, 0) for part in joined)
+    return replace(
+        dataset,
+        entry=entry,
+        subsets=[name, *subsets],
+        questions=tuple(questions),
+        counts=counts,
+    )
 
 
 def _layout(root: Path) -> _Layout:
@@ -320,6 +330,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
         notes=tuple(notes),
         questions=tuple(_notes(unclear)),
         shared=_shared(files_by_subset),
+        counts={subset: len(files) for subset, files in files_by_subset.items()},
     )
 
 

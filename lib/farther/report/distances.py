@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from farther.evaluation.deploy.results import DeployChoices
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import SplitResults
 from farther.metrics.catalogue import METRICS
@@ -564,7 +565,17 @@ def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
     artifacts = Path(root) / "artifacts"
     runs = [run for run in read_runs(params, artifacts) if run.is_evaluated]
     method = (params.get("report") or {}).get("method")
-    return Distances(runs, artifacts, method).sentences()
+    return [*Distances(runs, artifacts, method).sentences(), *too_few(runs, artifacts)]
+
+
+def too_few(runs: Sequence[Run], artifacts: Path) -> list[str]:
+    """What the images are too few to show of the limits of section `deploy`, once each."""
+    sentences: dict[str, None] = {}
+    for run in runs:
+        file = RunFiles(run.name, run.benchmark, artifacts).choice
+        if file.is_file():
+            sentences[DeployChoices.read(file).too_few] = None
+    return [sentence for sentence in sentences if sentence]
 
 
 def _bracket(ends: Sequence[float] | None) -> str:

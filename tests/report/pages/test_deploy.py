@@ -184,8 +184,8 @@ def test_what_a_limit_promises_is_said(tmp_path):
         deploy.answer(choices)
         .split(": ", 1)[1]
         .startswith(
-            "at most 60% of the ID images with a false alarm on new images like those it was chosen "
-            "on, with 95% confidence. Measured"
+            "at most 60% of the ID images with a false alarm on new images like those it was "
+            "chosen on, with 95% confidence. Measured"
         )
     )
     in_expectation = replace(choices.budget, guarantee="expected")

@@ -67,7 +67,7 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import FittedRun
 from farther.metrics.statistics import bootstrap
-from farther.metrics.statistics.risk_control import images_needed, smallest_limit, upper_bound
+from farther.metrics.statistics.risk_control import upper_bound
 from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.documents import write_json
 
@@ -682,45 +682,10 @@ class _Chooser:
         """A sentence on limits that the images cannot show, whatever the setting; "" for none."""
         budget = self._budget
         for axis, images in self._images_by_axis(self._all, budget).items():
-            sentence = too_few(axis, images, budget)
+            sentence = budget.too_few(axis, images)
             if sentence:
                 return sentence
         return ""
-
-
-#: The images that limits are shown on, in words.
-SHOWN_ON = {
-    "misclassified": "OOD images with unknown objects",
-    "false_alarms": "ID validation images",
-    "recall_lost": "ID validation images with known objects",
-}
-
-
-def too_few(axis: str, images: int, budget: Budget) -> str:
-    """A sentence where images are too few to show a limit; "" where they are not.
-
-    Args:
-        axis: The axis of the limit.
-        images: Number of the images that it is shown on.
-        budget: The limits.
-
-    >>> sentence = too_few("false_alarms", 21, Budget(max_false_alarms=0.05))
-    >>> sentence.split("; ")[0]
-    '21 ID validation images cannot show a limit of 0.05: 59 are needed'
-    """
-    if budget.guarantee == "none":
-        return ""
-    limit = budget.limits[axis]
-    needed = images_needed(limit, budget.guarantee, budget.level())
-    if images >= needed:
-        return ""
-    smallest = smallest_limit(images, budget.guarantee, budget.level())
-    rounded = math.ceil(100 * smallest - 1e-9) / 100
-    instead = f"{rounded:g} is the smallest that they can show" if rounded < 1 else "they show none"
-    return (
-        f"{images} {SHOWN_ON[axis]} cannot show a limit of {limit:g}: {needed} are needed; "
-        f"{instead}."
-    )
 
 
 def _flagged(steps: IdSteps, setting: DeploySetting) -> ThresholdSteps:

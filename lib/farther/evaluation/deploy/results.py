@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +10,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.statistics.risk_control import Guarantee
+from farther.metrics.statistics.risk_control import Guarantee, images_needed, smallest_limit
 from farther.registry import STRICT, Parameters
 from farther.tables.schema import read_typed
 
@@ -18,6 +19,13 @@ LIMITS = {
     "misclassified": "max_misclassified",
     "false_alarms": "max_false_alarms",
     "recall_lost": "max_recall_loss",
+}
+
+#: The images that each limit is shown on, in words.
+SHOWN_ON = {
+    "misclassified": "OOD images with unknown objects",
+    "false_alarms": "ID validation images",
+    "recall_lost": "ID validation images with known objects",
 }
 
 #: Values of t* that are tried above the run's own.
@@ -107,6 +115,32 @@ class Budget(Parameters):
         0.99
         """
         return 1 - (1 - self.confidence) / (settings * len(self.limits))
+
+    def too_few(self, axis: str, images: int) -> str:
+        """A sentence where images are too few to show a limit, whatever the setting; else "".
+
+        Args:
+            axis: The axis of the limit.
+            images: Number of the images that it is shown on, those of `SHOWN_ON`.
+
+        >>> Budget(max_false_alarms=0.05).too_few("false_alarms", 21).split("; ")[0]
+        '21 ID validation images cannot show a limit of 0.05: 59 are needed'
+        """
+        if self.guarantee == "none":
+            return ""
+        limit = self.limits[axis]
+        needed = images_needed(limit, self.guarantee, self.level())
+        if images >= needed:
+            return ""
+        smallest = smallest_limit(images, self.guarantee, self.level())
+        rounded = math.ceil(100 * smallest - 1e-9) / 100
+        instead = "they show none"
+        if rounded < 1:
+            instead = f"{rounded:g} is the smallest that they can show"
+        return (
+            f"{images} {SHOWN_ON[axis]} cannot show a limit of {limit:g}: {needed} are needed; "
+            f"{instead}."
+        )
 
     def only(self, axis: str) -> Budget:
         """The budget with only the limit of one axis."""

@@ -26,6 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import betainc, betaincinv
 
+from farther.errors import DataError
 from farther.tables.arguments import floats, integers, number, one_of, whole_number
 
 #: What a limit promises of new images.
@@ -58,6 +59,7 @@ def largest_within(
         images are too few for the limit even where none is lost.
 
     Raises:
+        DataError: an image is not one of the I images; names the row.
         ParameterError: the arguments are not of these kinds and lengths.
 
     >>> steps = np.array([3.0, 1.0, 2.0, 4.0])
@@ -72,6 +74,11 @@ def largest_within(
     steps = floats(steps, "steps", infinite=True)
     image = integers(image, "image", shape=steps.shape)
     sizes = floats(sizes, "sizes")
+    is_absent = (image < 0) | (image >= len(sizes))
+    if is_absent.any():
+        row = int(np.argmax(is_absent))
+        problem = f"there are {len(sizes)} images, found number {image[row]}"
+        raise DataError(problem, row=row, field="image")
     limit = number(limit, "limit")
     one_of(guarantee, get_args(Guarantee), "guarantee")
     confidence = number(confidence, "confidence", above=0, below=1)

@@ -8,6 +8,7 @@ from farther.report import means, power, problems
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS
+from farther.report.distances import too_few
 from farther.report.outcomes import COVERED
 from farther.report.site import Site
 
@@ -50,12 +51,12 @@ def _method_labels(results: AllResults) -> list[str]:
 
 
 def _sentences(results: AllResults) -> list[str]:
-    """Sentences on the figure, and on splits that are too small to tell methods apart."""
+    """Sentences on the figure, and on images that are too few to tell methods or show limits."""
     sentences = results.distances.sentences()
     undecided = power.undecided(results.sizes)
     if undecided:
         sentences.append(undecided)
-    return sentences
+    return [*sentences, *too_few(results.evaluated, results.artifacts)]
 
 
 def _tiles(results: AllResults) -> dict[str, int]:
