@@ -25,7 +25,8 @@ from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.projects import Lookup, RecognisedDetector, add, init, recognise
 from farther.projects.entries import ProjectDetector
-from farther.projects.project import _entry_macros
+from farther.projects.project import _entry_macros, _IdSplits, _too_few
+from farther.projects.recognise import Dataset
 from farther.projects.yaml_text import inserted
 from farther.tables import Header
 
@@ -335,7 +336,9 @@ def test_each_assumption_has_the_line_that_it_is_about(project, pets, tmp_path):
         file, _, number = line.split()[0].partition(":")
         text = made.texts[file].splitlines()[int(number) - 1]
         said = line.split(maxsplit=1)[1]
-        assert text.split(":")[0].strip() in said or text.lstrip().startswith("subsets:")
+        assert text.split(":")[0].strip() in said or text.lstrip().startswith(
+            ("subsets:", "deploy:")
+        )
 
 
 def test_several_detectors_share_the_classes_of_all(pets, tmp_path):
@@ -429,3 +432,13 @@ def test_keys_of_a_new_project_are_described_and_its_comments_name_commands(pets
     for command in commands:
         assert main(command.split()) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("images", "said"), [(100, True), (300, False)])
+def test_validation_images_that_are_too_few_for_the_limit_are_named(tmp_path, images, said):
+    dataset = Dataset({"format": "images"}, ["all"], [], counts={"all": images})
+    (text,) = _too_few(_IdSplits(dataset, {"val": {"of": "all", "part": 0.2}})) or ("",)
+    assert text == said * (
+        "20 ID validation images cannot show a limit of 0.05: 59 are needed; 0.14 is the smallest "
+        "that they can show"
+    )

@@ -184,11 +184,10 @@ def _too_few(id_splits: _IdSplits) -> list[str]:
     if isinstance(subset, dict):
         part = subset["part"]
         subset = subset["of"]
-    count = id_splits.dataset.counts.get(subset or "")
-    if not count:
+    images = round(part * id_splits.dataset.counts.get(subset or "", 0))
+    if not images:
         return []
-    budget = Budget(max_false_alarms=FALSE_ALARMS)
-    text = budget.too_few("false_alarms", round(part * count))
+    text = Budget(max_false_alarms=FALSE_ALARMS).too_few("false_alarms", images)
     return [text.removesuffix(".")] if text else []
 
 
