@@ -218,7 +218,7 @@ def pooled(parts: Sequence[IdSteps], first: int) -> IdSteps:
 
 
 def rows(
-    population: Population, methods: Sequence[int], draws: int, seed: int
+    population: Population, methods: Sequence[int], images: Sequence[int], draws: int, seed: int
 ) -> Iterator[tuple[str, ...]]:
     """A row of the table for each number of images, number of methods, and limit."""
     for count in methods:
@@ -226,8 +226,8 @@ def rows(
         for limit in (0.01, 0.05, 0.2):
             known = compared.chosen(Budget(max_false_alarms=limit, guarantee="none"))
             best = compared.found_share(known.setting)
-            for images in (50, 100, 250, 1000):
-                yield row(compared, images, limit, best, draws, seed)
+            for count_of_images in images:
+                yield row(compared, count_of_images, limit, best, draws, seed)
 
 
 def row(
@@ -272,6 +272,7 @@ def main() -> None:
     parser.add_argument("--source", help="its source of proposals")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--methods", type=int, nargs="+", default=[1, 5, 14])
+    parser.add_argument("--images", type=int, nargs="+", default=[50, 100, 250, 1000])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.project is None:
@@ -285,7 +286,7 @@ def main() -> None:
         "| true rate | found | found at best |"
     )
     print("| ---: " * 10 + "|")
-    for cells in rows(population, options.methods, options.draws, options.seed):
+    for cells in rows(population, options.methods, options.images, options.draws, options.seed):
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

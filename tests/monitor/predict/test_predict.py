@@ -333,6 +333,7 @@ def test_numbers_of_one_are_singular_and_rejected_images_have_their_threshold():
     done = Predicted(drift, failed=1, seconds=0.5, image_threshold=0.41234)
     assert str(done) == (
         "1 image in 0.5 s (2.0 per second); 1 detection, 0 of them unknown; "
+        "something unknown in 0 images; "
         "1 image rejected (uncertainty above 0.412, as of 44 of 250 ID validation images); "
         "1 image could not be used"
     )
