@@ -103,12 +103,16 @@ class Calibration:
         if self._weights is None:
             return []
 
+        # Sorted once, as sorting again what is sorted takes hardly any time.
+        falling = np.argsort(-scores, kind="stable")
+        sorted_scores = scores[falling]
+        sorted_weights = self._weights[falling]
         taus = []
-        for block in blocks(len(self._weights.of_images), len(scores)):
-            weights = self._weights.in_block(block)
+        for block in blocks(len(sorted_weights.of_images), len(scores)):
+            weights = sorted_weights.in_block(block)
             taus.append(
                 weighted_thresholds(
-                    scores, weights, self.settings.keep, self.settings.threshold_rule
+                    sorted_scores, weights, self.settings.keep, self.settings.threshold_rule
                 )
             )
         drawn_taus = np.concatenate(taus)
