@@ -14,8 +14,10 @@ from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.replicates import read_replicates
+from farther.evaluation.results import FittedMethod
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.summaries import flagging_costs
+from farther.evaluation.tau import Calibration
 from farther.evaluation.threshold import StoredTau, stored_tau
 from farther.methods import threshold
 from farther.methods.tau import weighted_thresholds
@@ -143,6 +145,18 @@ def test_false_alarms_of_a_replicate_are_at_its_threshold(run):
     costs = run.drawn.evaluation.methods["knn"].costs
     expected = interval(np.array(alarms), value=costs.values["false_alarms"])
     assert costs.intervals["false_alarms"] == pytest.approx(expected)
+
+
+def test_a_threshold_from_the_id_test_images_is_from_the_same_draws_of_them(run):
+    """In each resample it keeps its share of that resample's own detections."""
+    inputs = run.drawn.inputs
+    settings = TauSettings(calibration_split=inputs.id_split.name, keep=0.7)
+    tau = Calibration(inputs, settings).tau_of("knn", FittedMethod(name="knn"))
+    scores = inputs.scores("knn", inputs.id_split)[inputs.id_above_threshold]
+    weights = inputs.id_draws.rows(inputs.id_regions.image_id).in_block(slice(None))
+    for replicate, replicate_tau in enumerate(tau.replicates):
+        kept = weights[replicate] @ (scores >= replicate_tau)
+        assert kept / weights[replicate].sum() == pytest.approx(0.7, abs=0.03)
 
 
 def tau_of_written_out(inputs, replicate):

@@ -87,10 +87,10 @@ class ImageCopies:
         thresholds, replicate = np.unique(taus, return_inverse=True)
         count = len(thresholds)
         flagged_from = np.searchsorted(thresholds, scores, side="right")
-        changes = (flagged_from > 0) & (flagged_from < count)
+        is_changed = (flagged_from > 0) & (flagged_from < count)
         # One number for each copy: that of its image and of its first threshold.
         unchanged = np.arange(images) * count
-        changed = image[changes].astype(np.int64) * count + flagged_from[changes]
+        changed = image[is_changed].astype(np.int64) * count + flagged_from[is_changed]
         copies = np.unique(np.concatenate([unchanged, changed]))
 
         image_of_copy = copies // count
@@ -197,10 +197,10 @@ class FlaggedSplit:
         is_unknown = copied_scores < copies.tau[region_copy]
         copied = split
         if len(copies.tau) > len(split.images):
-            detections = _copied_regions(split.detections, regions, region_copy)
-            candidates = _copied_pairs(split.candidates, regions, objects)
-            copied = _copied_split(
-                split, len(copies.tau), objects, object_copy, detections, candidates
+            copied = replace(
+                _with_copied_objects(split, len(copies.tau), objects, object_copy),
+                detections=_copied_regions(split.detections, regions, region_copy),
+                candidates=_copied_pairs(split.candidates, regions, objects),
             )
         return cls(
             images=split.images,
@@ -243,27 +243,20 @@ class FlaggedSplit:
         return regions[self.regions.row].with_columns(image_id=image_id)
 
 
-def _copied_split(
-    split: OpenSetSplit,
-    copies: int,
-    objects: Repeated,
-    object_copy: np.ndarray,
-    detections: RankedRegions,
-    candidates: OverlapPairs,
+def _with_copied_objects(
+    split: OpenSetSplit, copies: int, objects: Repeated, object_copy: np.ndarray
 ) -> OpenSetSplit:
-    """A split with copies of its images, which are named by numbers.
+    """A split with copies of its images, which are named by numbers, and of its objects.
 
     Args:
         split: The split.
         copies: Number of copies.
         objects: The copies of its objects.
         object_copy: The image's copy that each belongs to.
-        detections: The copies of its regions.
-        candidates: The copies of its pairs.
     """
     images = np.array([f"{number:09}" for number in range(copies)], dtype=object)
     table = split.objects
-    if len(table):
+    if len(table):  # mixed images have no table of objects
         table = table[objects.row].with_columns(image_id=images[object_copy])
     return replace(
         split,
@@ -273,8 +266,6 @@ def _copied_split(
         object_class=split.object_class[objects.row],
         is_ignored=split.is_ignored[objects.row],
         is_known=split.is_known[objects.row],
-        detections=detections,
-        candidates=candidates,
     )
 
 
