@@ -178,6 +178,12 @@ def test_only_the_method_that_was_fitted_or_scored_again_is_evaluated(files):
     assert results(files) == refresh(files)
 
 
+def test_new_scores_of_the_images_that_tau_is_taken_from_concern_their_method(kept):
+    scores = Scores.read(kept.scores("knn", "val"))
+    scores.with_columns(score=scores.score / 2).write(kept.scores("knn", "val"))
+    assert evaluated(kept, **FEW) == ["knn"]
+
+
 @pytest.mark.parametrize(
     "change",
     slow_but(
@@ -422,7 +428,13 @@ def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
 def test_a_method_with_a_threshold_of_its_own_keeps_it_whatever_the_fraction(files):
     evaluated(files, tau=TauSettings(keep=0.5), **FEW)
     tau = stored_tau(files.tau("msp"))
-    assert tau.model_dump() == {"threshold": 0.5, "rule": "fixed", "keep": None, "regions": 0}
+    assert tau.model_dump() == {
+        "threshold": 0.5,
+        "rule": "fixed",
+        "keep": None,
+        "regions": 0,
+        "replicates": [],
+    }
 
 
 def test_tau_is_of_the_detections_of_known_classes(files):

@@ -21,6 +21,7 @@ from farther.evaluation.proposals import (
 )
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
+from farther.evaluation.threshold import StoredTau
 from farther.evaluation.with_proposals import UnknownProposals, called_sources, measure_methods
 from farther.tables import Objects, Regions
 from farther.tables.unknown_proposals import UnknownProposalTable
@@ -136,7 +137,8 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     assert found.sources["rpn"].threshold == pytest.approx(0.6)
     write_results(files.recovered, found)
     assert called_sources(files) == ["rpn"]
-    together = measure_methods(RunInputs(files, files.roles, settings), ["rpn"], {"msp": tau})
+    fixed = StoredTau(threshold=tau, rule="fixed", keep=None, regions=0)
+    together = measure_methods(RunInputs(files, files.roles, settings), ["rpn"], {"msp": fixed})
     write_results(files.with_proposals("msp"), together["msp"])
     near = read_recovered(files).sources["rpn"].methods["msp"]["near"]
     # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from farther.evaluation import intervals
-from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import ErrorBudget, Interval, KindOfError, MetricValues
+from farther.evaluation.scored_split import ScoredSplit
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_budget
-from farther.metrics.open_set.outcomes import Outcome
 from farther.metrics.weighting import plain, value
 
 
@@ -37,28 +35,31 @@ def of_detector(inputs: RunInputs, known: ClosedSet) -> ErrorBudget | None:
     return ErrorBudget(ap=value(gains["ap"][0]), kinds=kinds)
 
 
-def of_method(
-    split: TestSplit, outcome: Outcome, unknown_score: np.ndarray
-) -> dict[str, MetricValues] | None:
+def of_method(scored: ScoredSplit) -> dict[str, MetricValues] | None:
     """Errors on unknown objects of an OOD split.
 
     Args:
-        split: The split.
-        outcome: Its outcome under a method.
-        unknown_score: Minus the method's scores.
+        scored: A method's scores of the split.
 
     Returns:
         Kind of error → `count`, and the gain in each metric; None for a classifier.
     """
-    if split.inputs.whole_images:
+    if scored.inputs.whole_images:
         return None
 
-    errors = error_budget.of_unknown(outcome, split.touching)
-    gains = error_budget.unknown_gains(outcome, errors, unknown_score)
+    errors = error_budget.of_unknown(scored.outcome, scored.split.touching)
+    gains = error_budget.unknown_gains(scored.outcome, errors, scored.unknown_score)
     replicates = {}
-    if split.draws is not None:
-        weights = split.draws.of(outcome.split.images)
-        replicates = error_budget.unknown_gains(outcome, errors, unknown_score, weights)
+    weights = scored.split.weights
+    if weights is not None:
+        flagged = scored.flagged(weights)
+        near = flagged.pairs(scored.split.touching)
+        replicates = error_budget.unknown_gains(
+            flagged.outcome,
+            error_budget.of_unknown(flagged.outcome, near),
+            flagged.unknown_score,
+            flagged.weights(weights.of(flagged.images)),
+        )
 
     budget = {}
     for kind, count in errors.counts.items():

@@ -94,6 +94,7 @@ def evaluate_run(
         classifier_type=classifier_type(folder.header, has_logits=folder.has("logits")),
         **vars(detector),
         bootstrap=_bootstrap(inputs),
+        tau_images=kept.tau_images(evaluated),
         methods=_with_comparisons(evaluated, inputs),
         not_applicable=fitted.refused,
         classes=kept.classes(evaluated),

@@ -11,7 +11,8 @@ from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.open_set import image_pairs
-from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit, Outcome
+from farther.metrics.open_set.drawn_thresholds import FlaggedSplit
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.weighting import ImageWeights
 from farther.tables import Regions
 
@@ -76,17 +77,19 @@ class PairedSplit:
             "scenes": len(set(self._base_of.values())),
         }
 
-    def match(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Outcome, Outcome]:
+    def match(
+        self, scores: np.ndarray, base_scores: np.ndarray, taus: np.ndarray
+    ) -> tuple[FlaggedSplit, FlaggedSplit]:
         """The outcomes of the images with unknown objects, and of those without them.
 
         Args:
-            is_unknown: Regions of the images with unknown objects, at or above t*, that are
-                flagged.
-            base_is_unknown: All stored regions of the images without them that are flagged.
+            scores: Of the regions of the images with unknown objects, at or above t*.
+            base_scores: Of all stored regions of the images without them.
+            taus: τ in each replicate, ndarray of shape (B,), or the same in all, of shape (1,).
         """
-        with_objects = self._with_objects.match(is_unknown[self._is_paired])
-        copies_are_unknown = base_is_unknown[self._base_above_threshold][self._copied_row]
-        without_objects = self._without_objects.match(copies_are_unknown)
+        with_objects = FlaggedSplit.of(self._with_objects, scores[self._is_paired], taus)
+        copied_scores = base_scores[self._base_above_threshold][self._copied_row]
+        without_objects = FlaggedSplit.of(self._without_objects, copied_scores, taus)
         return with_objects, without_objects
 
     def weights(self, settings: EvaluationSettings, seed: int) -> ImageWeights | None:

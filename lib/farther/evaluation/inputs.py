@@ -253,6 +253,14 @@ class TestSplit(RunSplit):
         return OpenSetSplit.of(self.objects, self.regions(), self.matching_rules)
 
     @cached_property
+    def paper_open_set(self) -> OpenSetSplit:
+        """Detections and objects with their overlaps by the rules of protocol "paper"."""
+        if self.matching_rules.protocol == "paper":
+            return self.open_set
+        rules = replace(self.matching_rules, protocol="paper")
+        return OpenSetSplit.of(self.objects, self.detections, rules)
+
+    @cached_property
     def touching(self) -> OverlapPairs:
         """Detections and objects that overlap enough for an error in localisation."""
         rules = replace(self.matching_rules, iou=TOUCH)

@@ -27,6 +27,7 @@ from farther.evaluation.results import (
 )
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.tau import Calibration
+from farther.evaluation.threshold import StoredTau
 from farther.keyed import Keyed, key_of
 from farther.scoring.inputs import TauSettings
 
@@ -139,6 +140,16 @@ class KeptResults:
             return joined_classes(by_method, graph)
         return joined_classes(by_method, read_kept_results(ClassGraph, file, f"delete {file}"))
 
+    def tau_images(self, evaluated: Mapping[str, EvaluatedMethod]) -> str:
+        """See `Evaluation.tau_images`.
+
+        Args:
+            evaluated: The results of each method, from `update`.
+        """
+        if not any(method.tau.replicates for method in evaluated.values()):
+            return ""
+        return self._calibration.images_digest
+
     def _outdated_items(self) -> set[str]:
         """Items to compute: the results of a method are outdated where its outcomes are."""
         outdated = set(self._results.outdated(self._keys))
@@ -210,7 +221,7 @@ class KeptResults:
         metrics = self._inputs.user_defined
         missing = [metric for metric in metrics if user_defined_item(metric, name) in outdated]
         if missing:
-            self._compute_user_defined(name, evaluated.results.tau, missing)
+            self._compute_user_defined(name, evaluated.tau, missing)
             if name not in self.computed:
                 self.computed.append(name)
 
@@ -221,7 +232,7 @@ class KeptResults:
                 groups = evaluated.results.splits[split_name].groups
                 groups[UserDefined.name].values[metric] = value
 
-    def _compute_user_defined(self, name: str, tau: float, metrics: Collection[str]) -> None:
+    def _compute_user_defined(self, name: str, tau: StoredTau, metrics: Collection[str]) -> None:
         """Computes and stores user-defined metrics of a method.
 
         Args:

@@ -40,7 +40,7 @@ def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:
     if not outdated:
         return []
 
-    taus = {name: stored_tau(files.tau(name)).threshold for name in outdated}
+    taus = {name: stored_tau(files.tau(name)) for name in outdated}
     for name, measured in measure_methods(inputs, sources, taus).items():
         item = f"{name}.json"
         with results.make(item, keys[item]) as path:

@@ -151,7 +151,7 @@ def evaluate_method(
         for split in inputs.tested:
             split.prepare()
 
-    scores = MethodScores(inputs, name, tau.threshold)
+    scores = MethodScores(inputs, name, tau)
     id_scores = scores.detections.scores
     map50_by_share = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
 
@@ -182,7 +182,7 @@ def evaluate_method(
             results_by_split, replicates_by_split, inputs.roles.distance
         ),
         misclassification=summaries.misclassification_results(inputs, id_scores),
-        costs=summaries.flagging_costs(inputs, id_scores, tau.threshold),
+        costs=summaries.flagging_costs(inputs, id_scores, tau),
     )
     frames = {kind: plots.frame(kind, rows) for kind, rows in rows_by_plot.items()}
     return EvaluatedMethod(results, frames, tau, replicates_by_split, outcome_by_split)

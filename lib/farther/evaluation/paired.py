@@ -75,6 +75,7 @@ class StoredEvaluation:
             raise DataError(f"no replicates of {method}: {advice}", file=file)
         try:
             draws["OOD images"] = self.report.splits[split].inputs["readable"]
+            draws["images that τ is taken from"] = self.report.tau_images
             replicates = read_replicates(file)
         except (KeyError, DataError):
             problem = (

@@ -551,6 +551,8 @@ class Evaluation(DetectorResults):
         detector: Origin of its regions: name, parameters, hash of the checkpoint.
         classifier_type: See `farther.evaluation.classifier_types`; "" where it is not known.
         bootstrap: The bootstrap of each split; {} without replicates.
+        tau_images: Hash of the names of the images that τ is taken from, which are resampled, too;
+            "" where it stays fixed.
         methods: Results of each method that applies.
         not_applicable: Method → why it does not apply to the detector.
         classes: Results by the OODness of classes; None where no split's images were chosen by
@@ -566,6 +568,7 @@ class Evaluation(DetectorResults):
     detector: dict[str, Any]
     classifier_type: str = ""
     bootstrap: dict[str, DrawnImages]
+    tau_images: str = ""
     methods: dict[str, MethodResults]
     not_applicable: dict[str, str]
     classes: ClassesResults | None

@@ -5,14 +5,17 @@ Each property is computed when it is first needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.evaluation.threshold import StoredTau
+from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import ood
-from farther.metrics.open_set.outcomes import OpenSetSplit, Outcome
+from farther.metrics.open_set.drawn_thresholds import FlaggedSplit
+from farther.metrics.open_set.outcomes import Outcome
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,14 @@ class MethodScores:
     Args:
         inputs: The run's splits.
         name: The method's name in params.yaml.
-        tau: Its threshold τ.
+        tau: Its threshold τ, in all and in each bootstrap replicate.
     """
 
-    def __init__(self, inputs: RunInputs, name: str, tau: float):
+    def __init__(self, inputs: RunInputs, name: str, tau: StoredTau):
         self.inputs = inputs
         self.name = name
-        self.tau = tau
+        self.tau = tau.threshold
+        self.taus = tau.taus
 
     @cached_property
     def stored_scores(self) -> np.ndarray:
@@ -122,33 +126,77 @@ class ScoredSplit:
         """Whether each of `detections` is flagged as unknown, bool."""
         return self.detections.scores < self.method.tau
 
+    def taus(self, weights: Weights) -> np.ndarray:
+        """τ in each replicate, ndarray of shape (B,), or where it is the same, of shape (1,).
+
+        Args:
+            weights: Of replicates; where each image counts once, τ is the method's.
+        """
+        if weights.are_drawn:
+            return self.method.taus
+        return np.array([self.method.tau])
+
+    def flagged(self, weights: Weights) -> FlaggedSplit:
+        """The outcomes of detections and objects at the τ that goes with the weights."""
+        if weights.are_drawn:
+            return self._drawn
+        return self._at_tau
+
+    def paper_flagged(self, weights: Weights) -> FlaggedSplit:
+        """The same under protocol "paper", by which known classes are always measured."""
+        if self.split.matching_rules.protocol == "paper":
+            return self.flagged(weights)
+        scores = self.detections.scores
+        return FlaggedSplit.of(self.split.paper_open_set, scores, self.taus(weights))
+
     @cached_property
+    def _at_tau(self) -> FlaggedSplit:
+        return FlaggedSplit.of(self.split.open_set, self.detections.scores, self.taus(ONCE))
+
+    @cached_property
+    def _drawn(self) -> FlaggedSplit:
+        if len(self.method.taus) == 1:
+            return self._at_tau
+        return FlaggedSplit.of(self.split.open_set, self.detections.scores, self.method.taus)
+
+    @property
     def outcome(self) -> Outcome:
         """The outcome of detections and objects."""
-        return self.split.open_set.match(self.is_unknown)
+        return self._at_tau.outcome
 
-    @cached_property
+    @property
     def paper_outcome(self) -> Outcome:
-        """The outcome under protocol "paper", by which known classes are always measured."""
-        rules = self.split.matching_rules
-        if rules.protocol == "paper":
-            return self.outcome
+        """The outcome under protocol "paper"."""
+        return self.paper_flagged(ONCE).outcome
 
-        paper_rules = replace(rules, protocol="paper")
-        open_set = OpenSetSplit.of(self.split.objects, self.split.detections, paper_rules)
-        return open_set.match(self.is_unknown)
+    def pair_outcomes(self, weights: Weights) -> tuple[FlaggedSplit, FlaggedSplit] | None:
+        """The outcomes in the images of `TestSplit.pairs`, with and without unknown objects.
 
-    @cached_property
-    def pair_outcomes(self) -> tuple[Outcome, Outcome] | None:
-        """The outcomes in the images of `TestSplit.pairs`, with and without unknown objects."""
+        Args:
+            weights: See `taus`.
+        """
         pairs = self.split.pairs
         if pairs is None:
             return None
         base_scores = self.inputs.scores(self.method.name, pairs.base)
-        return pairs.match(self.is_unknown, base_scores < self.method.tau)
+        return pairs.match(self.detections.scores, base_scores, self.taus(weights))
 
     @cached_property
     def mixed_outcome(self) -> Outcome:
         """The outcome of all stored regions in the ID images and the split's as one set."""
-        scores = np.concatenate([self.method.stored_scores, self.stored_scores])
-        return self.split.mixed.match(scores < self.method.tau)
+        return self.split.mixed.match(self._mixed_scores < self.method.tau)
+
+    def mixed_on_unknown(self, weights: Weights) -> FlaggedSplit:
+        """Of these, the outcomes of the regions on unknown objects.
+
+        Args:
+            weights: See `taus`.
+        """
+        mixed = self.split.mixed
+        scores = self._mixed_scores[mixed.rows][mixed.is_on_unknown]
+        return FlaggedSplit.of(mixed.on_unknown, scores, self.taus(weights))
+
+    @cached_property
+    def _mixed_scores(self) -> np.ndarray:
+        """Scores of the stored regions of the ID split and, after them, of this one."""
+        return np.concatenate([self.method.stored_scores, self.stored_scores])

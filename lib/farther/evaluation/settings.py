@@ -84,6 +84,9 @@ class EvaluationSettings(Parameters):
             more, or 0 for none.
         recomputed_replicates: The same for the metrics of wilderness, which are computed anew in
             each resample: about 0.1 s per resample on 20,000 detections; 0 for no intervals.
+        replicate_thresholds: Whether the images that the τ of methods is taken from are resampled,
+            too, and τ is taken again in each resample, so that intervals of metrics at τ include
+            its uncertainty; `false` leaves it fixed.
         drawn_images: Largest number of images of a split that are resampled one by one; those of a
             larger split are resampled in 1,024 random groups, which takes less memory.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
@@ -106,6 +109,7 @@ class EvaluationSettings(Parameters):
     separation: tuple[SeparatedSide, ...] = get_args(SeparatedSide)
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
+    replicate_thresholds: bool = True
     drawn_images: int = Field(default=MAX_IMAGES, ge=1)
     seed: int = 0
     comparisons: Comparisons = "all_pairs"

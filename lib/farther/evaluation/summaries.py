@@ -16,9 +16,12 @@ from farther.evaluation.results import (
     Number,
     SplitResults,
 )
+from farther.evaluation.threshold import StoredTau
 from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.ood import classification, misclassification
+from farther.metrics.open_set.drawn_thresholds import ImageCopies
 from farther.metrics.statistics import bootstrap
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain, ratio
 
 
@@ -141,27 +144,26 @@ def misclassification_results(inputs: RunInputs, id_scores: np.ndarray) -> Metri
     return MetricValues(values=values, **intervals.of_metrics(values, replicates))
 
 
-def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
+def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau) -> MetricValues:
     """Detections on the ID split that a method flags as unknown, with intervals.
 
     Args:
         inputs: The run's splits.
         id_scores: Scores of the regions at or above t*.
-        tau: The method's threshold.
+        tau: The method's threshold, in all and in each replicate.
 
     Returns:
         The numbers flagged, id_regions and images; false_alarms per image, id_flagged per region.
     """
     images = len(inputs.id_split.images)
-    is_flagged = id_scores < tau
-    flagged = int(is_flagged.sum())
+    flagged = int((id_scores < tau.threshold).sum())
     false_alarms = flagged / images if images else None
     id_flagged = flagged / len(id_scores) if len(id_scores) else None
 
     replicates = {}
     if inputs.id_draws is not None:
         weights = inputs.id_draws.rows(inputs.id_regions.image_id)
-        flagged_replicates = weights[is_flagged].total()
+        flagged_replicates = _flagged_replicates(inputs.id_draws, inputs, id_scores, tau)
         replicates["false_alarms"] = flagged_replicates / max(images, 1)
         replicates["id_flagged"] = ratio(flagged_replicates, weights.total())
 
@@ -176,6 +178,16 @@ def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> Metr
     if not flagged:  # then the share of images with a false alarm
         images_of_shares["false_alarms"] = images
     return MetricValues(values=values, **intervals.of_metrics(values, replicates, images_of_shares))
+
+
+def _flagged_replicates(
+    draws: ImageDraws, inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau
+) -> np.ndarray:
+    """Number of detections on the ID split that are flagged in each replicate, shape (B,)."""
+    image = draws.places(inputs.id_regions.image_id)
+    copies = ImageCopies.of(image, id_scores, len(draws.names), tau.taus)
+    flagged: np.ndarray = copies.weights(draws.weights) @ copies.flagged(image, id_scores)
+    return flagged
 
 
 def classifier_results(inputs: RunInputs) -> ClassifierResults | None:

@@ -10,8 +10,11 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import FittedMethod
 from farther.evaluation.threshold import StoredTau
-from farther.methods.tau import threshold
+from farther.methods.tau import threshold, weighted_thresholds
+from farther.metrics.statistics.bootstrap import ImageDraws
+from farther.metrics.weighting import RowWeights, blocks
 from farther.scoring.inputs import TauSettings
+from farther.tables.files import digest
 
 
 class Calibration:
@@ -38,6 +41,33 @@ class Calibration:
         regions = self._split.regions()
         return (regions.score >= self._inputs.threshold) & ~regions.is_labelled_unknown
 
+    @cached_property
+    def draws(self) -> ImageDraws | None:
+        """Draws of the split's images, the same for all methods; None where τ stays fixed.
+
+        They are independent of those of other splits, unless the split is the ID split itself.
+        """
+        settings = self._inputs.settings
+        if not settings.replicate_thresholds:
+            return None
+        if self._split.name == self._inputs.id_split.name:
+            return self._inputs.id_draws
+        return settings.draws(self._split.images, settings.seed + 2)
+
+    @cached_property
+    def _weights(self) -> RowWeights | None:
+        """Weights of the detections that τ is chosen from."""
+        if self.draws is None:
+            return None
+        return self.draws.rows(self._split.regions().image_id[self._is_used])
+
+    @property
+    def images_digest(self) -> str:
+        """Hash of the names of the images that are drawn; "" where τ stays fixed."""
+        if self.draws is None:
+            return ""
+        return digest("\0".join(self.draws.names))
+
     def tau_of(self, name: str, fitted: FittedMethod) -> StoredTau:
         """τ of a method: its own, or the one that keeps the fraction of the scores.
 
@@ -55,4 +85,37 @@ class Calibration:
         scores = self._inputs.scores(name, self._split)[self._is_used]
         rule = self.settings.threshold_rule
         tau = threshold(scores, self.settings.keep, rule)
-        return StoredTau(threshold=tau, rule=rule, keep=self.settings.keep, regions=len(scores))
+        return StoredTau(
+            threshold=tau,
+            rule=rule,
+            keep=self.settings.keep,
+            regions=len(scores),
+            replicates=self._replicates(scores, tau),
+        )
+
+    def _replicates(self, scores: np.ndarray, tau: float) -> list[float]:
+        """τ in each bootstrap replicate; see `StoredTau`.
+
+        Args:
+            scores: The scores that τ is chosen from.
+            tau: τ, which replicates without any of these scores keep.
+        """
+        if self._weights is None:
+            return []
+
+        # Sorted once, as sorting again what is sorted takes hardly any time.
+        falling = np.argsort(-scores, kind="stable")
+        sorted_scores = scores[falling]
+        sorted_weights = self._weights[falling]
+        taus = []
+        for block in blocks(len(sorted_weights.of_images), len(scores)):
+            weights = sorted_weights.in_block(block)
+            taus.append(
+                weighted_thresholds(
+                    sorted_scores, weights, self.settings.keep, self.settings.threshold_rule
+                )
+            )
+        drawn_taus = np.concatenate(taus)
+        drawn_taus[np.isnan(drawn_taus)] = tau
+        replicates: list[float] = drawn_taus.tolist()
+        return replicates

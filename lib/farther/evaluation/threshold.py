@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -98,12 +99,19 @@ class StoredTau(Schema):
         rule: The rule that chose it.
         keep: The fraction of the scores that it keeps; None for a fixed τ.
         regions: Number of scores that it was chosen from.
+        replicates: τ in each bootstrap replicate; [] where it is the same in all of them.
     """
 
     threshold: float
     rule: str
     keep: float | None
     regions: int
+    replicates: list[float] = Field(default_factory=list)
+
+    @property
+    def taus(self) -> np.ndarray:
+        """τ in each replicate, ndarray of shape (B,), or the same in all, of shape (1,)."""
+        return np.array(self.replicates or [self.threshold])
 
 
 def read_threshold(file: Path) -> float:

@@ -15,9 +15,11 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.results import MetricValues, Number, Stored
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
+from farther.evaluation.threshold import StoredTau
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 from farther.metrics.errors import error_budget
+from farther.metrics.open_set.drawn_thresholds import FlaggedSplit
 from farther.metrics.open_set.open_world import MAX_DETECTIONS
 from farther.metrics.open_set.outcomes import MatchingRules, Outcome
 from farther.metrics.open_set.proposals import apart_from_detections, finders
@@ -175,19 +177,13 @@ class SplitWithProposals:
     def measure(self, method: MethodScores) -> MethodWithProposals:
         """Metrics with proposals, and of the detections alone."""
         scored = ScoredSplit(method, self._split)
-        outcome = self._regions.match(scored.is_unknown)
-        unknown_score = self._regions.unknown_score(scored.unknown_score)
-        recalled = [
-            self._id_stored_regions.match(method.stored_scores < method.tau),
-            self._stored_regions.match(scored.stored_scores < method.tau),
-        ]
-
         replicates: dict[str, Any] = {}
         if self._split.weights is not None:
-            metrics = _metrics(outcome, unknown_score, recalled, self._split.weights)
+            metrics = self._metrics(scored, self._split.weights)
             replicates = {name: metrics[name] for name in CHANGED if name in metrics}
 
-        values = _metrics(outcome, unknown_score, recalled, ONCE)
+        values = self._metrics(scored, ONCE)
+        outcome = self._regions.match(scored.is_unknown)
         images = open_set.images_of_shares(outcome)
         images["u_recall"] = images["r_u"]
         return MethodWithProposals(
@@ -198,6 +194,31 @@ class SplitWithProposals:
             by_category=_by_group(outcome, outcome.split.objects.category),
             error_budget=self._error_budget(scored),
         )
+
+    def _metrics(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
+        """Open-set metrics, and U-Recall."""
+        taus = scored.taus(weights)
+        regions = self._regions
+        flagged = FlaggedSplit.of(regions.split, regions.scores(scored.detections.scores), taus)
+        unknown_score = regions.unknown_score(scored.unknown_score)
+        metrics = open_set.metrics(
+            flagged.outcome,
+            unknown_score[flagged.regions.row],
+            flagged.weights(weights.of(flagged.images)),
+        )
+
+        of_id = _on_unknown(self._id_stored_regions, scored.method.stored_scores, taus)
+        of_ood = _on_unknown(self._stored_regions, scored.stored_scores, taus)
+        recall = u_recall(
+            [of_id.outcome, of_ood.outcome],
+            [
+                of_id.weights(weights.of_id(of_id.images)),
+                of_ood.weights(weights.of(of_ood.images)),
+            ],
+        )
+        if weights.are_drawn:
+            return {**metrics, "u_recall": recall}
+        return {**metrics, **plain({"u_recall": recall})}
 
     def _error_budget(self, scored: ScoredSplit) -> dict[str, MetricValues]:
         """The missed objects of `farther.evaluation.error_budget`: found by proposals, or not."""
@@ -217,28 +238,16 @@ class SplitWithProposals:
         return budget
 
 
-def _metrics(
-    outcome: Outcome, unknown_score: np.ndarray, recalled: Sequence[Outcome], weights: Weights
-) -> dict[str, Any]:
-    """Open-set metrics, and U-Recall.
+def _on_unknown(stored: WithProposals, stored_scores: np.ndarray, taus: np.ndarray) -> FlaggedSplit:
+    """The regions on unknown objects, of stored regions and proposals.
 
     Args:
-        outcome: Outcome of detections and proposals.
-        unknown_score: Ranks them; higher means more likely unknown.
-        recalled: Outcomes of all stored regions of the ID split and of the OOD split.
-        weights: Weights of the images.
+        stored: Stored regions and proposals of a split.
+        stored_scores: A method's scores of the stored regions.
+        taus: See `FlaggedSplit.of`.
     """
-    metrics = open_set.metrics(outcome, unknown_score, weights.of(outcome.split.images))
-    id_outcome, ood_outcome = recalled
-    recall = u_recall(
-        recalled,
-        [weights.of_id(id_outcome.split.images), weights.of(ood_outcome.split.images)],
-    )
-    if weights.are_drawn:
-        metrics["u_recall"] = recall
-    else:
-        metrics |= plain({"u_recall": recall})
-    return metrics
+    scores = stored.scores(stored_scores)[stored.is_on_unknown]
+    return FlaggedSplit.of(stored.on_unknown, scores, taus)
 
 
 def _metrics_without_proposals(scored: ScoredSplit) -> dict[str, Number]:
@@ -259,7 +268,7 @@ def called_sources(files: RunFiles) -> list[str]:
 
 
 def measure_methods(
-    inputs: RunInputs, sources: Sequence[str], taus: Mapping[str, float]
+    inputs: RunInputs, sources: Sequence[str], taus: Mapping[str, StoredTau]
 ) -> dict[str, ResultsWithProposals]:
     """Metrics of methods with the proposals that were called unknown.
 

@@ -12,7 +12,8 @@ import numpy as np
 from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import Weights
-from farther.metrics.matching.boxes import is_among
+from farther.metrics.matching.boxes import places
+from farther.metrics.open_set.drawn_thresholds import ImageCopies
 from farther.metrics.weighting import once, plain, ratio
 
 
@@ -41,11 +42,15 @@ class ImagesAsKnown(MetricGroup):
         if image_weights is None:
             image_weights = once(len(images))
 
-        is_kept = scored.split.is_ood & ~scored.is_unknown
-        images_as_known = set(scored.detections.image_id[is_kept])
-        is_as_known = is_among(images, images_as_known).astype(np.int64)
+        # Of an image only its highest score counts.
+        highest = np.full(len(images), -np.inf)
+        unknown = scored.ood_detections
+        np.maximum.at(highest, places(images, unknown.image_id), unknown.scores)
+        copies = ImageCopies.of(np.arange(len(images)), highest, len(images), scored.taus(weights))
+        is_as_known = (highest[copies.images.row] >= copies.tau).astype(np.int64)
 
-        share = ratio(image_weights @ is_as_known, image_weights @ np.ones_like(is_as_known))
+        copy_weights = copies.weights(image_weights)
+        share = ratio(copy_weights @ is_as_known, copy_weights @ np.ones_like(is_as_known))
         if weights.are_drawn:
             return {"as_known": share}
         return plain({"as_known": share})

@@ -27,10 +27,10 @@ class Known(MetricGroup):
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.known_classes.metrics`."""
-        outcome = scored.paper_outcome
+        flagged = scored.paper_flagged(weights)
         return known_classes.metrics(
-            outcome,
-            scored.split.detections,
-            unknown_score=scored.unknown_score,
-            weights=weights.of(outcome.split.images),
+            flagged.outcome,
+            flagged.table(scored.split.detections),
+            unknown_score=flagged.unknown_score,
+            weights=flagged.weights(weights.of(flagged.images)),
         )

@@ -34,8 +34,9 @@ class OpenSet(MetricGroup):
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.metrics`."""
-        outcome = scored.outcome
-        return open_set.metrics(outcome, scored.unknown_score, weights.of(outcome.split.images))
+        flagged = scored.flagged(weights)
+        image_weights = flagged.weights(weights.of(flagged.images))
+        return open_set.metrics(flagged.outcome, flagged.unknown_score, image_weights)
 
     def details(self, scored: ScoredSplit) -> dict[str, Any]:
         """AP_U ranked by confidence, parts of the objects, means over IoU, and the error budget."""
@@ -52,9 +53,7 @@ class OpenSet(MetricGroup):
             details["by_supercategory"] = _by_group(scored, group)
 
         details["over_iou"] = _over_iou(scored)
-        details["error_budget"] = error_budget.of_method(
-            scored.split, scored.outcome, scored.unknown_score
-        )
+        details["error_budget"] = error_budget.of_method(scored)
         return details
 
 
@@ -69,7 +68,9 @@ def _by_group(scored: ScoredSplit, group: np.ndarray) -> dict[str, MetricValues]
     weights = scored.split.weights
     replicates: dict[str, dict[str, Any]] = {}
     if weights is not None:
-        replicates = open_set.by_group(outcome, group, weights.of(outcome.split.images))
+        flagged = scored.flagged(weights)
+        image_weights = flagged.weights(weights.of(flagged.images))
+        replicates = open_set.by_group(flagged.outcome, group[flagged.objects.row], image_weights)
 
     images = open_set.images_of_groups(outcome, group)
     results = {}
@@ -107,11 +108,11 @@ def _over_iou(scored: ScoredSplit) -> MetricValues | None:
 
 
 def _means_over_iou(scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
-    split = scored.outcome.split
+    flagged = scored.flagged(weights)
     return open_set.metrics_over(
-        split,
+        flagged.outcome.split,
         scored.settings.ious,
-        scored.is_unknown,
-        scored.unknown_score,
-        weights.of(split.images),
+        flagged.is_unknown,
+        flagged.unknown_score,
+        flagged.weights(weights.of(flagged.images)),
     )

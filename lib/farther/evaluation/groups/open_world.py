@@ -35,7 +35,12 @@ class OpenWorld(MetricGroup):
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `MixedImages.metrics`; all are undefined where no image of the split has boxes."""
-        metrics = scored.split.mixed.metrics(scored.mixed_outcome, weights.mixed)
+        mixed = scored.split.mixed
+        if weights.are_drawn:
+            flagged = scored.mixed_on_unknown(weights)
+            metrics = mixed.metrics(flagged.outcome, flagged.weights(weights.mixed))
+        else:
+            metrics = mixed.metrics(scored.mixed_outcome)
         if scored.split.has_boxes:
             return metrics
 

@@ -38,10 +38,16 @@ class ImagePairChanges(MetricGroup):
 
     def values(self, scored: ScoredSplit, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.image_pairs.metrics`."""
-        if scored.pair_outcomes is None:
+        outcomes = scored.pair_outcomes(weights)
+        if outcomes is None:
             return {}
-        with_objects, without_objects = scored.pair_outcomes
-        return image_pairs.metrics(with_objects, without_objects, weights=weights.scenes)
+        with_objects, without_objects = outcomes
+        return image_pairs.metrics(
+            with_objects.outcome,
+            without_objects.outcome,
+            with_objects.object_weights(weights.scenes),
+            without_objects.object_weights(weights.scenes),
+        )
 
     def read_splits(self, roles: Roles, split: str) -> Sequence[str]:
         """The split of the images without unknown objects."""

@@ -64,9 +64,7 @@ def unknown_objects(split: OpenSetSplit, scores: np.ndarray) -> UnknownObjects:
     """
     instance(split, OpenSetSplit, "split")
     scores = floats(scores, "scores", shape=split.detections.rank.shape)
-    is_on_unknown_object = split.is_counted[split.candidates.target]
-    is_on_unknown = np.zeros(len(scores), dtype=bool)
-    is_on_unknown[split.candidates.region[is_on_unknown_object]] = True
+    is_on_unknown = split.on_unknown
     on_unknown = split.keeping(is_on_unknown)
     steps = _ScoreSteps.of(
         on_unknown.detections.image,

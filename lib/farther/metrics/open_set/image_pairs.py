@@ -97,7 +97,10 @@ def partner_regions(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regio
 
 
 def metrics(
-    with_object: Outcome, without: Outcome, weights: ImageWeights | None = None
+    with_object: Outcome,
+    without: Outcome,
+    weights: ImageWeights | None = None,
+    weights_without: ImageWeights | None = None,
 ) -> dict[str, Any]:
     """Changes that an unknown object causes in its image, as shares of objects.
 
@@ -108,6 +111,7 @@ def metrics(
             objects.
         weights: How often the scene of each object was drawn in B replicates, ndarray of shape (B,
             M).
+        weights_without: The same of the objects of `without`; `weights` when None.
 
     Returns:
         Fractions, None where they are not defined; with weights ndarrays of shape (B,), NaN for
@@ -123,7 +127,9 @@ def metrics(
     instance(with_object, Outcome, "with_object")
     instance(without, Outcome, "without")
     shares_with = _shares(with_object, weights)
-    shares_without = _shares(without, weights)
+    if weights_without is None:
+        weights_without = weights
+    shares_without = _shares(without, weights_without)
     changes = {name: share - shares_without[name] for name, share in shares_with.items()}
     if weights is not None:
         return changes

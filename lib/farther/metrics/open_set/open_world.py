@@ -118,6 +118,16 @@ class MixedImages:
             self.classes,
         )
 
+    @cached_property
+    def is_on_unknown(self) -> np.ndarray:
+        """Whether each region of `split` is on an unknown object, bool."""
+        return self.split.on_unknown
+
+    @cached_property
+    def on_unknown(self) -> OpenSetSplit:
+        """The split with these regions alone, which decide about unknown objects."""
+        return self.split.keeping(self.is_on_unknown)
+
     @property
     def task(self) -> Literal["T1", "T2"]:
         """OpenDet's task: T1 where known and unknown objects share an image, else T2."""
@@ -151,9 +161,10 @@ class MixedImages:
         """All metrics of a method.
 
         Args:
-            outcome: From `match`.
-            weights: How often each of `split.images` counts in each of B replicates, ndarray of
-                shape (B, I); once when None.
+            outcome: From `match`; with weights also of the regions of `on_unknown`, and of copies
+                of the images.
+            weights: How often each of the outcome's images counts in each of B replicates, ndarray
+                of shape (B, I); once when None.
 
         Returns:
             With weights u_recall and a_ose only, ndarrays of shape (B,), NaN for None.
@@ -192,7 +203,7 @@ class MixedImages:
         >>> flagged["u_recall"], flagged["a_ose"], flagged["ap_k_before"], flagged["ap_k"]
         (1.0, 0, 0.5, 1.0)
         """
-        weighted = self._weighted_metrics(outcome, weights)
+        weighted = _weighted_metrics(outcome, weights)
         if weights is not None:
             return weighted
         kept = known_classes.of_kept(outcome, self.known, WI_RECALL)
@@ -206,19 +217,18 @@ class MixedImages:
             "a_ose_by_class": _errors_by_class(outcome),
         }
 
-    def _weighted_metrics(
-        self, outcome: Outcome, weights: ImageWeights | None
-    ) -> dict[str, np.ndarray]:
-        """The metrics that take weights, ndarrays of shape (B,)."""
-        split = self.split
-        objects = row_weights(weights, split.object_image, len(split.images))
-        regions = row_weights(weights, split.detections.image, len(split.images))
-        unknown_objects = objects[outcome.of_object != NOT_COUNTED].total()
-        found_objects = objects[outcome.of_object == FOUND].total()
-        return {
-            "u_recall": ratio(found_objects, unknown_objects),
-            "a_ose": regions[outcome.misclassifies].total(),
-        }
+
+def _weighted_metrics(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    """The metrics that take weights, ndarrays of shape (B,)."""
+    split = outcome.split
+    objects = row_weights(weights, split.object_image, len(split.images))
+    regions = row_weights(weights, split.detections.image, len(split.images))
+    unknown_objects = objects[outcome.of_object != NOT_COUNTED].total()
+    found_objects = objects[outcome.of_object == FOUND].total()
+    return {
+        "u_recall": ratio(found_objects, unknown_objects),
+        "a_ose": regions[outcome.misclassifies].total(),
+    }
 
 
 def _errors_by_class(outcome: Outcome) -> dict[str, int]:

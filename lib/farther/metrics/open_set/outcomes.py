@@ -236,6 +236,14 @@ class OpenSetSplit:
         """Unknown objects that are counted, ndarray of shape (M,), bool."""
         return ~self.is_known & ~self.is_ignored
 
+    @property
+    def on_unknown(self) -> np.ndarray:
+        """Regions that overlap a counted unknown object enough, ndarray of shape (N,), bool."""
+        is_on_unknown_object = self.is_counted[self.candidates.target]
+        is_on_unknown = np.zeros(len(self.detections.rank), dtype=bool)
+        is_on_unknown[self.candidates.region[is_on_unknown_object]] = True
+        return is_on_unknown
+
     @cached_property
     def correctly_known(self) -> np.ndarray:
         """Regions on a known object of their own class, ndarray of shape (N,), bool.

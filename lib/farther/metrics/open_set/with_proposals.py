@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -85,6 +86,26 @@ class WithProposals:
         is_unknown = booleans(is_unknown, "is_unknown", shape=self.rows.shape)
         all_proposals = np.ones(len(self.objectness), dtype=bool)
         return self.split.match(np.append(is_unknown[self.rows], all_proposals))
+
+    @cached_property
+    def is_on_unknown(self) -> np.ndarray:
+        """Whether each region of `split` is on an unknown object, bool."""
+        return self.split.on_unknown
+
+    @cached_property
+    def on_unknown(self) -> OpenSetSplit:
+        """The split with these regions alone, which decide which objects are found."""
+        return self.split.keeping(self.is_on_unknown)
+
+    def scores(self, of_detections: np.ndarray) -> np.ndarray:
+        """Scores of the regions of `split`; −∞ of proposals, which are flagged at any τ.
+
+        Args:
+            of_detections: A method's scores of the detections, ndarray of shape (N,).
+        """
+        of_detections = floats(of_detections, "of_detections", shape=self.rows.shape)
+        of_proposals = np.full(len(self.objectness), -np.inf)
+        return np.append(of_detections[self.rows], of_proposals)
 
     def unknown_score(self, of_detections: np.ndarray) -> np.ndarray:
         """Scores that rank the regions of `split` for AP_U: all proposals behind all detections.

@@ -239,6 +239,8 @@ def interval(
     Replicates that are all equal say nothing of how far a metric may vary. A share of 0 or 1, which
     all replicates have as well, then gets the exact interval of a binomial proportion (Clopper and
     Pearson, 1934). Its trials are the images, not the objects in them, which are not independent.
+    Where replicates of such a share differ, as they do at a threshold that is resampled too, the
+    wider of the two intervals counts.
 
     Args:
         values: A metric in each replicate, ndarray of shape (B,); NaN where it is not defined.
@@ -264,11 +266,23 @@ def interval(
     if len(values) < MIN_REPLICATES:
         return None
     if images and value in (0, 1):
-        rarest = ((1 - level) / 2) ** (1 / images)
-        return (0.0, 1 - rarest) if value == 0 else (rarest, 1.0)
+        return _exact_interval(values, level, value, images)
     if why_no_interval(values, value, level):
         return None
     return _ends(values, level)
+
+
+def _exact_interval(
+    values: np.ndarray, level: float, value: float, images: int
+) -> tuple[float, float]:
+    """The interval of a share of 0 or 1; that of the replicates where it is wider."""
+    rarest = ((1 - level) / 2) ** (1 / images)
+    low, high = value, value
+    if not np.isnan(values).all():
+        low, high = _ends(values, level)
+    if value == 0:
+        return 0.0, max(1 - rarest, high)
+    return min(rarest, low), 1.0
 
 
 def why_no_interval(values: np.ndarray, value: float | None = None, level: float = 0.95) -> str:
