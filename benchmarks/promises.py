@@ -4,6 +4,8 @@
         from a large population that is made
     python benchmarks/promises.py --project . --run voc-faster_rcnn
         from the ID validation and test images of a run together, and its OOD images
+    python benchmarks/promises.py intervals
+        coverage of the 95% intervals of the share found at τ, from a population of known scores
 
 For numbers of images, methods and limits, ID and OOD images are drawn (`--draws` times), a setting
 is chosen on them as `farther choose` does, and its true rate of false alarms is read off the whole
@@ -18,6 +20,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
@@ -36,6 +39,9 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import FittedRun
 from farther.evaluation.settings import EvaluationSettings
+from farther.methods.tau import threshold, weighted_thresholds
+from farther.metrics.open_set.drawn_thresholds import ImageCopies
+from farther.metrics.statistics.bootstrap import ImageDraws, interval
 
 #: Images of the made population, of either side.
 POPULATION = 20_000
@@ -261,11 +267,72 @@ def row(
     return (*cells, f"{best:.1%}")
 
 
+# --------------------------------------------------------------------------------------------------
+# intervals
+
+#: Spread of the scores, between images and within them.
+SPREAD = 0.7
+#: Mean score of ID and of OOD detections.
+OF_ID, OF_OOD = 2.0, 0.5
+#: Detections per image.
+PER_IMAGE = 2
+#: Share of the ID detections that τ keeps.
+KEEP = 0.95
+
+
+def print_coverage(numbers: Sequence[int], draws: int, seed: int) -> None:
+    """Prints the share of draws whose interval has the population's share found at its own τ."""
+    spread = float(np.hypot(SPREAD, SPREAD))
+    tau = NormalDist(OF_ID, spread).inv_cdf(1 - KEEP)
+    true_share = NormalDist(OF_OOD, spread).cdf(tau)
+    print("| images | coverage with τ | without | width with τ | without |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for images in numbers:
+        covered = np.zeros((draws, 2))
+        widths = np.zeros((draws, 2))
+        for draw in range(draws):
+            random = np.random.default_rng([seed, images, draw])
+            for column, ends in enumerate(intervals_of(random, images)):
+                low, high = ends
+                covered[draw, column] = low <= true_share <= high
+                widths[draw, column] = high - low
+        shares = " | ".join(f"{share:.1%}" for share in covered.mean(axis=0))
+        mean_widths = " | ".join(f"{width:.3f}" for width in widths.mean(axis=0))
+        print(f"| {images:,} | {shares} | {mean_widths} |", flush=True)
+
+
+def intervals_of(random: np.random.Generator, images: int) -> list[tuple[float, float]]:
+    """The intervals of the share of OOD detections below τ: with τ drawn, too, and with τ fixed."""
+    names = [f"{number:05}" for number in range(images)]
+    image = np.repeat(np.arange(images), PER_IMAGE)
+    id_scores = scores_of(random, OF_ID, images)
+    ood_scores = scores_of(random, OF_OOD, images)
+    draws = ImageDraws(names, 1000, int(random.integers(2**31)))
+    of_validation = ImageDraws(names, 1000, int(random.integers(2**31)))
+    weights = np.asarray(of_validation.weights)[:, image]
+    fixed = threshold(id_scores, KEEP)
+    drawn = weighted_thresholds(id_scores, weights, KEEP, "percentile")
+    share = float(np.mean(ood_scores < fixed))
+    ends = []
+    for taus in (drawn, np.array([fixed])):
+        copies = ImageCopies.of(image, ood_scores, images, taus)
+        flagged = copies.weights(draws.weights) @ copies.flagged(image, ood_scores)
+        ends.append(interval(flagged / len(image), value=share, images=images) or (share, share))
+    return ends
+
+
+def scores_of(random: np.random.Generator, mean: float, images: int) -> np.ndarray:
+    """Scores of the detections of images, which depend on the image."""
+    of_image = np.repeat(random.normal(mean, SPREAD, images), PER_IMAGE)
+    return of_image + random.normal(0, SPREAD, len(of_image))
+
+
 def main() -> None:
     """Prints a table in Markdown."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("what", nargs="?", choices=("limits", "intervals"), default="limits")
     parser.add_argument("--project", type=Path, help="a project whose run is drawn from")
     parser.add_argument("--run", help="the run; needed with --project")
     parser.add_argument("--benchmark", default="voc", help="its benchmark")
@@ -275,6 +342,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[50, 100, 250, 1000])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.what == "intervals":
+        print_coverage(options.images, options.draws, options.seed)
+        return
     if options.project is None:
         population = made(np.random.default_rng(options.seed), max(options.methods))
     else:

@@ -82,7 +82,8 @@ CASES = {
         ["--project", "DEMO", "--work", "FOLDER", "--runs", RUN],
         "| lard_gmm | paper | ",
     ),
-    "promises": (["--draws", "3", "--methods", "2", "--images", "50"], "| 2 | 0.2 | 50 | "),
+    "promises limits": (["--draws", "3", "--methods", "2", "--images", "50"], "| 2 | 0.2 | 50 | "),
+    "promises intervals": (["intervals", "--draws", "3", "--images", "50"], "| 50 | "),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
 #: Methods that the smallest size of `full_size` leaves out.
