@@ -17,7 +17,7 @@ from tests.support.dvc_commands import dvc
 
 from farther.code import packages_of
 from farther.command import main
-from farther.command.doctor import ingest, report
+from farther.command.doctor import choose, ingest, report
 from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import dvc_locks
 from farther.command.lists import registry_of
@@ -25,6 +25,7 @@ from farther.detectors import of_entry
 from farther.detectors.check import check_passes
 from farther.extras import AbsentPackagesError, distribution, requirements
 from farther.params import parse, read_params
+from farther.tables import Images
 
 
 def by_topic(findings, topic):
@@ -89,6 +90,30 @@ def test_the_files_of_a_profile_come_with_their_place_and_source(
     places = [finding.more for finding in ingest.check(inspection) if finding.name == dataset]
     sources = [place["comes from"] for place in places if place["belongs at"].endswith(file)]
     assert source in sources[0]
+
+
+def test_curated_images_that_are_too_few_for_the_limit_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    params = {"benchmarks": {"pets": {}}, "deploy": {"max_false_alarms": 0.05}}
+
+    def found(images):
+        names = [f"{number}" for number in range(images)]
+        sides = [10] * images
+        Images(
+            image_id=names,
+            dataset=["pets"] * images,
+            file=names,
+            width=sides,
+            height=sides,
+            digest=names,
+        ).write(tmp_path / "artifacts/splits/pets/val/images.parquet")
+        return [finding.text for finding in choose.check(Inspection(params))]
+
+    (text,) = found(21)
+    assert text.startswith("21 ID validation images cannot show a limit of 0.05: 59 are needed")
+    assert found(59) == []
+    params["deploy"]["guarantee"] = "none"
+    assert found(21) == []
 
 
 def test_its_text_fits_80_columns_where_paths_do(here, capsys, monkeypatch):

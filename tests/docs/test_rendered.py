@@ -62,7 +62,7 @@ def test_the_quoted_sentences_agree_with_the_metrics_in_git():
     """Shares over all near splits lie between those of the splits."""
     first = render.blocks("reading-results.md")["sentences"].splitlines()[0]
     title, known, taken, missed, found = re.match(  # type: ignore[union-attr]
-        r"> - (\S+) \((\w+)\) misclassifies (\d+)%.* near .* misses (\d+)% .* finds (\d+)%", first
+        r"> - (.+) \((\w+)\) misclassifies (\d+)%.* near .* misses (\d+)% .* finds (\d+)%", first
     ).groups()
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     (run,) = (

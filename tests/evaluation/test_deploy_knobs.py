@@ -75,6 +75,12 @@ def test_a_proposal_is_worth_the_score_below_which_as_many_images_have_a_detecti
     assert exchange.objectness_at(1.0) == np.inf
 
 
+def test_where_fewer_images_have_proposals_than_detections_all_are_called_by_a_finite_threshold():
+    exchange = Exchange(np.array([1.0, 2.0]), np.array([0.5, -np.inf]))
+    assert -np.inf < exchange.objectness_at(3.0) < -1e30
+    assert exchange.score_of(np.array([0.1])).tolist() == [2.0]
+
+
 def test_with_proposals_alone_only_what_the_detector_labels_as_unknown_is_flagged(steps):
     id_steps, ood = steps
     knob = Knob.of("proposals", ood, np.ones(IMAGES, dtype=bool))

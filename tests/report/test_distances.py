@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from pydantic_core import to_jsonable_python
 
+from farther.evaluation.deploy.results import Budget, DeployChoices
 from farther.evaluation.files import RunFiles
 from farther.evaluation.replicates import read_replicates
 from farther.metrics.statistics.bootstrap import interval
@@ -15,10 +17,11 @@ from farther.report import headline
 from farther.report.charts.distances import BAR_HEIGHT, figure, panels
 from farther.report.charts.figures import as_files
 from farther.report.charts.outcomes import LYING, bars
-from farther.report.distances import Distances, Shares, _compared
+from farther.report.distances import Distances, Shares, _compared, too_few
 from farther.report.outcomes import OutcomeShares
 from farther.report.results import read_runs
 from farther.tables import ObjectOutcomes
+from farther.tables.documents import write_json
 
 
 @pytest.fixture
@@ -61,6 +64,29 @@ def test_the_sentences_say_what_the_tables_of_outcomes_hold(evaluated, params, d
     assert "4 near unknown objects" in first
     change = round(100 * (counts["far"].get("misclassified", 0) - counts["near"]["misclassified"]))
     assert second.startswith("From near to far") and str(abs(change)) in second
+
+
+def test_images_that_are_too_few_for_a_limit_are_named_once(evaluated, params, tmp_path):
+    (run,) = [run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated]
+    choices = DeployChoices(
+        run=run.name,
+        benchmark=run.benchmark,
+        budget=Budget(max_false_alarms=0.05),
+        id_splits=("val", "test"),
+        choice=None,
+        methods={},
+        alone={},
+        left_out={},
+        curves={},
+        notes=[],
+        too_few="21 images are too few.",
+    )
+    file = RunFiles(run.name, run.benchmark, tmp_path).choice
+    assert too_few([run], tmp_path) == []
+    write_json(file, to_jsonable_python(choices))
+    assert too_few([run, run], tmp_path) == ["21 images are too few."]
+    write_json(file, to_jsonable_python(replace(choices, too_few="")))
+    assert too_few([run], tmp_path) == []
 
 
 def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_paired_replicates(

@@ -25,6 +25,9 @@ from farther.methods.base import LABELLED_UNKNOWN
 #: What raises alarms.
 Alarms = Literal["detections", "both", "proposals"]
 
+#: Objectness below that of every proposal.
+BELOW_ALL = float(np.finfo(np.float32).min)
+
 #: τ that flags only what the detector labels as unknown, whose scores are below it.
 NOTHING_FLAGGED = float(np.nextafter(-LABELLED_UNKNOWN, np.inf))
 
@@ -70,7 +73,7 @@ class Exchange:
         below = int(np.searchsorted(self.scores, tau, side="left"))
         if not below:
             return np.inf
-        return _below(self.objectness[below - 1])
+        return max(_below(self.objectness[below - 1]), BELOW_ALL)
 
 
 @dataclass(frozen=True)
