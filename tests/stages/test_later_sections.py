@@ -19,7 +19,7 @@ WRONG = [
     ("fit: {splitt: id_val}", "fit: unknown parameter 'splitt'"),
     ("scoring: {device: gpu}", "scoring: .*'device'"),
     ("evaluate: {iou: 2}", "evaluate: .*'iou'"),
-    ("deploy: {max_false_alarms: 2}", "deploy: .*for 2 per 100 ID images write 0.02"),
+    ("deploy: {max_false_alarms: 2}", "deploy: .*for 2 of 100 ID images write 0.02"),
     ("cost: {images: -1}", "cost: .*'images'"),
     ("report: {exampels: 6}", "report: unknown parameter 'exampels'"),
     ("threshold: {rule: 2}", "'rule': expected a number from 0 to 1, found 2"),

@@ -50,7 +50,8 @@ def _optional_per_image(share: float | None) -> float | None:
 class Budget(Parameters):
     """Limits on the costs of a deployed detector: section `deploy` of params.yaml.
 
-    All limits are shares: of the unknown objects, of the ID images and of the known objects.
+    All limits are shares: of the unknown objects, of the ID images and of the known objects. What
+    they promise is in `farther.metrics.statistics.risk_control`.
 
     Args:
         max_misclassified: Largest share of the unknown objects that are misclassified; None for no
@@ -61,9 +62,8 @@ class Budget(Parameters):
         max_recall_loss: Largest share of the known objects that are lost: detected as their class
             at the run's t* without flagging, but not with it; None for no limit.
         guarantee: What the limits promise of new images that are exchangeable with those that are
-            chosen on, see `farther.metrics.statistics.risk_control`. "confidence": they hold, with
-            `confidence`. "expected": they hold in expectation. "none": they hold on the images that
-            are chosen on.
+            chosen on. "confidence": they hold, with `confidence`. "expected": they hold in
+            expectation. "none": they hold on the images that are chosen on.
         confidence: Of the guarantee "confidence", for all limits and all settings that are compared
             together.
         choose_on: OOD split that is chosen on and left out of the measured values; None for halves
