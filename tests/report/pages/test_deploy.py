@@ -216,6 +216,8 @@ def test_the_parts_of_proposals_are_said(tmp_path):
     alone = replace(both, alarms="proposals", tau=NOTHING_FLAGGED)
     text = deploy.answer(replace(choices, choice=alone))
     assert "Deploy proposals alone: t* = 0.5, nothing flagged, proposals of rpn above" in text
+    (row,) = deploy.setting_rows({"x": alone}, "Run", {}, choices.budget)
+    assert row["Method"] == "proposals alone"
 
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):

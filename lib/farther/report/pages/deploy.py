@@ -70,6 +70,9 @@ WORDS = {
     "map50_lost": AxisWords(title="mAP50 lost"),
 }
 
+#: In the place of a method where nothing is flagged and proposals are called unknown.
+PROPOSALS_ALONE = "proposals alone"
+
 #: Words of `DeployChoice.status`.
 STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 
@@ -441,7 +444,10 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
         choices: The run's choices.
         titles: Of the methods, for readers.
     """
-    titles = titles or {}
+    titles = dict(titles or {})
+    choice = choices.choice
+    if choice is not None and choice.alarms == "proposals":
+        titles[choice.method] = PROPOSALS_ALONE
     texts = []
     gain = choices.over_cheapest
     if gain is not None:
@@ -612,7 +618,7 @@ def _setting_in_words(choice: DeployChoice, titles: Mapping[str, str]) -> str:
         return f"{name} with t* = {choice.operating:.3g} and {flagged}"
     proposals = f"proposals of {choice.source} above {choice.objectness:.5g} called unknown"
     if choice.alarms == "proposals":
-        return f"proposals alone: t* = {choice.operating:.3g}, {flagged}, {proposals}"
+        return f"{PROPOSALS_ALONE}: t* = {choice.operating:.3g}, {flagged}, {proposals}"
     return f"{name} with t* = {choice.operating:.3g}, {flagged}, and {proposals}"
 
 
@@ -732,6 +738,8 @@ def setting_rows(
         row = {first: name}
         if first != "Method":
             row["Method"] = titles.get(choice.method, choice.method)
+            if choice.alarms == "proposals":
+                row["Method"] = PROPOSALS_ALONE
         row["t*"] = f"{choice.operating:.3f}"
         row["τ"] = tau(choice)
         row["Proposals"] = called(choice)
