@@ -40,6 +40,7 @@ INTERNAL = {
     "matching",
     "matching.boxes",
     "ood.two_sides",
+    "open_set.drawn_thresholds",
     "precision_recall",
     "self_awareness.images",
     "self_awareness.matches",
