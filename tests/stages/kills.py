@@ -376,7 +376,7 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, rng: random.Random) -> 
         else:
             copy_artifacts(calm, disturbed)
 
-        if stage == "cost":
+        if stage == "choose":
             # The report shows the measured times.
             shutil.copy(calm / "artifacts/times.json", disturbed / "artifacts")
         outcome = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
