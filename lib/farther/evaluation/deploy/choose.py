@@ -366,11 +366,13 @@ class _Chooser:
 
     def _choice(self, methods: Sequence[str], budget: Budget) -> _Choice:
         """The setting to take of some methods, and its measured costs."""
-        # A method by itself has the confidence that it has among all.
+        # A method by itself has the confidence that it has among all, which as many candidates share.
         among_all = self._comparison(self._methods, budget)
         candidates = list(among_all.candidates)
         if len(methods) < len(self._methods):
             candidates = self._candidates(methods, budget)
+            if budget.guarantee == "confidence":
+                candidates = candidates[: len(among_all.candidates)]
         part = replace(self._all, confidence=among_all.level)
         picked = best_setting(candidates, part, budget, self._search)
         final = picked.point
