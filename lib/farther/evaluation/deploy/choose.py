@@ -366,7 +366,7 @@ class _Chooser:
 
     def _choice(self, methods: Sequence[str], budget: Budget) -> _Choice:
         """The setting to take of some methods, and its measured costs."""
-        # A method by itself has the confidence that it has among all, which as many candidates share.
+        # A method by itself has the confidence that it has among all, shared by as many candidates.
         among_all = self._comparison(self._methods, budget)
         candidates = list(among_all.candidates)
         if len(methods) < len(self._methods):
