@@ -432,6 +432,11 @@ def count_in_processes(folder: Path) -> None:
     )
 
 
+def printed(folder: Path) -> str:
+    """The end of what `repro` printed in a project."""
+    return folder.with_suffix(".log").read_text()[-4000:]
+
+
 def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tuple[int, int]:
     """Runs `dvc repro`, or a command of farther.
 
@@ -486,7 +491,7 @@ def kill_repro(
         outputs: Files and folders that are deleted to begin anew.
     """
     status, changes = repro(calm, command=command)
-    assert status == 0
+    assert status == 0, printed(calm)
     deleted_locks = []
 
     def attempt(kill_at: int = 0) -> int:
@@ -504,7 +509,8 @@ def kill_repro(
             _delete(disturbed / name)
 
     places = [killed(attempt, reset, changes, rng) for _ in range(kills)]
-    assert attempt() == 0
+    status = attempt()
+    assert status == 0, (places, printed(disturbed))
 
     comparison = compared(calm, disturbed)
     # Compared as mappings: stages that run at the same time may be written in another order.

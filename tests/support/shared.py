@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,16 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def once(factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """A shared folder, and whether it is still empty: one process fills it, the others wait."""
+    """A shared folder, and whether it is still empty: one process fills it, the others wait.
+
+    What a process left that failed is deleted, so that the next one tells the same failure.
+    """
     folder = shared_folder(factory) / name
     done = folder.with_suffix(".done")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder, not done.exists()
+        is_empty = not done.exists()
+        if is_empty:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield folder, is_empty
         done.touch()
