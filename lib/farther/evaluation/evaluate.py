@@ -17,6 +17,9 @@ Outputs, below the artifacts folder:
     plots/<run>/tau.csv, confidence.csv
         metrics over τ and over t*
     plots/<run>/wilderness.csv, reliability.csv
+    results/<run>.parquet
+        the long table of all values (`farther.evaluation.long_table`), which the files of metrics
+        are selections of
     evaluation/<run>.json
         everything, with counts, parameters, intervals and hashes
     evaluation/<run>/
@@ -30,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from farther.evaluation import intervals
 from farther.evaluation.classifier_types import classifier_type
@@ -39,6 +41,7 @@ from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_results import KeptResults
 from farther.evaluation.methods import EvaluatedMethod, FittedRun, too_few_images
+from farther.evaluation.proposals import RecoveredRun
 from farther.evaluation.results import DrawnImages, Evaluation, MethodResults
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
@@ -62,7 +65,7 @@ def evaluate_run(
     inputs: RunInputs,
     tau: TauSettings,
     code: EvaluationCode,
-    proposals: Mapping[str, Any] | None = None,
+    recovered: RecoveredRun | None = None,
 ) -> tuple[Evaluation, list[str]]:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
@@ -70,7 +73,7 @@ def evaluate_run(
         inputs: The run's splits, and how it is evaluated.
         tau: How τ is chosen.
         code: Hashes of the code that computes the metrics.
-        proposals: Metrics of the run's proposals, in short; see `write_run`.
+        recovered: Results of the run's proposals; None where it has none.
 
     Returns:
         The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
@@ -101,7 +104,7 @@ def evaluate_run(
         gains=gains(evaluated),
     )
     frames = {name: method.frames for name, method in evaluated.items()}
-    write_run(files, evaluation, frames, proposals)
+    write_run(files, evaluation, frames, recovered)
     computed = [name for name in ("the detector", *evaluated) if name in kept.computed]
     return evaluation, computed
 

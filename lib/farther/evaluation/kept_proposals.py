@@ -103,17 +103,3 @@ def check_second_detectors(
             choose(f"run on benchmark {benchmark!r}", source.run, other_runs)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-
-
-def short_metrics(recovered: RecoveredRun) -> dict[str, Any]:
-    """Fractions of missed objects by source and distance, and false alarms."""
-    metrics: dict[str, Any] = {}
-    for name, source in recovered.sources.items():
-        metrics[name] = {}
-        for distance, objects in source.distances.items():
-            metrics[name][distance] = {
-                "missed": objects.values["missed"],
-                "still_missed": objects.values["still_missed"],
-            }
-        metrics[name]["alarms"] = source.alarms
-    return metrics

@@ -93,6 +93,7 @@ class RunFiles:
         self.outcomes = inside(self.root / "outcomes", run)
         self.results = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
+        self.long_table = inside(self.root / "results", f"{run}.parquet")
         self.choice = inside(self.root / "choices", f"{run}.json")
         self.id_costs = inside(self.root / "choices", run)
         self.recovered = inside(self.root / "recovered", f"{run}/results.json")

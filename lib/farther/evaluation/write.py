@@ -10,29 +10,22 @@ import polars as pl
 
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import Evaluation, MethodResults, Number, write_results
-from farther.metrics.catalogue import COMPARED, METRICS
+from farther.evaluation.long_table import long_table, write_long_table
+from farther.evaluation.metric_files import metric_files
+from farther.evaluation.proposals import RecoveredRun
+from farther.evaluation.results import Evaluation, write_results
 from farther.tables.documents import json_text
 from farther.tables.files import inside
 from farther.tables.writing import write_aside
-
-#: Metrics whose means over near and far splits are in `methods.json`.
-MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr")
-
-#: Metrics of misclassification detection in `methods.json`.
-ERRORS = ("auroc", "fpr95", "aurc", "e_aurc")
-
-#: Costs of flagging in `methods.json`.
-COSTS = ("false_alarms", "id_flagged")
 
 
 def write_run(
     files: RunFiles,
     evaluation: Evaluation,
     frames: Mapping[str, Mapping[str, pl.DataFrame]],
-    proposals: Mapping[str, Any] | None = None,
+    recovered: RecoveredRun | None = None,
 ) -> None:
-    """Writes metrics, plots and `evaluation/<run>.json`.
+    """Writes the long table, metrics, plots and `evaluation/<run>.json`.
 
     The files of an earlier evaluation are replaced as a whole.
 
@@ -40,64 +33,22 @@ def write_run(
         files: The run's files.
         evaluation: The content of `evaluation/<run>.json`.
         frames: {method: {kind of plot: rows}}.
-        proposals: The content of `metrics/<run>/proposals.json`; None for no such file.
+        recovered: Results of the run's proposals; None where it has none.
     """
+    table = long_table(evaluation, recovered)
+    write_long_table(files, table)
     with write_aside(files.metrics) as folder:
-        _write_metrics(folder, evaluation)
-        if proposals is not None:
-            _write(folder / "proposals.json", proposals)
+        for name, metrics in metric_files(table, evaluation.settings.id_split).items():
+            _write(inside(folder, name), metrics)
     for kind, rows in _plots(evaluation, frames).items():
         plots.write_csv(files.plot(kind), rows)
     write_results(files.evaluation, evaluation)
-
-
-def _write_metrics(folder: Path, evaluation: Evaluation) -> None:
-    _write(folder / "detector.json", _detector_metrics(evaluation))
-
-    metrics_by_method = {}
-    for method, results in evaluation.methods.items():
-        metrics_by_method[method] = _method_metrics(results)
-    _write(folder / "methods.json", metrics_by_method)
-
-    for split, counts in evaluation.splits.items():
-        file = inside(folder, f"{split}/detector.json")
-        _write(file, {"no_detection": counts.no_detection})
-
-    for method, results in evaluation.methods.items():
-        for split, split_results in results.splits.items():
-            compared = {name: split_results.value(METRICS[name]) for name in COMPARED}
-            user_defined = split_results.of_group("user_defined")
-            file = inside(folder, f"{split}/{method}.json")
-            _write(file, {**compared, **user_defined})
 
 
 def _write(file: Path, metrics: Mapping[str, Any]) -> None:
     """Writes a file below a folder that is itself written aside."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json_text(metrics), encoding="utf-8")
-
-
-def _detector_metrics(evaluation: Evaluation) -> dict[str, Number]:
-    closed_set = evaluation.closed_set.values
-    metrics = {"map50": closed_set["ap50"], "map": closed_set["ap"]}
-    if evaluation.classifier is not None:
-        metrics |= evaluation.classifier.values
-    metrics["threshold"] = evaluation.threshold
-    return metrics
-
-
-def _method_metrics(results: MethodResults) -> dict[str, Number]:
-    """The metrics of a method that belong to no single split."""
-    metrics: dict[str, Number] = {}
-    for distance, means in results.means.items():
-        for name in MEANS:
-            if name in means.values:
-                metrics[f"{distance}_{name}"] = means.values[name]
-    for name in ERRORS:
-        metrics[f"misclassification_{name}"] = results.misclassification.values[name]
-    for name in COSTS:
-        metrics[name] = results.costs.values[name]
-    return metrics
 
 
 def _plots(

@@ -12,6 +12,7 @@ OUTPUTS = (
     "artifacts/metrics",
     "artifacts/outcomes",
     "artifacts/recovered",
+    "artifacts/results",
     "artifacts/with_proposals",
     "artifacts/plots/confidence",
     "artifacts/plots/pr",

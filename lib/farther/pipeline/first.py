@@ -17,7 +17,8 @@ def main(run: str) -> None:
     """Fits, scores and evaluates the methods of a run; its proposals may need other runs."""
     say(f"{run}: {fit.work(run)}", flush=True)
     say(f"{run}: {score.work(run)}", flush=True)
-    say(f"{run}: {evaluate_methods(run)}", flush=True)
+    _, summary = evaluate_methods(run)
+    say(f"{run}: {summary}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from farther.detectors.proposals import read_sources
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.kept_proposals import (
-    check_second_detectors,
-    short_metrics,
-    update_proposals,
-)
+from farther.evaluation.kept_proposals import check_second_detectors, update_proposals
 from farther.evaluation.kept_with_proposals import update_with_proposals
-from farther.evaluation.proposals import RecoveredRun
+from farther.evaluation.long_table import long_table, write_long_table
+from farther.evaluation.proposals import RecoveredRun, read_recovered
+from farther.evaluation.results import Evaluation
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.params import code_digest, run_entry, section
 from farther.registry import build
@@ -25,7 +20,7 @@ from farther.scoring.inputs import FitSection
 def work(run: str) -> str:
     """Reads splits, regions, proposals, fitted methods and scores.
 
-    Writes evaluation, outcomes, metrics, plots, recovered and with_proposals.
+    Writes evaluation, outcomes, results, metrics, plots, recovered and with_proposals.
 
     Returns:
         What was evaluated, and what the proposals recover.
@@ -33,28 +28,32 @@ def work(run: str) -> str:
     settings = read_settings(section("evaluate"))
     files = RunFiles(run, run_entry(run)["benchmark"])
     recovered = _measure_proposals(files, settings)
-    if recovered is None:
-        parts = [evaluate_methods(run)]
-    else:
-        parts = [evaluate_methods(run, short_metrics(recovered)), recovered.summary()]
+    evaluation, summary = evaluate_methods(run, recovered)
+    parts = [summary]
+    if recovered is not None:
+        parts.append(recovered.summary())
+
     inputs = RunInputs(files, files.roles, settings)
     measured = update_with_proposals(inputs, code_digest("kept", "evaluate"))
     if measured:
         parts.append(f"with proposals: {', '.join(measured)}")
+    if recovered is not None:
+        # With the results of methods and proposals together, which need the methods' thresholds.
+        write_long_table(files, long_table(evaluation, read_recovered(files)))
     return "; ".join(parts)
 
 
-def evaluate_methods(run: str, proposals: Mapping[str, Any] | None = None) -> str:
+def evaluate_methods(run: str, recovered: RecoveredRun | None = None) -> tuple[Evaluation, str]:
     """Evaluates detector and methods.
 
-    Writes evaluation, outcomes, metrics and plots.
+    Writes evaluation, outcomes, results, metrics and plots.
 
     Args:
         run: Name of the run.
-        proposals: Metrics of its proposals, in short, which are written beside the others.
+        recovered: Results of its proposals; None where it has none.
 
     Returns:
-        Which were evaluated, and how many are unchanged.
+        The evaluation; and which methods were evaluated, and how many are unchanged, in words.
     """
     settings = read_settings(section("evaluate"))
     files = RunFiles(run, run_entry(run)["benchmark"])
@@ -65,7 +64,7 @@ def evaluate_methods(run: str, proposals: Mapping[str, Any] | None = None) -> st
     metrics = " ".join([code_digest("kept", "evaluate"), code_digest("files", "evaluate")])
     code = EvaluationCode(metrics, user_defined)
     evaluation, computed = evaluate_run(
-        RunInputs(files, files.roles, settings), tau, code, proposals
+        RunInputs(files, files.roles, settings), tau, code, recovered
     )
     unchanged = len(evaluation.methods.keys() - set(computed))
     parts = []
@@ -75,7 +74,7 @@ def evaluate_methods(run: str, proposals: Mapping[str, Any] | None = None) -> st
         parts.append("1 method unchanged")
     elif unchanged:
         parts.append(f"{unchanged} methods unchanged")
-    return "; ".join(parts) or "no methods"
+    return evaluation, "; ".join(parts) or "no methods"
 
 
 def _measure_proposals(files: RunFiles, settings: EvaluationSettings) -> RecoveredRun | None:
