@@ -574,16 +574,6 @@ class Evaluation(DetectorResults):
     classes: ClassesResults | None
     gains: Gains
 
-    def without_methods(self) -> Evaluation:
-        """The results that do not depend on methods."""
-        update: dict[str, Any] = {
-            "methods": {},
-            "not_applicable": {},
-            "classes": None,
-            "gains": Gains(baseline=None, methods={}),
-        }
-        return self.model_copy(update=update)
-
 
 def write_results(file: Path, results: Stored) -> None:
     """Writes results, with a hash of their content."""

@@ -125,7 +125,7 @@ class AllResults:
         return {kind: files.plot(kind) for kind in plots.SCHEMAS}
 
     def method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
-        """Title of each method, as tables of these runs have it → its page.
+        """Title of each method, as tables of these runs have it → its section of a page.
 
         Args:
             up: The path to the report's folder.
@@ -135,7 +135,7 @@ class AllResults:
         for run in runs:
             for name in run.methods:
                 names_by_label[run.label(name)] = name
-        return {label: f"{up}methods/{quote(name)}.html" for label, name in names_by_label.items()}
+        return {label: f"{up}methods.html#{quote(name)}" for label, name in names_by_label.items()}
 
 
 def not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:

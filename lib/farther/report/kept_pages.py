@@ -7,7 +7,7 @@ packages, and the titles of the pages that it links to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -55,7 +55,7 @@ def key_of_run(run: Run, results: AllResults) -> str:
         **_description(run),
         "methods": list(results.params["methods"]),
     }
-    return key_of(_files_of_run(run, results.artifacts), params)
+    return key_of(dict.fromkeys(_files_of_run(run, results.artifacts)), params)
 
 
 def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
@@ -70,36 +70,15 @@ def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     yield files.recovered.parent
     yield files.roles_file
     yield from listed(files.all_regions, "*/regions.json")
+    if run.evaluation is not None:
+        for name in run.evaluation.self_awareness.images:
+            yield files.images(name).parent
+            yield files.regions(name)
     for split in run.splits:
         yield files.images(split.name).parent
         yield files.regions(split.name)
         for method in run.methods:
             yield files.scores(method, split.name)
-
-
-def key_of_runs_without_methods(runs: Sequence[Run], results: AllResults) -> str:
-    """Key of a page that shows what detectors do, and nothing of methods.
-
-    Args:
-        runs: From `Run.without_methods`, so that a page of these has nothing else.
-        results: All results.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
-    entries = []
-    paths: list[Path] = []
-    for run in runs:
-        entry = _description(run)
-        entry["detector"] = dict(run.detector)
-        if run.evaluation is not None:
-            entry["evaluation"] = run.evaluation.model_dump_json()
-            files = RunFiles(run.name, run.benchmark, results.artifacts)
-            for split in run.evaluation.self_awareness.images:
-                paths.append(files.images(split).parent)
-                paths.append(files.regions(split))
-        entries.append(entry)
-    return key_of(dict.fromkeys(paths), {**shared_inputs(results), "runs": entries})
 
 
 def _description(run: Run) -> dict[str, Any]:

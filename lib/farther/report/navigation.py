@@ -1,12 +1,9 @@
-"""The pages of a site and the links between them.
-
-These are sections, the pages above each page, and the page that follows.
-"""
+"""The pages of a site and the links between them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -29,103 +26,81 @@ class Place:
     """The place of a page on the site, as templates show it.
 
     Args:
-        section: File of the section's page, "" on a site without sections.
-        below: The pages of the section, its own first; () where it has only one.
-        above: The pages that lead to this one, the first page of the site first.
+        entry: File of the entry of the navigation that the page belongs to; "" for none.
+        siblings: The pages of its folder; () where it is in none, or alone.
         answers: The question that the page answers; "" where its template has the words.
         following: The page that follows, None for none.
     """
 
-    section: str = ""
-    below: tuple[Link, ...] = ()
-    above: tuple[Link, ...] = ()
+    entry: str = ""
+    siblings: tuple[Link, ...] = ()
     answers: str = ""
     following: Link | None = None
 
 
 @dataclass(frozen=True)
 class Navigation:
-    """The pages of a site; by default a site of one page, without sections.
-
-    A page in a folder, such as `detectors/voc-vos.html`, is below the page of the same name,
-    `detectors.html`.
+    """The pages of a site; by default a site of one page, without navigation.
 
     Args:
-        sections: File of each section's page → the pages of the section, its own first, in the
-            order of reading.
-        path: Files of the pages that one reader follows from the first page on, whatever their
-            sections.
+        entries: The pages that every page links, in the order of reading. One may be the first page
+            of a folder, or have the name of a folder, as `papers.html`: the folder's pages belong
+            to it.
+        folders: Folder → its pages, in the order of reading.
     """
 
-    sections: Mapping[str, tuple[Link, ...]]
-    path: Sequence[str] = ()
+    entries: Sequence[Link] = ()
+    folders: Mapping[str, Sequence[Link]] = field(default_factory=dict)
 
     @property
-    def entries(self) -> list[Link]:
-        """The page of each section."""
-        return [pages[0] for pages in self.sections.values()]
+    def files(self) -> frozenset[str]:
+        """The files of all pages."""
+        return frozenset(page.file for page in self._pages)
 
     @property
     def _pages(self) -> list[Link]:
-        """The pages of all sections in the order of reading."""
-        return [page for section in self.sections.values() for page in section]
+        """All pages in the order of reading, each once."""
+        pages: dict[str, Link] = {}
+        for entry in self.entries:
+            pages[entry.file] = entry
+            for page in self.folders.get(_folder_of_entry(entry.file), ()):
+                # The entry of a folder's first page has the title of all of them.
+                pages[page.file] = page
+        return list(pages.values())
 
-    def place(self, file: str, siblings: Sequence[Link] = ()) -> Place:
-        """The place of a page.
-
-        Args:
-            file: The page.
-            siblings: The pages of its folder in the order of reading; () for a page that is in
-                none.
-        """
-        folder, is_in_folder, _ = file.partition("/")
-        parent_file = file
-        if is_in_folder:
-            parent_file = f"{folder}.html"
-        section = self._section_of(parent_file)
-        if section is None:
-            return Place()
-        pages = self.sections[section]
-        parent = next(page for page in pages if page.file == parent_file)
-
-        ancestors = [self._pages[0], pages[0]]
-        answers = parent.answers
-        if is_in_folder:
-            ancestors.append(parent)
-            answers = ""
-        above = [page for page in dict.fromkeys(ancestors) if page.file != file]
-        return Place(
-            section=section,
-            below=pages if len(pages) > 1 else (),
-            above=tuple(above),
-            answers=answers,
-            following=_next_sibling(file, siblings) or self._following(parent_file),
-        )
-
-    def _section_of(self, file: str) -> str | None:
-        """The section with a page; None where no section has it."""
-        for section, pages in self.sections.items():
-            if any(page.file == file for page in pages):
-                return section
-        return None
-
-    def _following(self, file: str) -> Link:
-        """The next page of the path, or of all pages; the first one after the last."""
+    def place(self, file: str) -> Place:
+        """The place of a page."""
         pages = self._pages
         files = [page.file for page in pages]
-        if file in self.path:
-            position = self.path.index(file) + 1
-            if position < len(self.path):
-                return pages[files.index(self.path[position])]
-        return pages[(files.index(file) + 1) % len(pages)]
+        if file not in files:
+            return Place()
+        position = files.index(file)
+
+        folder, is_in_folder, _ = file.partition("/")
+        siblings: tuple[Link, ...] = ()
+        if is_in_folder and len(self.folders[folder]) > 1:
+            siblings = tuple(self.folders[folder])
+        return Place(
+            entry=self._entry_of(file),
+            siblings=siblings,
+            answers=pages[position].answers,
+            following=pages[(position + 1) % len(pages)],
+        )
+
+    def _entry_of(self, file: str) -> str:
+        """File of the entry that a page belongs to."""
+        folder, is_in_folder, _ = file.partition("/")
+        if not is_in_folder:
+            return file
+        for entry in self.entries:
+            if _folder_of_entry(entry.file) == folder:
+                return entry.file
+        return ""
 
 
-def _next_sibling(file: str, siblings: Sequence[Link]) -> Link | None:
-    """The page of a folder that follows a page; None after the last."""
-    files = [link.file for link in siblings]
-    if file not in files:
-        return None
-    position = files.index(file) + 1
-    if position == len(siblings):
-        return None
-    return siblings[position]
+def _folder_of_entry(file: str) -> str:
+    """The folder whose pages belong to an entry: its own, or that of its name."""
+    folder, is_in_folder, _ = file.partition("/")
+    if is_in_folder:
+        return folder
+    return file.removesuffix(".html")

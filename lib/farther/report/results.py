@@ -215,14 +215,6 @@ class Run:
             rows.append(row)
         return rows
 
-    def without_methods(self) -> Run:
-        """The run with what does not depend on methods."""
-        evaluation = self.evaluation
-        if evaluation is not None:
-            evaluation = evaluation.without_methods()
-        no_values = pl.DataFrame(schema=VALUES)
-        return replace(self, evaluation=evaluation, values=no_values, kinds={}, recovered=None)
-
     @property
     def full_title(self) -> str:
         """Its title with the benchmark's name."""

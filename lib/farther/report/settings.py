@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -53,11 +55,13 @@ class ReportSettings(Parameters):
             the best.
         categories: Number of categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
-        published: The published detector that a run, or a name of `seeds`, is compared with.
+        papers: The papers whose tables the report has: elephant, fmiyc, openood, realistic, saod.
+        published: The published detector that a run, or a name of `seeds`, is beside in these
+            tables.
         seeds: A name for runs that differ in their training seed only: one row, mean ± standard
             deviation, in the tables of their benchmark and in `artifacts/seeds.json`. Or runs on
-            several divisions of one dataset's classes (open-set recognition), whose mean is on the
-            page Published and in the latter.
+            several divisions of one dataset's classes (open-set recognition), whose mean is in the
+            latter.
     """
 
     title: str = "What detectors do with objects they were never taught"
@@ -69,5 +73,8 @@ class ReportSettings(Parameters):
     few: int = Field(default=30, ge=0)
     categories: int = Field(default=20, ge=1)
     gallery: GallerySettings = Field(default_factory=GallerySettings)
+    papers: list[Literal["elephant", "fmiyc", "openood", "realistic", "saod"]] = Field(
+        default_factory=list
+    )
     published: dict[str, Counterpart] = Field(default_factory=dict)
     seeds: dict[str, list[str]] = Field(default_factory=dict)

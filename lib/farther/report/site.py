@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,7 +20,7 @@ import farther
 from farther.keyed import Keyed
 from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES
-from farther.report.navigation import Link, Navigation
+from farther.report.navigation import Navigation
 from farther.tables.files import inside
 
 #: Folder of the styles, scripts and plotting library that all pages share.
@@ -53,7 +53,7 @@ class Site:
         self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None
     ):
         self.folder = folder
-        self._navigation = navigation or Navigation({})
+        self._navigation = navigation or Navigation()
         self._earlier = earlier
         self.keys: dict[str, str] = {}
         self.read: dict[str, Mapping[str, str]] = {}
@@ -73,37 +73,29 @@ class Site:
         self,
         name: str,
         template: str | None = None,
-        siblings: Mapping[str, str] | None = None,
         **content: Any,
     ) -> None:
         """Writes a page: what `render` makes of a template, by default that of the same name.
 
         Args:
             name, template, content: See `render`.
-            siblings: Name → title of the pages of its folder, in the order of reading.
 
         Raises:
             DataError: the name leaves the report's folder.
         """
-        links = []
-        if siblings is not None:
-            links = [Link(file, title) for file, title in siblings.items()]
-        self.write_text(name, self.render(name, template or name, links, **content))
+        self.write_text(name, self.render(name, template or name, **content))
 
-    def render(
-        self, name: str, template: str, siblings: Sequence[Link] = (), **content: Any
-    ) -> str:
+    def render(self, name: str, template: str, **content: Any) -> str:
         """A page, or a part of one.
 
         Args:
             name: Its file name, relative to the report's folder: `index.html`,
                 `detectors/voc-vos.html`.
             template: A template that extends `base.html`, or one of a part.
-            siblings: The pages of its folder, in the order of reading.
             content: Variables of the template. It also gets `page` (the name), `up` (the path from
                 the page to the report's folder: "" or "../"), `sections` and `place`
-                (`farther.report.navigation`), `run_names` (`runs`) and `run_pages` (title →
-                address).
+                (`farther.report.navigation`), `pages` (the files of all pages: a project may lack
+                one), `run_names` (`runs`) and `run_pages` (title → address).
         """
         up = "../" * name.count("/")
         run_pages = {}
@@ -113,7 +105,8 @@ class Site:
             "page": name,
             "up": up,
             "sections": self._navigation.entries,
-            "place": self._navigation.place(name, siblings),
+            "pages": self._navigation.files,
+            "place": self._navigation.place(name),
             "run_names": self.runs,
             "run_pages": run_pages,
         }

@@ -22,7 +22,7 @@ from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS, as_files
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
-from farther.report.pages import NAVIGATION, PAGES
+from farther.report.pages import navigation, pages_of
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
@@ -52,7 +52,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     with write_aside(report) as folder:
         site, results = _read(params, root, code, folder)
         with site:
-            for page in PAGES:
+            for page in pages_of(results):
                 page.write(site, results)
             _write_tables(site, results.evaluated)
             if results.evaluated:
@@ -83,7 +83,7 @@ def _read(
     _check_names(settings, [run.name for run in runs])
     roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
     results = AllResults(params, settings, runs, root, roots, texts, code or "")
-    site = Site(folder, NAVIGATION, _earlier_report(root, code))
+    site = Site(folder, navigation(results), _earlier_report(root, code))
     site.runs = {run.full_title: run.name for run in results.measured}
     return site, results
 

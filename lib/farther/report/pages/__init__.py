@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farther.report.all_results import AllResults
 from farther.report.navigation import Link, Navigation
 from farther.report.pages import (
-    charts,
-    classes,
-    comparisons,
-    cost,
+    compare,
+    data,
     deploy,
-    detectors,
     gallery,
     index,
     methods,
+    missed,
     papers,
-    proposals,
     provenance,
-    published,
-    self_awareness,
-    splits,
-    wilderness,
 )
 from farther.report.site import Site
 
 
 class Page(NamedTuple):
-    """A page of a section.
+    """A page of the report.
 
     Args:
         file: The page's name, relative to the report's folder.
         title: Its entry in the navigation.
         answers: The question that it answers, which it begins with.
         write: Writes the page, and the pages and files that it leads to.
+        applies: Whether a project has the page: others are not in the report.
     """
 
     file: str
     title: str
     answers: str
     write: Callable[[Site, AllResults], None]
+    applies: Callable[[AllResults], bool] = lambda _: True
 
     @property
     def link(self) -> Link:
@@ -49,125 +44,90 @@ class Page(NamedTuple):
         return Link(self.file, self.title, self.answers)
 
 
-#: The pages of each section in the order of reading, the section's own first: to add a page, add it
-#: here.
-SECTIONS: tuple[tuple[Page, ...], ...] = (
-    (
-        Page(
-            "index.html",
-            "Overview",
-            "How many unknown objects are found, misclassified or missed?",
-            index.write,
-        ),
+#: The pages in the order of reading: to add a page, add it here. Those of detectors follow the
+#: first one; `gallery` writes them.
+PAGES = (
+    Page(
+        "index.html",
+        "Overview",
+        "How many unknown objects are found, misclassified or missed?",
+        index.write,
     ),
-    (
-        Page(
-            "detectors.html",
-            "Detectors",
-            "What does each detector do with unknown objects?",
-            detectors.write,
-        ),
-        Page(
-            "proposals.html",
-            "Proposals",
-            "How many of the objects that a detector misses do its proposals cover, "
-            "and at how many false alarms?",
-            proposals.write,
-        ),
-        Page(
-            "gallery.html",
-            "Gallery",
-            "Which unknown objects are found, misclassified and missed?",
-            gallery.write,
-        ),
-        Page(
-            "wilderness.html",
-            "Wilderness",
-            "What do images without known objects cost a detector?",
-            wilderness.write,
-        ),
-        Page(
-            "self_awareness.html",
-            "Self-awareness",
-            "Which images should a detector accept, and can its confidences be trusted?",
-            self_awareness.write,
-        ),
-        Page(
-            "classes.html",
-            "Classes",
-            "Which known classes are unknown objects misclassified as, and how similar are they?",
-            classes.write,
-        ),
+    Page(
+        "compare.html",
+        "Compare",
+        "How do the detectors differ?",
+        compare.write,
+        compare.applies,
     ),
-    (
-        Page(
-            "methods.html",
-            "Methods",
-            "Which method best separates unknown from known objects?",
-            methods.write,
-        ),
-        Page(
-            "across.html",
-            "Comparisons",
-            "How certain is it that one method is better than another?",
-            comparisons.write,
-        ),
-        Page(
-            "charts.html",
-            "Charts",
-            "How do families of methods compare, and which metrics agree?",
-            charts.write,
-        ),
+    Page(
+        "methods.html",
+        "Methods",
+        "Which method best separates unknown from known objects?",
+        methods.write,
     ),
-    (
-        Page(
-            "splits.html",
-            "Data",
-            "On which images were the results measured, and what weakens them?",
-            splits.write,
-        ),
-        Page(
-            "provenance.html",
-            "Provenance",
-            "Which checkpoints, tables and parameters made the results?",
-            provenance.write,
-        ),
+    Page(
+        "missed.html",
+        "Missed",
+        "How many of the objects that a detector misses do its proposals cover, "
+        "and at how many false alarms?",
+        missed.write,
+        missed.applies,
     ),
-    (
-        Page(
-            "deploy.html",
-            "Deploy",
-            "Which method and which thresholds should be deployed?",
-            deploy.write,
-        ),
-        Page(
-            "cost.html",
-            "Cost",
-            "What does each method gain over the detector's confidence, and at what cost?",
-            cost.write,
-        ),
+    Page(
+        "deploy.html",
+        "Deploy",
+        "Which method and which thresholds should be deployed?",
+        deploy.write,
     ),
-    (
-        Page(
-            "papers.html",
-            "Papers",
-            "How do these results look in the tables of the papers?",
-            papers.write,
-        ),
-        Page(
-            "published.html",
-            "Published",
-            "How do these results compare with published ones?",
-            published.write,
-        ),
+    Page(
+        "data.html",
+        "Data",
+        "On which images were the results measured, and what weakens them?",
+        data.write,
+    ),
+    Page(
+        "gallery.html",
+        "Gallery",
+        "Which objects are found, misclassified and missed?",
+        gallery.write,
+    ),
+    Page(
+        "provenance.html",
+        "Provenance",
+        "Which checkpoints, tables and parameters made the results?",
+        provenance.write,
+    ),
+    Page(
+        "papers.html",
+        "Papers",
+        "How do these results look in the tables of the papers?",
+        papers.write,
+        papers.applies,
     ),
 )
 
-PAGES = tuple(page for pages in SECTIONS for page in pages)
 
-#: Sections, and the pages that tell the story: what happens, which method, on which data, how sure,
-#: what to deploy.
-NAVIGATION = Navigation(
-    {pages[0].file: tuple(page.link for page in pages) for pages in SECTIONS},
-    path=("index.html", "methods.html", "splits.html", "across.html", "deploy.html"),
-)
+def pages_of(results: AllResults) -> list[Page]:
+    """The pages that a project has."""
+    return [page for page in PAGES if page.applies(results)]
+
+
+def navigation(results: AllResults) -> Navigation:
+    """The pages that a project has: detectors follow the first one."""
+    links = [page.link for page in pages_of(results)]
+    detectors = list(_detectors(results))
+    if detectors:
+        links.insert(1, Link(detectors[0].file, _title(detectors), detectors[0].answers))
+    return Navigation(links, {"detectors": detectors, "papers": papers.links(results)})
+
+
+def _detectors(results: AllResults) -> Iterator[Link]:
+    """The page of each measured run."""
+    answers = "What does this detector do with objects that it was never taught?"
+    for run in results.measured:
+        yield Link(gallery.page_of(run), run.full_title, answers)
+
+
+def _title(detectors: list[Link]) -> str:
+    return "Detector" if len(detectors) == 1 else "Detectors"

@@ -1,4 +1,4 @@
-"""The page of classes.
+"""The section on classes of a detector's page.
 
 It shows results by how far out classes are, and which ID classes other classes are taken for.
 """
@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.results import ClassEdge, ClassesResults, SimilarClass
-from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
-from farther.report.site import Site
 
 #: Meaning of each OODness.
 OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
@@ -47,29 +45,15 @@ KNOWN = vl.Key("misclassified as", "#0072B2", "■")
 EDGE = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
 
 
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
-    site.write("classes.html", **content(results.evaluated))
-
-
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the template `classes.html`: tables and charts of each run."""
-    views = {}
-    for run in runs:
-        if run.evaluation and run.evaluation.classes:
-            views[run.full_title] = _run_view(run.full_title, run.evaluation.classes)
-    return {
-        "runs": views,
-        "contents": {f"run-{number}": title for number, title in enumerate(views, start=1)},
-    }
-
-
-def _run_view(run: str, classes: ClassesResults) -> dict[str, Any]:
-    """Tables and charts of a run; those without rows are left out."""
+def of_run(run: Run) -> dict[str, Any] | None:
+    """Variables of the section; None where no split's images were chosen by rules."""
+    if run.evaluation is None or run.evaluation.classes is None:
+        return None
+    classes = run.evaluation.classes
     listings = [_detections_table(classes), _outcomes_table(classes)]
     return {
         "listings": [listing for listing in listings if len(listing)],
-        "charts": list(_charts(run, classes)),
+        "charts": list(_charts(run.full_title, classes)),
     }
 
 

@@ -1,6 +1,6 @@
-"""The page of comparisons.
+"""Comparisons of methods and of classifiers.
 
-It shows means over splits as OpenOOD reports them, classifiers, and errors on ID images.
+They are means over splits as OpenOOD reports them, classifiers, and errors on ID images.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.evaluation.results import ClassifierResults, MeanOverSplits
-from farther.report import power
-from farther.report.all_results import AllResults
 from farther.report.charts import ranking
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import DISTANCES, Run, heading
-from farther.report.site import Site
 
 #: Metrics of means over splits that have columns.
 MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
@@ -22,55 +19,20 @@ MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
 #: Metrics of errors on ID images that have columns.
 ERRORS = ("auroc", "fpr95", "detection_error", "detection_error95", "aurc", "e_aurc")
 
-#: Sections of the page.
-SECTIONS = {
-    "size": "Is the test set large enough?",
-    "mean-ranks": "Mean ranks",
-    "classifiers": "Classifiers",
-    "ranks": "Images and objects",
-    "agreement": "Do classic and open-set metrics rank methods alike?",
-    "gaps": "Near against far",
-    "means": "Means over splits",
-    "errors": "Errors on ID images",
-}
 
-
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
-    size_tables = [power.listing(name, results.sizes) for name in results.by_benchmark]
-    size_tables = [table for table in size_tables if len(table)]
-    message = power.apart(results.sizes)
-    site.write("across.html", **content(results.evaluated, size_tables, message))
-
-
-def content(
-    runs: Sequence[Run], size_tables: Sequence[Listing] = (), message: str = ""
-) -> dict[str, Any]:
-    """Variables of the template `across.html`.
-
-    Args:
-        runs: All evaluated runs.
-        size_tables: Differences that the images of each benchmark can show.
-        message: What the page says first, "" for nothing.
-    """
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the page of methods: comparisons of methods over all evaluated runs."""
     runs_by_benchmark: dict[str, list[Run]] = {}
     for run in runs:
         runs_by_benchmark.setdefault(run.benchmark_title, []).append(run)
     means = [_means_table(title, part) for title, part in runs_by_benchmark.items()]
     errors = [_errors_table(title, part) for title, part in runs_by_benchmark.items()]
-    variables: dict[str, Any] = {
-        "message": message,
-        "size": size_tables,
-        "classifiers": classifiers(runs),
+    return {
         "ranks": ranking.ranks(runs),
         **ranking.comparisons(runs),
         "means": [table for table in means if len(table)],
         "errors": [table for table in errors if len(table)],
     }
-    variables["contents"] = {
-        anchor: title for anchor, title in SECTIONS.items() if variables[anchor.replace("-", "_")]
-    }
-    return variables
 
 
 def classifiers(runs: Sequence[Run]) -> Listing:

@@ -24,7 +24,7 @@ from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.common_runs import count_runs, points
 from farther.report.listing import ABSENT, Listing, with_and
-from farther.report.pages import proposals
+from farther.report.pages import missed
 from farther.report.results import Run
 from farther.report.site import Site, as_script
 from farther.tables.files import digest
@@ -82,12 +82,12 @@ CostsByRun = Mapping[str, Sequence[MethodCost]]
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    sources = proposals.sources(results.evaluated, results.params["detectors"])
+    sources = missed.sources(results.evaluated, results.params["detectors"])
     write_costs(site, results.evaluated, results.artifacts, sources)
 
 
 def write_costs(
-    site: Site, runs: Sequence[Run], artifacts: Path, sources: Sequence[proposals.TimedSource] = ()
+    site: Site, runs: Sequence[Run], artifacts: Path, sources: Sequence[missed.TimedSource] = ()
 ) -> None:
     """Writes the page of the evaluated runs, and `times.js` if this machine has timed them.
 
@@ -114,9 +114,9 @@ def write_costs(
     timed_part = site.render("cost.html", "costs.html", **content(runs, cost, times))
     replacements = [("costs", digest(part), timed_part)]
     if sources:
-        untimed_sources = proposals.costs(site, sources, NO_TIMES)
-        timed_sources = proposals.costs(site, sources, times)
-        replacements.append((proposals.COSTS, digest(untimed_sources), timed_sources))
+        untimed_sources = missed.costs(site, sources, NO_TIMES)
+        timed_sources = missed.costs(site, sources, times)
+        replacements.append((missed.COSTS, digest(untimed_sources), timed_sources))
     site.write_text("times.js", SCRIPT % as_script(replacements))
 
 

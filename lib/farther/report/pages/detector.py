@@ -11,10 +11,12 @@ from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
 from farther.report.charts import vega as vl
+from farther.report.gallery.accepted import DecidedImages, decided_images
 from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
 from farther.report.outcomes import alarms_in_words
+from farther.report.pages import classes, self_awareness, wilderness
 from farther.report.results import Run
 from farther.report.settings import ReportSettings
 
@@ -25,6 +27,9 @@ SECTIONS = {
     "further": "Further metrics",
     "error-budget": "Error budget",
     "charts": "Charts",
+    "wilderness": "Images without known objects",
+    "self-awareness": "Self-awareness",
+    "classes": "Classes by similarity",
     "examples": "Examples",
     "run": "Detector and run",
     "thresholds": "Thresholds and parameters",
@@ -62,11 +67,6 @@ def content(
     note = documented.note_on(run)
     unknown = _unknown_objects(run, method, results.settings.categories)
     variables |= {
-        "contents": _contents(
-            has_examples=bool(results.settings.examples),
-            has_budget=bool(error_budget.known_errors(run)),
-            has_unknown=bool(unknown["outcomes"].charts or unknown["confusion"]),
-        ),
         "tables": tables.run_tables(run),
         "notes": [note] if note else [],
         "further": list(metric_groups.further_tables(run)),
@@ -87,7 +87,11 @@ def content(
         "inputs": _inputs(run),
         "unusable": problems.unusable_images(results.artifacts, {"datasets": {}}, [run.name]),
         "method_pages": results.method_pages("../", [run]),
+        "wilderness_section": wilderness.of_run(run),
+        "aware": self_awareness.of_run(run, _decided_images(run, results, images)),
+        "classes": classes.of_run(run),
     }
+    variables["contents"] = _contents(variables)
     return {name: _with_run(value, run) for name, value in variables.items()}
 
 
@@ -100,16 +104,24 @@ def _with_run(value: Any, run: Run) -> Any:
     return value
 
 
-def _contents(*, has_examples: bool, has_budget: bool, has_unknown: bool) -> dict[str, str]:
+def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
     """Anchor of each section that the page has → its title."""
-    sections = dict(SECTIONS)
-    if not has_examples:
-        del sections["examples"]
-    if not has_budget:
-        del sections["error-budget"]
-    if not has_unknown:
-        del sections["unknown"]
-    return sections
+    has_content = {
+        "unknown": variables["outcomes"].charts or variables["confusion"],
+        "error-budget": variables["budget"],
+        "wilderness": variables["wilderness_section"],
+        "self-awareness": variables["aware"],
+        "classes": variables["classes"],
+        "examples": variables["examples"],
+    }
+    return {anchor: title for anchor, title in SECTIONS.items() if has_content.get(anchor, True)}
+
+
+def _decided_images(run: Run, results: AllResults, images: ReadImages) -> list[DecidedImages]:
+    """Images that the self-aware detector accepts and rejects; [] where the report has none."""
+    if not results.settings.examples:
+        return []
+    return decided_images(run, results.artifacts, images)
 
 
 def _unknown_objects(run: Run, method: str, categories: int) -> dict[str, Any]:

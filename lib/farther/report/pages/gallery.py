@@ -74,7 +74,6 @@ class FilesOfRuns:
         self._site = site
         self._results = results
         self._gallery = _gallery(site, results)
-        self._siblings = {page_of(run): run.full_title for run in results.measured}
 
     def are_current(self, run: Run) -> bool:
         """Whether the page of a run is kept from the earlier report."""
@@ -98,7 +97,7 @@ class FilesOfRuns:
         images = ReadImages(self._results.roots)
         variables = detector.content(run, outcomes, self._results.of_run(run), images)
         page = page_of(run)
-        self._site.write(page, "detector.html", self._siblings, **variables)
+        self._site.write(page, "detector.html", **variables)
         self._site.record(page, self._results.run_key(run), images.digests)
         if not run.is_evaluated:
             return {}

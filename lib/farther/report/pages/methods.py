@@ -1,37 +1,81 @@
-"""The page of methods, and a page of each line of section `methods`."""
+"""The page of methods: their results, how certain these are, and what each method is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from farther.metrics.catalogue import METRICS
-from farther.report import documented, tables
+from farther.report import documented, power
 from farther.report.all_results import AllResults, not_applicable
-from farther.report.charts.results import detectors, outcomes_by_split
+from farther.report.charts.results import correlations, families
 from farther.report.common_runs import MethodsByRuns, PairedMeans, points
 from farther.report.listing import ABSENT, Listing
-from farther.report.results import VALUES, Run, title_of
+from farther.report.pages import comparisons
+from farther.report.results import CHARTED, OOD, OPEN_SET, VALUES, Run, title_of
 from farther.report.site import Site
+
+#: Sections of the page.
+SECTIONS = {
+    "results": "Results",
+    "size": "Is the test set large enough?",
+    "mean-ranks": "Mean ranks",
+    "ranks": "Images and objects",
+    "agreement": "Do classic and open-set metrics rank methods alike?",
+    "gaps": "Near against far",
+    "means": "Means over splits",
+    "errors": "Errors on ID images",
+    "families": "Families of methods",
+    "correlations": "Correlation of metrics",
+    "methods": "What each method is",
+}
 
 #: Metrics of the tables of methods; the first one orders them.
 SHOWN = ("auroc", "ap_u")
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the pages."""
-    site.write(
-        "methods.html",
-        message=results.distances.best_method(),
-        tables=_tables(results),
-        method_pages=results.method_pages("", results.evaluated),
-        not_applicable=not_applicable(results.measured),
-    )
-    siblings = {f"methods/{name}.html": title_of(name) for name in results.params["methods"]}
-    for name in results.params["methods"]:
-        site.write(f"methods/{name}.html", "method.html", siblings, **_method(name, results))
+    """Writes the page."""
+    site.write("methods.html", **content(results))
+
+
+def content(results: AllResults) -> dict[str, Any]:
+    """Variables of the template `methods.html`."""
+    size_tables = [power.listing(name, results.sizes) for name in results.by_benchmark]
+    open_set_metrics = [metric for metric in CHARTED if metric in OPEN_SET]
+    variables: dict[str, Any] = {
+        "message": results.distances.best_method(),
+        "apart": power.apart(results.sizes),
+        "tables": _tables(results),
+        "method_pages": results.method_pages("", results.evaluated),
+        "not_applicable": not_applicable(results.measured),
+        "size": [table for table in size_tables if len(table)],
+        **comparisons.content(results.evaluated),
+        "ood_families": families(results.values, OOD),
+        "open_set_families": families(results.values, open_set_metrics),
+        "correlations": correlations(results.values),
+        "methods": {name: _method(name, results) for name in results.params["methods"]},
+    }
+    variables["contents"] = _contents(variables)
+    return variables
+
+
+def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Anchor of each section that the page has → its title."""
+    has_content = {
+        "size": variables["size"],
+        "mean-ranks": variables["mean_ranks"],
+        "ranks": variables["ranks"],
+        "agreement": variables["agreement"],
+        "gaps": variables["gaps"],
+        "means": variables["means"],
+        "errors": variables["errors"],
+        "families": variables["ood_families"].charts,
+        "correlations": variables["correlations"],
+    }
+    return {anchor: title for anchor, title in SECTIONS.items() if has_content.get(anchor, True)}
 
 
 def _tables(results: AllResults) -> list[Listing]:
@@ -149,18 +193,8 @@ def _summary_row(name: str, runs: Sequence[Run], results: AllResults) -> dict[st
 
 
 def _method(name: str, results: AllResults) -> dict[str, Any]:
-    """Variables of the template `method.html`."""
-    runs_by_benchmark = _runs_by_benchmark(name, results)
+    """What the page says of a line of section `methods`."""
     runs = [run for run in results.evaluated if name in run.methods]
-    result_tables = []
-    charts = {}
-    outcomes = {}
-    for benchmark, runs_on_it in runs_by_benchmark.items():
-        result_tables += tables.method_tables(benchmark, runs_on_it, name)
-        title = runs_on_it[0].benchmark_title
-        outcomes[title] = outcomes_by_split([(run, name) for run in runs_on_it])
-        charts[title] = detectors(runs_on_it, name)
-
     reasons = {}
     for run in results.measured:
         if name in run.not_applicable:
@@ -169,22 +203,9 @@ def _method(name: str, results: AllResults) -> dict[str, Any]:
         "title": runs[0].label(name) if runs else title_of(name),
         "texts": results.texts[name],
         "remarks": _remarks(name, runs),
-        "tables": result_tables,
-        "outcomes_by_benchmark": outcomes,
-        "charts_by_benchmark": charts,
         "parameters": _parameters(name, runs),
         "not_applicable": reasons,
     }
-
-
-def _runs_by_benchmark(name: str, results: AllResults) -> dict[str, list[Run]]:
-    """Benchmark → its runs that have a method; benchmarks without such a run are left out."""
-    runs_by_benchmark = {}
-    for benchmark, runs in results.by_benchmark.items():
-        runs_with_method = [run for run in runs if name in run.methods]
-        if runs_with_method:
-            runs_by_benchmark[benchmark] = runs_with_method
-    return runs_by_benchmark
 
 
 def _remarks(name: str, runs: list[Run]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from farther.report.all_results import AllResults
 from farther.report.listing import Listing
+from farther.report.navigation import Link
 from farther.report.papers import elephant, fmiyc, openood, realistic, saod
 from farther.report.papers.table import Paper, PaperTable, Sources
 from farther.report.site import Site
@@ -20,19 +21,35 @@ PAPERS: tuple[Paper, ...] = (
 )
 
 
+def shown(results: AllResults) -> list[Paper]:
+    """The papers that section `report` names."""
+    return [paper for paper in PAPERS if paper.name in results.settings.papers]
+
+
+def applies(results: AllResults) -> bool:
+    """Whether the report shows the tables of a paper."""
+    return bool(results.settings.papers)
+
+
+def links(results: AllResults) -> list[Link]:
+    """The page of each paper."""
+    answers = "How do these results look in the tables of this paper?"
+    return [Link(f"papers/{paper.name}.html", paper.title, answers) for paper in shown(results)]
+
+
 def write(site: Site, results: AllResults) -> None:
     """Writes the pages."""
     settings = results.settings
     sources = Sources(
         results.evaluated, results.params, results.root, settings.published, settings.seeds
     )
-    tables_by_paper = {paper.name: paper.tables(sources) for paper in PAPERS}
+    papers = shown(results)
+    tables_by_paper = {paper.name: paper.tables(sources) for paper in papers}
     shown_by_paper = {name: _shown(tables) for name, tables in tables_by_paper.items()}
-    site.write("papers.html", papers=PAPERS, tables=shown_by_paper)
-    siblings = {f"papers/{paper.name}.html": paper.title for paper in PAPERS}
-    for paper in PAPERS:
+    site.write("papers.html", papers=papers, tables=shown_by_paper)
+    for paper in papers:
         variables = content(paper, tables_by_paper[paper.name])
-        site.write(f"papers/{paper.name}.html", "paper.html", siblings, **variables)
+        site.write(f"papers/{paper.name}.html", "paper.html", **variables)
 
 
 def _shown(tables: Sequence[PaperTable]) -> list[PaperTable]:

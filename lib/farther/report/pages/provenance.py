@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 import farther
+from farther.report import tables
 from farther.report.all_results import AllResults
 from farther.report.citations import bibtex
 from farther.report.listing import Listing
@@ -16,6 +17,9 @@ from farther.report.pages.papers import PAPERS
 from farther.report.results import Run
 from farther.report.site import Site
 from farther.tables.files import digest
+
+#: Headings of the files of a run, by kind of table.
+FILES = {"open_set": "Unknown objects", "ood": "Detections"}
 
 #: Digits of a hash that are printed.
 SHORT = 12
@@ -35,7 +39,18 @@ def write(site: Site, results: AllResults) -> None:
         checkpoints=_checkpoints(results.measured, results.params),
         splits=_splits(results.measured),
         bibtex=bibtex([paper.citation for paper in PAPERS], references),
+        file_heads=FILES,
+        files=_files(results.evaluated),
     )
+
+
+def _files(runs: Sequence[Run]) -> dict[str, tuple[str, list[str]]]:
+    """Run → its title, and the names of the files of its tables."""
+    files = {}
+    for run in runs:
+        names = [table.name for table in tables.run_tables(run)]
+        files[run.name] = (run.full_title, names)
+    return files
 
 
 def _checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:

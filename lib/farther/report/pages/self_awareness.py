@@ -1,4 +1,7 @@
-"""The page of self-awareness: which images the runs accept, and how calibrated they are (SAOD)."""
+"""Sections on self-awareness of the pages of detectors, and of their comparison (SAOD).
+
+They show which images a detector accepts, and how calibrated it is.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,12 @@ from typing import Any
 import polars as pl
 
 from farther.evaluation.results import Reliability, SelfAwarenessResults
-from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
-from farther.report.gallery.accepted import DecidedImages, decided_images
-from farther.report.gallery.examples import ReadImages
-from farther.report.kept_pages import key_of_runs_without_methods
+from farther.report.gallery.accepted import DecidedImages
 from farther.report.listing import Listing, interval_text, percent, percent_range, with_and
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
 from farther.report.results import Run
-from farther.report.site import Site
-
-PAGE = "self_awareness.html"
 
 #: Heading of each metric, and of the same on shifted images.
 SUMMARY = {
@@ -72,37 +69,13 @@ BY_IOU = {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
 DIAGONAL = ((0, 0), (1, 1))
 
 
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page; it is kept while what it shows is the same."""
-    runs = [run.without_methods() for run in results.evaluated]
-    key = key_of_runs_without_methods(runs, results)
-    images = ReadImages(results.roots)
-    if site.keep_earlier(PAGE, key, images.are_unchanged):
-        return
-    examples: dict[str, list[DecidedImages]] = {}
-    if results.settings.examples:
-        for run in runs:
-            examples[run.name] = decided_images(run, results.artifacts, images)
-    site.write(PAGE, **content(runs, examples))
-    site.record(PAGE, key, images.digests)
-
-
-def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]) -> dict[str, Any]:
-    """Variables of the template `self_awareness.html`.
-
-    They are tables of all runs, and charts and examples of each.
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the section of the comparison: tables of all runs.
 
     Args:
         runs: The evaluated runs.
-        examples: Run → its examples; those of a run may be absent.
     """
     results = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
-    sections = {"images": "Accepting images"}
-    views = {}
-    for number, (run, aware) in enumerate(results, start=1):
-        sections[f"run-{number}"] = run.full_title
-        views[run.full_title] = _run_view(aware, examples.get(run.name, ()))
-
     overview = (
         "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ "
         "(accuracy and calibration on ID test images) and IDQ_T (the same on shifted images); "
@@ -113,8 +86,25 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
         "message": first_sentence([aware for _, aware in results]),
         "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
         "intervals": per_run(intervals, results, _intervals, first="Detector"),
-        "runs": views,
-        "contents": sections,
+    }
+
+
+def of_run(run: Run, examples: Sequence[DecidedImages]) -> dict[str, Any] | None:
+    """Variables of the section of a detector's page; None where its details are absent.
+
+    Args:
+        run: The run.
+        examples: Accepted and rejected images.
+    """
+    if run.evaluation is None:
+        return None
+    aware = run.evaluation.self_awareness
+    return {
+        **content([run]),
+        "images": _images(aware),
+        "classes": _classes(aware),
+        "charts": [group for group in _charts(aware) if group.charts],
+        "examples": examples,
     }
 
 
@@ -143,16 +133,6 @@ def first_sentence(results: Sequence[SelfAwarenessResults]) -> str:
     if len(results) == 1:
         return f"{with_and(clauses)}."
     return f"Over {len(results)} runs, {with_and(clauses)}."
-
-
-def _run_view(aware: SelfAwarenessResults, examples: Sequence[DecidedImages]) -> dict[str, Any]:
-    """Tables, charts and examples of a run."""
-    return {
-        "images": _images(aware),
-        "classes": _classes(aware),
-        "charts": [group for group in _charts(aware) if group.charts],
-        "examples": examples,
-    }
 
 
 def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""The page of wilderness.
+"""Sections on wilderness of the pages of detectors, and of their comparison.
 
-It shows what images without known objects cost a detector (Dhamija et al., 2020).
+They show what images without known objects cost a detector (Dhamija et al., 2020).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import polars as pl
 
 from farther.evaluation.results import ErrorCauses, Interval, WildernessResults
 from farther.metrics.wilderness.background_probability import BINS
-from farther.report.all_results import AllResults
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
-from farther.report.listing import interval_text, percent
+from farther.report.listing import Listing, interval_text, percent
 from farther.report.papers.table import per_run
 from farther.report.results import Run
-from farther.report.site import Site
 
 #: Legend of the causes of errors: key in an evaluation → name, in the order in which they are
 #: stacked.
@@ -38,14 +36,8 @@ RECALL = 0.3
 BETA = "1"
 
 
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
-    plots = {run.name: results.plots(run)["wilderness"] for run in results.evaluated}
-    site.write("wilderness.html", **content(results.evaluated, plots))
-
-
 def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
-    """Variables of the template `wilderness.html`: tables of all runs, and charts of each.
+    """Variables of the section of the comparison: tables and charts of all runs.
 
     Args:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
@@ -57,30 +49,42 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         if run.evaluation and not run.whole_images:
             detectors.append((run, run.evaluation.wilderness))
             results_by_title[run.full_title] = run.evaluation.wilderness
-    overview = (
+    return {
+        "message": _message(results_by_title),
+        "overview": _overview(detectors),
+        "impact": _impact_charts([run for run, _ in detectors], plots),
+        "recall": f"{100 * RECALL:g}",
+    }
+
+
+def of_run(run: Run) -> dict[str, Any] | None:
+    """Variables of the section of a detector's page; None for a classifier."""
+    if run.evaluation is None or run.whole_images:
+        return None
+    wild = run.evaluation.wilderness
+    groups = [
+        _error_charts(run.full_title, wild.errors),
+        _f1_charts(run.full_title, wild),
+        _background_charts(run.full_title, wild),
+    ]
+    return {
+        "message": _message({run.full_title: wild}),
+        "overview": _overview([(run, wild)]),
+        "charts": [group for group in groups if group.charts],
+        "ratio": f"{wild.errors.ratio:.3g}",
+        "similar": wild.errors.similar,
+    }
+
+
+def _overview(detectors: Sequence[tuple[Run, WildernessResults]]) -> Listing:
+    """What images without known objects cost each run."""
+    caption = (
         "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, "
         "averaged over ratios. Unknown objects: share of the detections at recall 0.3 and ratio 1, "
         "with 95% interval. F1 lost: at ratio 1, by thresholds chosen without OOD images and by "
         "new ones. Rejected: detections whose class is less probable than the background."
     )
-    return {
-        "message": _message(results_by_title),
-        "overview": per_run(
-            overview, detectors, _overview_cells, ["Unknown objects (%)"], first="Detector"
-        ),
-        "impact": _impact_charts([run for run, _ in detectors], plots),
-        "runs": {title: _run_view(title, wild) for title, wild in results_by_title.items()},
-        "recall": f"{100 * RECALL:g}",
-        "contents": _contents(results_by_title),
-    }
-
-
-def _contents(titles: Mapping[str, Any]) -> dict[str, str]:
-    """Anchor of each section → its title."""
-    sections = {"impact": "Wilderness impact"}
-    for number, title in enumerate(titles, start=1):
-        sections[f"run-{number}"] = title
-    return sections
+    return per_run(caption, detectors, _overview_cells, ["Unknown objects (%)"], first="Detector")
 
 
 def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, vl.ChartGroup]:
@@ -193,20 +197,6 @@ def _overview_cells(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any
         cells["Known rejected (%)"] = wild.background.values.get("rejected_known")
         cells["Unknown rejected (%)"] = wild.background.values.get("rejected_unknown")
     yield cells
-
-
-def _run_view(title: str, wild: WildernessResults) -> dict[str, Any]:
-    """Charts of a run, with the ratio and the similar classes of its causes of errors."""
-    groups = [
-        _error_charts(title, wild.errors),
-        _f1_charts(title, wild),
-        _background_charts(title, wild),
-    ]
-    return {
-        "charts": [group for group in groups if group.charts],
-        "ratio": f"{wild.errors.ratio:.3g}",
-        "similar": wild.errors.similar,
-    }
 
 
 def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:

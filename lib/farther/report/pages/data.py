@@ -1,4 +1,7 @@
-"""The splits of a benchmark: their contents, their similarity to ID, and how images were chosen."""
+"""The page of data.
+
+It shows the splits of each benchmark, their similarity to ID, and how images were chosen.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from farther.curation.fates import (
     rule_kind,
 )
 from farther.curation.seen_unknowns import SeenUnknown
-from farther.report import power, problems
+from farther.report import problems
 from farther.report.all_results import AllResults
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
@@ -60,25 +63,21 @@ BINS = {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64}
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the page, and a page of each benchmark."""
+    """Writes the page."""
     benchmarks = results.params["benchmarks"]
     artifacts = results.artifacts
     run_names = [run.name for run in results.runs]
+    views = {}
+    for name, params in benchmarks.items():
+        views[name] = splits_of(name, params, artifacts, results.settings.categories)
     site.write(
-        "splits.html",
-        benchmarks={
-            name: split_counts(name, params, artifacts) for name, params in benchmarks.items()
-        },
+        "data.html",
+        benchmarks=views,
         datasets=_datasets(artifacts),
         doubts=problems.doubts(artifacts, results.params, results.measured),
         warnings=problems.warnings(artifacts, results.params),
         unusable=problems.unusable_images(artifacts, results.params, run_names),
     )
-    siblings = {f"splits/{name}.html": f"Splits of {name}" for name in benchmarks}
-    for name, params in benchmarks.items():
-        view = splits_of(name, params, artifacts, results.settings.categories)
-        view["sizes"] = power.listing(name, results.sizes)
-        site.write(f"splits/{name}.html", "benchmark.html", siblings, view=view)
 
 
 def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, limit: int) -> dict[str, Any]:
@@ -90,8 +89,8 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, limit: int)
         limit: Categories in a chart, and images in a table of doubtful ones.
 
     Returns:
-        Variables of the template `benchmark.html`: `counts` of images and objects (FMIYC, Table
-        2); `seen`, OOD categories in ID training images; `similarity` to ID (Figure 3) and
+        Variables of a section of the template `data.html`: `counts` of images and objects (FMIYC,
+        Table 2); `seen`, OOD categories in ID training images; `similarity` to ID (Figure 3) and
         `similarity_tables`, the same as numbers and the most doubtful images; `fates`, the outcome
         of each image of the OOD sources; images per kind of rule (`reasons`) and per rule
         (`rules`); the most frequent `categories` (Figures 8 and 9).

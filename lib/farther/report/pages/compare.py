@@ -1,4 +1,4 @@
-"""The page of detectors: all of them side by side, and the tables of each benchmark."""
+"""The page that compares detectors: all of them side by side, and the tables of each benchmark."""
 
 from __future__ import annotations
 
@@ -12,54 +12,65 @@ from farther.report.charts import error_budget
 from farther.report.charts.results import outcomes_by_split
 from farther.report.kinds import POST_HOC
 from farther.report.listing import ABSENT, Listing, percent
+from farther.report.pages import comparisons, self_awareness, wilderness
 from farther.report.results import DISTANCES, SHOWN, Run, heading
 from farther.report.site import Site
-
-#: Headings of the files of a run, by kind of table.
-FILES = {"open_set": "Unknown objects", "ood": "Detections"}
 
 #: Metrics of `kinds`: of detections, then of unknown objects.
 GLANCE = ("auroc", "ap_u", "r_u", "nose")
 
 
+def applies(results: AllResults) -> bool:
+    """Whether there are detectors to compare."""
+    return len(results.measured) > 1
+
+
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write("detectors.html", **content(results))
+    site.write("compare.html", **content(results))
 
 
 def content(results: AllResults) -> dict[str, Any]:
-    """Variables of the template `detectors.html`."""
+    """Variables of the template `compare.html`."""
     benchmarks = [
         _benchmark_view(name, runs, results) for name, runs in results.by_benchmark.items()
     ]
     budget = error_budget.overview(results.distances.runs_with_method)
-    return {
-        "contents": _contents(benchmarks, has_budget=bool(budget)),
+    plots = {run.name: results.plots(run)["wilderness"] for run in results.evaluated}
+    variables = {
         "has_covered": any(run.first_source for run in results.evaluated),
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
+        "classifiers": comparisons.classifiers(results.evaluated),
         "budget": budget,
         "benchmarks": benchmarks,
         "metrics": _shown_metrics(benchmarks),
-        "file_heads": FILES,
-        "files": _files(results.evaluated),
+        "wild": wilderness.content(results.evaluated, plots),
+        "aware": self_awareness.content(results.evaluated),
     }
+    variables["contents"] = _contents(variables)
+    return variables
 
 
-def _contents(benchmarks: Sequence[Mapping[str, Any]], *, has_budget: bool) -> dict[str, str]:
+def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
     """Anchor of each section → its title."""
     sections = {}
-    if any(view["outcomes"].charts for view in benchmarks):
+    if any(view["outcomes"].charts for view in variables["benchmarks"]):
         sections["unknown"] = "Outcomes by split"
-    for number, view in enumerate(benchmarks, start=1):
+    for number, view in enumerate(variables["benchmarks"], start=1):
         sections[f"results-{number}"] = f"Results on {view['name']}"
-    if benchmarks:
+    if variables["benchmarks"]:
         sections["metrics"] = "Metrics"
-    if has_budget:
+    if variables["budget"]:
         sections["error-budget"] = "Error budget"
+    if variables["wild"]["overview"]:
+        sections["wilderness"] = "Images without known objects"
+    if variables["aware"]["overview"]:
+        sections["self-awareness"] = "Self-awareness"
+    if variables["classifiers"]:
+        sections["classifiers"] = "Classifiers"
     sections["quality"] = "Quality"
     sections["runs"] = "Runs"
-    sections["files"] = "Downloads"
     return sections
 
 
@@ -70,15 +81,6 @@ def _shown_metrics(benchmarks: Sequence[Mapping[str, Any]]) -> list[Metric]:
         for table in view["tables"]:
             in_tables.update(metric.name for metric in table.metrics)
     return [metric for metric in SHOWN if metric.name in in_tables]
-
-
-def _files(runs: Sequence[Run]) -> dict[str, tuple[str, list[str]]]:
-    """Run → its title, and the names of the files of its tables."""
-    files = {}
-    for run in runs:
-        names = [table.name for table in tables.run_tables(run)]
-        files[run.name] = (run.full_title, names)
-    return files
 
 
 def _benchmark_view(name: str, runs: list[Run], results: AllResults) -> dict[str, Any]:

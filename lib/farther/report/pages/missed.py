@@ -1,4 +1,4 @@
-"""The page of proposals.
+"""The page of missed objects, and of proposals.
 
 It shows how many of the unknown objects that detectors miss they cover, and at how many false
 alarms.
@@ -40,12 +40,17 @@ COSTS = "proposal-costs"
 OPEN_WORLD_METRICS = {key: f"open_world_{key}" if key == "u_recall" else key for key in CHANGED}
 
 
+def applies(results: AllResults) -> bool:
+    """Whether any detector has proposals."""
+    return any(run.recovered for run in results.evaluated)
+
+
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     runs = [run for run in results.evaluated if run.recovered]
     runs_with_method = [(run, results.shown_method(run)) for run in runs]
     part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
-    site.write("proposals.html", costs=Markup(part), key=digest(part), **content(runs_with_method))
+    site.write("missed.html", costs=Markup(part), key=digest(part), **content(runs_with_method))
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def costs(site: Site, timed_sources: Sequence[TimedSource], times: Times) -> str
     )
     numbers = ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"]
     return site.render(
-        "proposals.html",
+        "missed.html",
         "proposal_costs.html",
         machine=times["machine"],
         listed=Listing.from_rows(caption, rows, numbers),
@@ -146,7 +151,7 @@ class SourceObjects:
 
 
 def content(runs_with_method: Sequence[tuple[Run, str]]) -> dict[str, Any]:
-    """Variables of the template `proposals.html`.
+    """Variables of the template `missed.html`.
 
     Args:
         runs_with_method: The evaluated runs with proposals, and the method that each is shown with.
