@@ -30,8 +30,7 @@ class Counterpart(Parameters):
         detector: Its name in the tables of `data/published`.
         id: Its ID dataset in these tables.
         comparable: Whether the run has the published detector's weights and the benchmark's own
-            images, so that a difference is meaningful. Otherwise the page says that the two measure
-            different things.
+            images, so that a difference is meaningful: then the page Papers has both.
     """
 
     detector: str
@@ -60,8 +59,8 @@ class ReportSettings(Parameters):
             tables.
         seeds: A name for runs that differ in their training seed only: one row, mean ± standard
             deviation, in the tables of their benchmark and in `artifacts/seeds.json`. Or runs on
-            several divisions of one dataset's classes (open-set recognition), whose mean is in the
-            latter.
+            several divisions of one dataset's classes (open-set recognition), whose mean is on the
+            page Papers and in the latter.
     """
 
     title: str = "What detectors do with objects they were never taught"

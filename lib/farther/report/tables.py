@@ -161,16 +161,6 @@ def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     return _tables(runs, benchmark, runs[0].benchmark_title, labels, cells)
 
 
-def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
-    """The two tables of a method on a benchmark: detectors as rows.
-
-    [] where no run has the method.
-    """
-    cells = pl.concat([run.titled_values for run in runs]).filter(method=method)
-    title = f"{title_of(method)} on {runs[0].benchmark_title}"
-    return _tables(runs, f"{benchmark}-{method}", title, {"Detector": "detector"}, cells)
-
-
 def has_no_objects(cells: pl.DataFrame) -> bool:
     """True if no split of some rows of `Run.values` has an unknown object with a box."""
     return cells["objects"].eq_missing(0).all()

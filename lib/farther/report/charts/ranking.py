@@ -30,7 +30,7 @@ OBJECTS = "objects"
 
 
 def comparisons(runs: Sequence[Run]) -> dict[str, vl.ChartGroup | None]:
-    """Comparisons of methods by variables of the template `across.html`.
+    """Comparisons of methods by variables of the template `methods.html`.
 
     They are over object detectors where there are any, else over classifiers.
     """

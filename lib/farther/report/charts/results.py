@@ -14,7 +14,7 @@ from farther.metrics.statistics import correlation
 from farther.report.charts import outcomes as bars_of_outcomes
 from farther.report.charts import vega as vl
 from farther.report.outcomes import OUTCOMES, OutcomeShares, coverage_in_split
-from farther.report.results import CHARTED, Run, title_of
+from farther.report.results import CHARTED, Run
 
 FAMILIES = ("output", "feature", "mixed", "latent")
 
@@ -156,19 +156,6 @@ def _family_chart(
 def methods(run: Run) -> vl.ChartGroup:
     """Each metric of a run: one row per method, one mark per split."""
     return _dots(run.values.with_columns(row="label"), f"of {run.full_title} by method and split")
-
-
-def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
-    """Each metric of a method: one row per detector, one mark per split.
-
-    Args:
-        runs: The detectors' runs.
-        method: The method's name in params.yaml.
-    """
-    values = pl.concat([run.titled_values for run in runs]).filter(method=method)
-    return _dots(
-        values.with_columns(row="detector"), f"of {title_of(method)} by detector and split"
-    )
 
 
 def _dots(values: pl.DataFrame, subject: str) -> vl.ChartGroup:

@@ -58,7 +58,7 @@ def tables(sources: Sources) -> list[PaperTable]:
             "Tables 8 to 13",
             "AUROC and FPR95",
             [_results(run, OOD, "detections") for run in sources.detectors],
-            "In the paper's order of methods. Beside printed values: page Published, where a run "
+            "In the paper's order of methods. Beside printed values: page Papers, where a run "
             "has a counterpart. With intervals and the best marked: the detectors' pages.",
         ),
         PaperTable(

@@ -375,7 +375,7 @@ def _with_printed(sources: Sources, name: str, listings_of_runs: list[Listing]) 
         rows.append(row)
     if name == "calibration":
         rows = _by_metric(rows)
-    caption = "As printed. Beside a run's values: page Published, where it has a counterpart."
+    caption = "As printed. Beside a run's values: page Papers, where it has a counterpart."
     return [*listings_of_runs, Listing.from_rows(caption, rows)]
 
 
