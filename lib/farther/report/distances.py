@@ -21,6 +21,9 @@ from farther.report.listing import with_and
 from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
 from farther.report.results import DISTANCES, Run, read_runs, title_of
 
+#: Heading of the first page where nothing has been evaluated.
+NO_FINDING = "What detectors do with objects they were never taught"
+
 #: Columns of the data of the first figure.
 COLUMNS: dict[str, type[pl.DataType]] = {
     "panel": pl.String,
@@ -188,12 +191,14 @@ class Distances:
         """
         bars = []
         distances_by_run: dict[str, list[str]] = {}
-        for run, method in self.runs_with_method:
+        for run, method in [*self.runs_with_method, *self._chosen()]:
             for distance in DISTANCES:
                 shares = self.shares(run, method, distance)
                 if shares is not None:
                     bars.append(Bar(run, method, distance, shares))
-                    distances_by_run.setdefault(run.name, []).append(distance)
+                    distances_by_run.setdefault(run.name, [])
+                    if distance not in distances_by_run[run.name]:
+                        distances_by_run[run.name].append(distance)
 
         titles = panel_titles(self.runs, distances_by_run)
         panels: dict[str, list[Bar]] = {title: [] for title in titles.values()}
@@ -202,6 +207,19 @@ class Distances:
                 if bar.distance == distance:
                     panels[titles[bar.run.name]].append(bar)
         return panels
+
+    def _chosen(self) -> list[tuple[Run, str]]:
+        """The only run with the method that `choose` deploys, if it is not shown anyway."""
+        if len(self.runs_with_method) != 1:
+            return []
+        ((run, shown),) = self.runs_with_method
+        file = RunFiles(run.name, run.benchmark, self.artifacts).choice
+        if not file.is_file():
+            return []
+        choice = DeployChoices.read(file).choice
+        if choice is None or choice.method == shown or choice.method not in run.methods:
+            return []
+        return [(run, choice.method)]
 
     @cached_property
     def rows(self) -> pl.DataFrame:
@@ -218,7 +236,7 @@ class Distances:
                     "panel": panel,
                     "run": bar.run.name,
                     "known": bar.run.known_title,
-                    "method": bar.method,
+                    "method": bar.run.label(bar.method),
                     "distance": bar.distance,
                     "bar": number,
                     "words": outcomes.in_words(),
@@ -237,6 +255,55 @@ class Distances:
             sentences.append(f"{distance.capitalize()}, {shares.objects:,} objects: {words}.")
         return sentences
 
+    def finding(self) -> str:
+        """The first page's heading: what the worst detector takes unknown objects for.
+
+        That is the detector that misclassifies the largest share of the nearest unknown objects.
+        """
+        bar = self._worst_bar()
+        if bar is None:
+            return NO_FINDING
+        shares = bar.shares
+        what = "unknown objects"
+        if len({split.distance for split in bar.run.splits}) > 1:
+            what = f"{bar.distance} unknown objects"
+        categories = self._categories(bar)
+        if len(categories) == 1:
+            what += f" ({categories.pop()})"
+        taken = f"takes {100 * shares.share('misclassified'):.0f}% of the {what}"
+        title = f"{bar.run.full_title} {taken} for something it knows"
+        if not bar.run.whole_images:
+            title += f" and misses {100 * shares.share('missed'):.0f}%"
+        return title
+
+    def _categories(self, bar: Bar) -> set[str]:
+        """Categories of the unknown objects of a bar."""
+        categories: set[str] = set()
+        for split in bar.run.splits:
+            if split.distance == bar.distance:
+                categories.update(bar.run.details(split.name, bar.method).by_category)
+        return categories
+
+    def _worst_bar(self) -> Bar | None:
+        """The bar of the nearest distance with the largest misclassified share."""
+        bars = self._nearest_bars()
+        if not bars:
+            return None
+        by_name = sorted(bars, key=lambda bar: bar.run.name)
+        return max(by_name, key=lambda bar: bar.shares.share("misclassified"))
+
+    @property
+    def told(self) -> tuple[Run, str, str] | None:
+        """Run, split and method of the finding: the first split of its distance."""
+        bar = self._worst_bar()
+        if bar is None:
+            return None
+        for split in bar.run.splits:
+            has_objects = bar.run.details(split.name, bar.method).of_group("open_set")
+            if split.distance == bar.distance and has_objects.get("unknown_objects"):
+                return bar.run, split.name, bar.method
+        return None
+
     def sentences(self) -> list[str]:
         """Up to five sentences on the figure, computed from the results."""
         sentences = [
@@ -251,10 +318,9 @@ class Distances:
     def _nearest(self) -> str | None:
         """The detector that misclassifies the largest share of the nearest unknown objects."""
         bars = self._nearest_bars()
-        if not bars:
+        bar = self._worst_bar()
+        if bar is None:
             return None
-        by_name = sorted(bars, key=lambda bar: bar.run.name)
-        bar = max(by_name, key=lambda bar: bar.shares.share("misclassified"))
         shares = bar.shares
         # Of a run with one distance, its name would tell nothing.
         distance = ""

@@ -43,7 +43,7 @@ class ReportSettings(Parameters):
     """What the report shows: section `report` of params.yaml.
 
     Args:
-        title: Heading of the first page.
+        title: Heading of the first page; null takes the finding.
         examples: Example images per run and OOD split.
         method: The method whose outcomes are drawn; null takes the detector's own confidence, or
             else the first method.
@@ -63,7 +63,7 @@ class ReportSettings(Parameters):
             page Papers and in the latter.
     """
 
-    title: str = "What detectors do with objects they were never taught"
+    title: str | None = None
     examples: int = Field(default=6, ge=0)
     method: str | None = None
     image_side: int = Field(default=320, ge=16)

@@ -63,10 +63,18 @@ def _panel(title: str, rows: pl.DataFrame, *, is_single: bool) -> vl.Chart:
     upright_labels = []
     lying_labels = []
     bars = rows.unique("bar", keep="first", maintain_order=True)
+    # A name that all bars have would tell nothing.
+    has_distances = bars["distance"].n_unique() > 1
+    has_methods = bars["method"].n_unique() > 1
     for bar in bars.iter_rows(named=True):
         texts.append(f"{bar['distance']} ({bar['objects']} objects): {bar['words']}")
         upright_labels.append([bar["distance"], bar["known"], str(bar["objects"])])
-        lying_labels.append([bar["distance"], f"{bar['objects']:,} objects"])
+        label = []
+        if has_distances:
+            label.append(bar["distance"])
+        if has_methods:
+            label.append(bar["method"])
+        lying_labels.append([*label, f"{bar['objects']:,} objects"])
 
     description = f"Outcomes of unknown objects with {title}. {'; '.join(texts)}."
     names = pl.concat_str("distance", "run", separator=", ")

@@ -121,6 +121,44 @@ class ReadImages:
         return content_digest(path)
 
 
+def one_of_each(
+    outcomes: SplitOutcomes, method: str, images: ReadImages, side: int
+) -> dict[str, Example]:
+    """One image per outcome of unknown objects: "found", "misclassified" and "missed".
+
+    Each is the first of the split's table that is on this machine; none is hand-picked. An outcome
+    that no such image shows is left out.
+
+    Args:
+        outcomes, method, images, side: See `choose_examples`.
+    """
+    objects = outcomes.objects_of(method)
+    rows = _alternate_outcomes(outcomes.images, objects)
+    example_by_outcome: dict[str, Example] = {}
+    for outcome in rows["outcome"].cast(pl.String).unique(maintain_order=True):
+        for image in rows.filter(pl.col("outcome") == outcome).iter_rows(named=True):
+            example = _example(outcomes, method, image, images, side)
+            if example is not None:
+                example_by_outcome[outcome] = example
+                break
+    return example_by_outcome
+
+
+def _example(
+    outcomes: SplitOutcomes, method: str, image: Mapping[str, Any], images: ReadImages, side: int
+) -> Example | None:
+    """An image with its boxes; None where it is not on this machine."""
+    picture = thumbnail(image, images, side)
+    if picture is None:
+        return None
+    is_of_image = pl.col("image_id") == image["image_id"]
+    marks = (
+        *truth(outcomes.objects_of(method).filter(is_of_image)),
+        *_detections(outcomes.detections_of(method).filter(is_of_image), outcomes.classes),
+    )
+    return Example(image["image_id"], image["width"], image["height"], picture, marks)
+
+
 def choose_examples(
     outcomes: SplitOutcomes, method: str, images: ReadImages, count: int, side: int
 ) -> list[Example]:
@@ -136,22 +174,14 @@ def choose_examples(
         count: Largest number of examples.
         side: Longest side of a picture, in pixels.
     """
-    objects = outcomes.objects_of(method)
-    detections = outcomes.detections_of(method)
     chosen: list[Example] = []
-    for image in _alternate_outcomes(outcomes.images, objects).iter_rows(named=True):
+    images_by_turn = _alternate_outcomes(outcomes.images, outcomes.objects_of(method))
+    for image in images_by_turn.iter_rows(named=True):
         if len(chosen) == count:
             break
-        picture = thumbnail(image, images, side)
-        if picture is None:
-            continue
-        is_of_image = pl.col("image_id") == image["image_id"]
-        marks = (
-            *truth(objects.filter(is_of_image)),
-            *_detections(detections.filter(is_of_image), outcomes.classes),
-        )
-        example = Example(image["image_id"], image["width"], image["height"], picture, marks)
-        chosen.append(example)
+        example = _example(outcomes, method, image, images, side)
+        if example is not None:
+            chosen.append(example)
     return chosen
 
 

@@ -9,6 +9,8 @@ from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS
 from farther.report.distances import too_few
+from farther.report.gallery.examples import Example, ReadImages, one_of_each
+from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.outcomes import COVERED
 from farther.report.site import Site
 
@@ -22,7 +24,9 @@ def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
     without_method = [run for run in results.measured if run.has_no_method]
     return {
-        "title": results.settings.title,
+        "title": results.settings.title or results.distances.finding(),
+        "examples": _examples(results),
+        "told": results.distances.told,
         "hero": distances.panels(results.distances.rows),
         "has_covered": COVERED in set(results.distances.rows["part"]),
         "hero_methods": _method_labels(results),
@@ -38,6 +42,19 @@ def content(results: AllResults) -> dict[str, Any]:
     }
 
 
+def _examples(results: AllResults) -> dict[str, Example]:
+    """Outcome → an image of the finding that shows it; {} where the report has no examples."""
+    told = results.distances.told
+    if told is None or not results.settings.examples:
+        return {}
+    run, split, method = told
+    outcomes = read_run_outcomes(run, results.artifacts)
+    if split not in outcomes:
+        return {}
+    images = ReadImages(results.roots)
+    return one_of_each(outcomes[split], method, images, results.settings.image_side)
+
+
 def _unmeasured(results: AllResults) -> list[str]:
     """Titles of the runs that are not evaluated."""
     measured = {run.name for run in results.measured}
@@ -46,8 +63,7 @@ def _unmeasured(results: AllResults) -> list[str]:
 
 def _method_labels(results: AllResults) -> list[str]:
     """Titles of the methods that the figure shows, each once."""
-    labels = [run.label(method) for run, method in results.distances.runs_with_method]
-    return list(dict.fromkeys(labels))
+    return results.distances.rows["method"].unique(maintain_order=True).to_list()
 
 
 def _sentences(results: AllResults) -> list[str]:
