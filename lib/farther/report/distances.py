@@ -191,7 +191,7 @@ class Distances:
         """
         bars = []
         distances_by_run: dict[str, list[str]] = {}
-        for run, method in [*self.runs_with_method, *self._chosen()]:
+        for run, method in [*self.runs_with_method, *self._second_method()]:
             for distance in DISTANCES:
                 shares = self.shares(run, method, distance)
                 if shares is not None:
@@ -208,18 +208,30 @@ class Distances:
                     panels[titles[bar.run.name]].append(bar)
         return panels
 
-    def _chosen(self) -> list[tuple[Run, str]]:
-        """The only run with the method that `choose` deploys, if it is not shown anyway."""
+    def _second_method(self) -> list[tuple[Run, str]]:
+        """The only run with a second method: that of `choose`, or else the one that finds most.
+
+        [] where there are several runs, or the method is shown anyway.
+        """
         if len(self.runs_with_method) != 1:
             return []
         ((run, shown),) = self.runs_with_method
+        method = self._chosen_method(run)
+        if method is None and self._gains:
+            best = max(self._gains, key=self._gains.__getitem__)
+            if self._gains[best] > 0:
+                method = best
+        if method is None or method == shown or method not in run.methods:
+            return []
+        return [(run, method)]
+
+    def _chosen_method(self, run: Run) -> str | None:
+        """The method that `choose` deploys; None where nothing can be chosen."""
         file = RunFiles(run.name, run.benchmark, self.artifacts).choice
         if not file.is_file():
-            return []
+            return None
         choice = DeployChoices.read(file).choice
-        if choice is None or choice.method == shown or choice.method not in run.methods:
-            return []
-        return [(run, choice.method)]
+        return choice.method if choice is not None else None
 
     @cached_property
     def rows(self) -> pl.DataFrame:
@@ -271,7 +283,10 @@ class Distances:
         if len(categories) == 1:
             what += f" ({categories.pop()})"
         taken = f"takes {100 * shares.share('misclassified'):.0f}% of the {what}"
-        title = f"{bar.run.full_title} {taken} for something it knows"
+        name = bar.run.full_title
+        if len({run.benchmark for run in self.runs}) == 1:
+            name = bar.run.title
+        title = f"{name} {taken} for something it knows"
         if not bar.run.whole_images:
             title += f" and misses {100 * shares.share('missed'):.0f}%"
         return title
@@ -481,20 +496,13 @@ class Distances:
 
         None where the runs are shown with several methods, or have no second one in common.
         """
-        references = {method for _, method in self.compared}
-        methods = self._common_methods()
-        if len(references) != 1 or not references <= methods or len(methods) < 2:
+        gains = self._gains
+        if not gains:
             return None
-        (reference,) = references
-        pairs = self._pairs_with_objects(methods)
-        if not pairs:
-            return None
-
-        gains = {}
-        for method in sorted(methods - references):
-            per_pair = [_gain(run, split, method, reference) for run, split in pairs]
-            gains[method] = float(np.mean(per_pair))
         best = max(gains, key=gains.__getitem__)
+        (reference,) = {method for _, method in self.compared}
+        methods = self._common_methods()
+        pairs = self._pairs_with_objects(methods)
 
         opening = f"Among the {len(methods)} methods that apply to every run,"
         if len(self.compared) == 1:
@@ -519,6 +527,26 @@ class Distances:
             f"{opening} {comparison} on average; the gain is "
             f"significant for {significant} of {len(replicates)} pairs of run and split."
         )
+
+    @cached_property
+    def _gains(self) -> dict[str, float]:
+        """Method → mean gain in found objects over the one that is shown.
+
+        {} where the runs are shown with several methods, or have no second one in common.
+        """
+        references = {method for _, method in self.compared}
+        methods = self._common_methods()
+        if len(references) != 1 or not references <= methods:
+            return {}
+        (reference,) = references
+        pairs = self._pairs_with_objects(methods)
+        if not pairs:
+            return {}
+        gains = {}
+        for method in sorted(methods - references):
+            per_pair = [_gain(run, split, method, reference) for run, split in pairs]
+            gains[method] = float(np.mean(per_pair))
+        return gains
 
     def _common_methods(self) -> set[str]:
         """Methods that all compared runs have."""
