@@ -218,33 +218,20 @@ def open_report(
     report: Annotated[
         Path, typer.Argument(metavar="REPORT", help="Its folder, or one of its pages.")
     ] = Path("artifacts/report"),
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the charts as SVG, PDF, PNG and CSV instead."),
-    ] = None,
 ) -> int:
-    """Open the report in the browser, or export its charts as figures.
+    """Open the report in the browser.
 
-    Figures are 3.3 and 6.9 inches wide, one and two columns, with 8-point type. Without a display
-    the path of the report is printed.
+    Without a display the path of the report is printed.
 
     \b
     Examples:
       farther open
-      farther open --export figures
-      farther open artifacts/report/deploy.html --export figures
+      farther open artifacts/report/deploy.html
     """
     import webbrowser
 
     from farther.errors import DataError
 
-    if export is not None:
-        from farther.report import export_charts
-
-        count = export_charts(report, export)
-        plural = "" if count == 1 else "s"
-        say(f"{count:,} chart{plural} in {export.resolve()}")
-        return 0
     page = report
     if report.is_dir() or not report.suffix:
         page = report / "index.html"

@@ -3,7 +3,7 @@
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it;
 `summary(params, root)` returns the main tables as text, `overview(params, root)` one of means, and
 `summary_data` and `overview_data` the same for programs; `headline(params, root)` returns what the
-results show in sentences; `export_charts(report, out)` writes the charts as figures of a paper.
+results show in sentences.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from farther.report.charts.figures import export_charts
 from farther.report.distances import headline
 from farther.report.overview import overview, overview_data
 from farther.report.tables import summary, summary_data
 
 __all__ = [
     "build",
-    "export_charts",
     "headline",
     "overview",
     "overview_data",

@@ -217,7 +217,7 @@ class Distances:
             return []
         ((run, shown),) = self.runs_with_method
         method = self._chosen_method(run)
-        if method is None and self._gains:
+        if method in (None, shown) and self._gains:
             best = max(self._gains, key=self._gains.__getitem__)
             if self._gains[best] > 0:
                 method = best

@@ -121,6 +121,13 @@ class ResultTable:
         """The different labels below a heading, in the order of the rows."""
         return self.cells[self.labels[heading]].unique(maintain_order=True).to_list()
 
+    def with_intervals(self) -> ResultTable:
+        """The same table with the 95% interval of each value behind it."""
+        has_interval = pl.col("interval").str.len_chars() > 0
+        with_interval = pl.concat_str("text", "interval", separator=" ")
+        text = pl.when(has_interval).then(with_interval).otherwise("text")
+        return replace(self, cells=self.cells.with_columns(text=text))
+
     def select(self, splits: Sequence[str]) -> ResultTable:
         """The same table with some of its splits."""
         return replace(self, cells=self.cells.filter(pl.col("split_title").is_in(list(splits))))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from farther.registry import build as build_settings
 from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances
-from farther.report.charts.figures import FORMATS, as_files
+from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.pages import navigation, pages_of
@@ -89,18 +88,14 @@ def _read(
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:
-    """Writes the first figure in each format; it is drawn once, and only if a file is outdated."""
-
-    @cache
-    def draw() -> Mapping[str, bytes]:
-        return as_files(spec)
+    """Writes the first figure in each format, where its file is outdated."""
 
     spec_text = json.dumps(spec, sort_keys=True)
     key = digest(spec_text, version("vl-convert-python"), *installed_fonts(), code)
     for kind in FORMATS:
 
         def content(kind: str = kind) -> bytes:
-            return draw()[kind]
+            return draw(spec, kind)
 
         site.keep(f"figures/outcomes.{kind}", key, content)
 

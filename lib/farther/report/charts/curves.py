@@ -90,7 +90,7 @@ class RunCurves:
             charts.append(chart)
         return vl.ChartGroup(self._legend, tuple(charts))
 
-    def sweep(self, kind: str) -> vl.ChartGroup:
+    def sweep(self, kind: str, metrics: Sequence[str] = SWEPT) -> vl.ChartGroup:
         """Metrics over a moving threshold, one chart per split and metric."""
         threshold = SWEEPS[kind]
         columns = dict.fromkeys((threshold.column, *SWEPT), pl.Float64)
@@ -98,7 +98,7 @@ class RunCurves:
         charts = []
         for split in self.run.splits:
             table_of_split = table.filter(split=split.name)
-            for metric in SWEPT:
+            for metric in metrics:
                 points = table_of_split.select("series", "x", y=metric).drop_nulls()
                 if points.is_empty():
                     continue

@@ -1,6 +1,6 @@
 """Charts as figures of a paper, and the numbers behind them.
 
-A figure is SVG, PDF and PNG, at the width of one and of two columns.
+A figure is SVG, PDF or PNG, at the width of one or two columns.
 The menu of a chart saves all but PDF, in which a browser cannot embed the fonts of a drawing.
 """
 
@@ -12,16 +12,11 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from farther.errors import DataError
 from farther.escaping import spreadsheet
 from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES
-from farther.tables.writing import write_aside
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -40,48 +35,6 @@ SPEC = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>'
 
 #: Width and height of a drawing in pixels.
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
-
-
-def export_charts(report: Path, out: Path) -> int:
-    """Writes each chart as a figure, and its numbers.
-
-    The files are `<page>/<chart>-<width>in.svg`, `.pdf` and `.png`, and `<page>/<chart>.csv`. Names
-    of charts of one run begin with the run.
-
-    Args:
-        report: The report's folder, or one of its pages.
-        out: The folder to write to.
-
-    Returns:
-        The number of charts.
-
-    Raises:
-        DataError: there is no report.
-    """
-    pages = sorted(report.rglob("*.html")) if report.is_dir() else [report]
-    if not pages or not pages[0].is_file():
-        raise DataError("there is no report yet; `farther repro` writes it", file=report)
-    count = 0
-    for page in tqdm(pages, "charts", unit="page", leave=False, disable=None):
-        if report.is_dir():
-            folder = out / page.relative_to(report).with_suffix("")
-        else:
-            folder = out / page.stem
-        for name, spec in charts_of(page.read_text(encoding="utf-8")):
-            _write_chart(folder, name, spec)
-            count += 1
-    return count
-
-
-def _write_chart(folder: Path, name: str, spec: Mapping[str, Any]) -> None:
-    if "run" in spec["usermeta"]:
-        name = f"{spec['usermeta']['run']}-{name}"
-    with write_aside(folder / f"{name}.csv") as aside:
-        aside.write_text(numbers(spec), encoding="utf-8")
-    for inches in FIGURES["inches"]:
-        for format_, content in as_files(figure(spec, inches)).items():
-            with write_aside(folder / f"{name}-{inches}in.{format_}") as aside:
-                aside.write_bytes(content)
 
 
 def charts_of(page: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -132,18 +85,20 @@ def _title(metadata: Mapping[str, str]) -> str:
     return f"{title}, {subject}"
 
 
-def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
-    """Content of a figure's file in each of `FORMATS`."""
+def draw(spec: Mapping[str, Any], format_: str) -> bytes:
+    """Content of a figure's file in one of `FORMATS`."""
     import vl_convert
 
     # SVG has no control characters: one of them would end this process.
     drawing = vl_convert.vegalite_to_svg(printable_texts(spec))
     svg = _with_units(drawing, 1, "in")
-    # The order of two fonts in a PDF is random, so it has one.
-    one_weight = re.sub(r' font-weight="\w+"', "", _with_units(drawing, POINTS))
-    pdf = vl_convert.svg_to_pdf(one_weight)
-    png = vl_convert.svg_to_png(svg, scale=POINTS / CSS_PIXELS, ppi=FIGURES["dpi"])
-    return {"svg": svg.encode(), "pdf": bytes(pdf), "png": bytes(png)}
+    if format_ == "pdf":
+        # The order of two fonts in a PDF is random, so it has one.
+        one_weight = re.sub(r' font-weight="\w+"', "", _with_units(drawing, POINTS))
+        return bytes(vl_convert.svg_to_pdf(one_weight))
+    if format_ == "png":
+        return bytes(vl_convert.svg_to_png(svg, scale=POINTS / CSS_PIXELS, ppi=FIGURES["dpi"]))
+    return svg.encode()
 
 
 def _with_units(drawing: str, per_inch: float, unit: str = "") -> str:

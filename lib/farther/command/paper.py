@@ -1,0 +1,319 @@
+"""`farther table` and `farther figure`: one table or one figure of a paper, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farther.command.project import PARAMS, Params, Project, metrics, option, splits
+from farther.errors import ParameterError
+from farther.errors import choose as known_name
+from farther.terminal import say
+
+if TYPE_CHECKING:
+    from farther.metrics.catalogue import Metric
+    from farther.report.charts.vega import Chart, ChartGroup
+    from farther.report.results import Run
+
+#: Kinds of figures, and what they show.
+KINDS = {
+    "outcomes": "found, misclassified and missed unknown objects of each split",
+    "roc": "ROC curves of methods on a split",
+    "pr": "precision–recall curves of unknown objects on a split",
+    "tau": "a metric over the threshold τ on a split",
+    "confidence": "a metric over the operating threshold t* on a split",
+    "wilderness": "wilderness impact over the wilderness ratio",
+    "reliability": "accuracy over confidence",
+}
+
+#: Points of a curve in a figure.
+POINTS = 400
+
+#: Kinds that show one split.
+OF_SPLIT = ("roc", "pr", "tau", "confidence")
+
+RunName = Annotated[str | None, option("RUN", "The run; by default the only one.", "detectors")]
+SplitName = Annotated[
+    str | None, option("SPLIT", "An OOD test split; by default the only one.", splits)
+]
+MethodNames = Annotated[
+    list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The file; by default the terminal.")
+]
+
+
+def table(
+    run: Annotated[
+        list[str] | None,
+        option("RUN", "A run; repeatable. By default all of one benchmark.", "detectors"),
+    ] = None,
+    split: Annotated[
+        list[str] | None, option("SPLIT", "An OOD test split; repeatable. By default all.", splits)
+    ] = None,
+    method: MethodNames = None,
+    metric: Annotated[
+        list[str] | None,
+        option("METRIC", "A metric; repeatable. By default nOSE, AP_U, P_U, R_U.", metrics),
+    ] = None,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="With 95% intervals in brackets.")
+    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="For LaTeX, with booktabs.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="In Markdown.")] = False,
+    out: Out = None,
+    params: Params = PARAMS,
+) -> None:
+    """Print one table of results: detectors and methods by splits and metrics.
+
+    The best value of a column is marked; † marks one that is not significantly different.
+
+    \b
+    Examples:
+      farther table --split coco_near --metric auroc --metric nose --latex
+      farther table --run voc-vos --run voc-yolov8 --intervals --markdown
+      farther table --metric auroc --latex --intervals --out auroc.tex
+    """
+    from farther.report.tables import to_latex, to_markdown
+
+    if latex and markdown:
+        raise ParameterError("--latex and --markdown: give one of them")
+    project = Project(params)
+    runs = [_evaluated(project, name) for name in _run_names(project, run)]
+    table = _result_table(runs, split, method, metric)
+    if intervals:
+        table = table.with_intervals()
+
+    if latex:
+        text = to_latex(table)
+    elif markdown:
+        text = to_markdown(table)
+    else:
+        text = _for_terminal(table)
+    _write(text.rstrip("\n") + "\n", out)
+
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS))],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A .pdf, .svg, .png, or .csv file.")
+    ],
+    run: RunName = None,
+    split: SplitName = None,
+    method: MethodNames = None,
+    metric: Annotated[
+        str, option("METRIC", "What tau and confidence show: nose, r_u or p_u.", metrics)
+    ] = "nose",
+    width: Annotated[
+        float, typer.Option(metavar="INCHES", help="Width: 3.3 is one column, 6.9 is two.")
+    ] = 3.3,
+    params: Params = PARAMS,
+) -> None:
+    """Draw one figure of results, with 8-point type, or write its numbers as CSV.
+
+    \b
+    Examples:
+      farther figure roc --run voc-vos --split coco_near --width 3.3 --out roc.pdf
+      farther figure outcomes --run voc-yolov8 --width 6.9 --out outcomes.svg
+      farther figure tau --split coco_near --metric r_u --out tau.csv
+    """
+    from farther.report.charts.figures import FORMATS, draw, numbers
+    from farther.report.charts.figures import figure as figure_of
+
+    kind = known_name("kind of figure", kind, KINDS)
+    ending = out.suffix.removeprefix(".").lower()
+    if ending not in (*FORMATS, "csv"):
+        endings = ", ".join(f".{name}" for name in (*FORMATS, "csv"))
+        raise ParameterError(f"--out: {out} ends in none of {endings}")
+    if not 1 <= width <= 20:
+        raise ParameterError(f"--width: expected 1 to 20 inches, found {width:g}")
+    project = Project(params)
+    name = project.run(run)
+    chart = _chart(kind, _evaluated(project, name), project, split, method, metric)
+    if ending == "csv":
+        content = numbers(chart.spec).encode()
+    else:
+        content = draw(figure_of(chart.spec, width), ending)
+    _write(content, out)
+
+
+def _run_names(project: Project, names: Sequence[str] | None) -> list[str]:
+    """The runs that a user names; without a name all, which then have one benchmark.
+
+    Raises:
+        ParameterError: a name is unknown, there is no run, or the runs have several benchmarks.
+    """
+    detectors = project.section("detectors")
+    if not names:
+        names = list(detectors) or [project.run(None)]
+    chosen = [known_name("run", name, detectors) for name in names]
+    benchmarks = {str(detectors[name].get("benchmark")): name for name in chosen}
+    if len(benchmarks) > 1:
+        listed = "; ".join(f"{name} is on {benchmark}" for benchmark, name in benchmarks.items())
+        raise ParameterError(
+            f"--run: name runs of one benchmark, whose splits are the columns; {listed}"
+        )
+    return chosen
+
+
+def _evaluated(project: Project, name: str) -> Run:
+    """A run with its values.
+
+    Raises:
+        ParameterError: it is not evaluated yet.
+    """
+    from farther.report.results import read_run
+
+    run = read_run(name, project.params, project.artifacts)
+    if not run.is_evaluated or run.evaluation is None:
+        raise ParameterError(f"run {name!r} has no results yet; `farther repro` computes them")
+    return run
+
+
+def _result_table(
+    runs: Sequence[Run],
+    splits: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    metrics: Sequence[str] | None,
+) -> Any:
+    """The table of some runs, splits, methods and metrics.
+
+    Raises:
+        ParameterError: a name is unknown, or no value is defined.
+    """
+    import polars as pl
+
+    from farther.report.results import with_best
+    from farther.report.tables import ResultTable
+
+    chosen_metrics = _metrics(runs, metrics)
+    frames = []
+    for run in runs:
+        values = run.with_kind(run.values_of(chosen_metrics))
+        frames.append(values.with_columns(detector=pl.lit(run.full_title)))
+    cells = pl.concat(frames)
+    if splits:
+        known = {split.name for run in runs for split in run.splits}
+        names = [known_name("split", name, sorted(known)) for name in splits]
+        cells = cells.filter(pl.col("split").is_in(names))
+    if methods:
+        known = {name for run in runs for name in run.methods}
+        names = [known_name("method", name, sorted(known)) for name in methods]
+        cells = cells.filter(pl.col("method").is_in(names))
+    if cells.is_empty():
+        raise ParameterError("no value of these metrics is defined in these splits")
+
+    labels = {"Method": "label"}
+    if len(runs) > 1:
+        labels = {"Detector": "detector", **labels}
+    titles = ", ".join(run.title for run in runs)
+    shown = ", ".join(metric.title for metric in chosen_metrics)
+    return ResultTable(
+        name=f"{runs[0].benchmark}-{'-'.join(metric.name for metric in chosen_metrics)}",
+        caption=f"{runs[0].benchmark_title}: {shown} of {titles} (%).",
+        labels=labels,
+        metrics=tuple(chosen_metrics),
+        cells=with_best(cells),
+    )
+
+
+def _metrics(runs: Sequence[Run], names: Sequence[str] | None) -> list[Metric]:
+    """The metrics that a user names; by default those of unknown objects, or of detections.
+
+    Raises:
+        ParameterError: a metric is unknown, or is not one of a method on a split.
+    """
+    from farther.evaluation.groups import GROUPS
+    from farther.metrics.catalogue import COMPARED, METRICS, metric_name
+
+    if names:
+        metrics = [METRICS[metric_name(name)] for name in names]
+    else:
+        group = "ood" if all(run.whole_images for run in runs) else "open_set"
+        metrics = [METRICS[name] for name in COMPARED if METRICS[name].group == group]
+    for metric in metrics:
+        if metric.group not in GROUPS:
+            raise ParameterError(
+                f"--metric: {metric.name} is not a metric of a method on an OOD split; "
+                "`farther list metrics` has them by group"
+            )
+    return metrics
+
+
+def _for_terminal(table: Any) -> str:
+    """A table for the terminal: one line per row, and a column per split and metric."""
+    from farther.command.output import table as as_text
+
+    heads = list(table.labels)
+    for split, metric in table.columns:
+        heads.append(f"{split} {metric.title}")
+    rows = []
+    for row in table.rows:
+        cells = []
+        for cell in row["cells"]:
+            mark = "*" if cell["is_best"] else ""
+            cells.append(f"{cell['text']}{mark}")
+        rows.append([*row["labels"], *cells])
+    return f"{table.caption} * marks the best.\n\n{as_text(heads, rows, len(table.columns))}"
+
+
+def _chart(
+    kind: str,
+    run: Run,
+    project: Project,
+    split: str | None,
+    methods: Sequence[str] | None,
+    metric: str,
+) -> Chart:
+    """A figure of a run.
+
+    Raises:
+        ParameterError: a name is unknown, a split is missing, or there is nothing to show.
+    """
+    from farther.evaluation import plots
+    from farther.evaluation.files import RunFiles
+    from farther.report.charts import results as charts
+    from farther.report.charts.curves import SWEPT, RunCurves
+    from farther.report.charts.vega import ChartGroup
+
+    if kind in OF_SPLIT:
+        names = [split_of_run.name for split_of_run in run.splits]
+        if split is None and len(names) > 1:
+            raise ParameterError(f"--split: name one of {', '.join(names)}")
+        chosen = known_name("split", split or names[0], names)
+        run = replace(run, splits=tuple(one for one in run.splits if one.name == chosen))
+    shown = [known_name("method", name, run.methods) for name in methods or run.methods]
+    files = RunFiles(run.name, run.benchmark, project.artifacts)
+    curves = RunCurves(run, {name: files.plot(name) for name in plots.SCHEMAS}, shown)
+
+    groups: dict[str, Callable[[], ChartGroup]] = {
+        "outcomes": lambda: charts.outcomes(run, shown[0] if methods else run.shown_method(None)),
+        "roc": lambda: curves.curves("roc", POINTS),
+        "pr": lambda: curves.curves("pr", POINTS),
+        "tau": lambda: curves.sweep("tau", [known_name("metric", metric, SWEPT)]),
+        "confidence": lambda: curves.sweep("confidence", [known_name("metric", metric, SWEPT)]),
+        "wilderness": curves.wilderness,
+        "reliability": lambda: ChartGroup((), tuple(filter(None, [curves.reliability()]))),
+    }
+    group = groups[kind]()
+    if not group.charts:
+        raise ParameterError(f"run {run.name!r} has nothing to show as {kind!r}")
+    return group.charts[0]
+
+
+def _write(content: str | bytes, out: Path | None) -> None:
+    """Writes a file whole or not at all, or prints a text."""
+    from farther.tables.writing import write_aside
+
+    if out is None:
+        say(content, end="")
+        return
+    data = content.encode() if isinstance(content, str) else content
+    with write_aside(out) as aside:
+        aside.write_bytes(data)
+    say(out)
