@@ -31,6 +31,7 @@ from farther.command import (
     repro,
     review,
     summary,
+    trial,
 )
 from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
 from farther.command.interruption import answering_interrupts
@@ -40,6 +41,7 @@ from farther.terminal import say
 
 #: The subcommands of the first screen, in the order of the work.
 SUBCOMMANDS: dict[str, Callable[..., int | None] | typer.Typer] = {
+    "try": trial.try_,
     "init": init.init,
     "doctor": doctor.doctor,
     "repro": repro.repro,

@@ -228,19 +228,24 @@ def open_report(
       farther open
       farther open artifacts/report/deploy.html
     """
-    import webbrowser
-
     from farther.errors import DataError
 
     page = report
     if report.is_dir() or not report.suffix:
         page = report / "index.html"
-    page = page.resolve()
     if not page.is_file():
-        raise DataError("there is no report yet; `farther repro` writes it", file=page)
+        raise DataError("there is no report yet; `farther repro` writes it", file=page.resolve())
+    show_page(page)
+    return 0
+
+
+def show_page(page: Path) -> None:
+    """Opens a page in the browser; without a display, its path is printed."""
+    import webbrowser
+
+    page = page.resolve()
     if not _has_display() or not webbrowser.open(page.as_uri()):
         say(page)
-    return 0
 
 
 def _has_display() -> bool:
