@@ -109,7 +109,7 @@ class RunOutcomes:
         self._method = method
         self._ood = OodImages(inputs, inputs.tested)
         self._steps: dict[float, OodSteps] = {}
-        self._classes: list[RankedClass] = []
+        self._classes = ranked_classes(splits)
         self.id_images = 0
         self.ood_images = len(self._ood.names)
 
@@ -126,7 +126,6 @@ class RunOutcomes:
         self._image = np.concatenate(images)
         self._confidence = np.concatenate(confidences)
         self._scores = np.concatenate(scores)
-        self._classes = ranked_classes(splits)
 
     def operating(self, weights: np.ndarray) -> np.ndarray:
         """t* of weighted ID images, ndarray of shape (B,).
@@ -135,7 +134,8 @@ class RunOutcomes:
             weights: Number of times that each image counts, ndarray of shape (B, I).
         """
         best = np.array([ranked.best_f1(weights) for ranked in self._classes])
-        return np.round(np.nanmean(best, axis=0), 3)
+        mean_over_classes = np.asarray(np.nanmean(best, axis=0))
+        return mean_over_classes.round(3)
 
     def taus(self, weights: np.ndarray, operating: np.ndarray) -> np.ndarray:
         """τ of weighted ID images, ndarray of shape (B,).
