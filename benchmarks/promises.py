@@ -1,26 +1,25 @@
-"""How often limits and intervals that farther promises fail, on images that are drawn many times.
+"""How often limits that farther promises are exceeded, on images that are drawn many times.
 
     python benchmarks/promises.py
         from a large population that is made
     python benchmarks/promises.py --project . --run voc-faster_rcnn
         from the ID validation and test images of a run together, and its OOD images
-    python benchmarks/promises.py intervals
-        coverage of the 95% intervals of the share found at τ, from a population of known scores
 
 For numbers of images, methods and limits, ID and OOD images are drawn (`--draws` times), a setting
 is chosen on them as `farther choose` does, and its true rate of false alarms is read off the whole
-population. Printed are, for the guarantees "confidence" (95%) and "none", the share of draws in
-which the true rate exceeds the limit; the mean true rate; and the share of unknown objects that are
-found, beside that of the best setting for one who knows the population.
+population. Two tables are printed: the share of draws in which the true rate exceeds the limit, and
+the share of unknown objects that are found, beside that of the best setting for one who knows the
+population. Both are given for the guarantee "confidence" (95%), and in brackets for "none".
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 
@@ -39,9 +38,9 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import FittedRun
 from farther.evaluation.settings import EvaluationSettings
-from farther.methods.tau import threshold, weighted_thresholds
-from farther.metrics.open_set.drawn_thresholds import ImageCopies
-from farther.metrics.statistics.bootstrap import ImageDraws, interval
+from farther.metrics.statistics.risk_control import Guarantee
+
+Costs = TypeVar("Costs", IdSteps, OodSteps)
 
 #: Images of the made population, of either side.
 POPULATION = 20_000
@@ -68,18 +67,8 @@ class Population:
         of_ood = random.integers(0, self.ood_images, images)
         steps = {}
         for name, (id_steps, ood_steps) in self.steps.items():
-            drawn_id = IdSteps(
-                flagged=taken(id_steps.flagged, of_id),
-                lost=taken(id_steps.lost, of_id),
-                proposals=taken(id_steps.proposals, of_id),
-            )
-            drawn_ood = OodSteps(
-                misclassified=taken(ood_steps.misclassified, of_ood),
-                found=taken(ood_steps.found, of_ood),
-                detections=taken(ood_steps.detections, of_ood),
-                proposals=taken(ood_steps.proposals, of_ood),
-                recovered=taken(ood_steps.recovered, of_ood),
-            )
+            drawn_id = of_each(id_steps, taken, of_id)
+            drawn_ood = of_each(ood_steps, taken, of_ood)
             steps[name] = (drawn_id, drawn_ood)
         return Population(steps, images, images, self.source)
 
@@ -137,19 +126,31 @@ def _not_halved(part: Part) -> tuple[Part, Part]:
     return part, part
 
 
+def of_each(costs: Costs, change: Callable[..., ThresholdSteps], *arguments: np.ndarray) -> Costs:
+    """Costs of a method in other images: all steps, changed by a function."""
+    changed = {}
+    for step in fields(costs):
+        changed[step.name] = change(getattr(costs, step.name), *arguments)
+    return replace(costs, **changed)
+
+
+def by_image(steps: ThresholdSteps) -> ThresholdSteps:
+    """The units sorted by image."""
+    return steps[np.argsort(steps.image, kind="stable")]
+
+
 def taken(steps: ThresholdSteps, images: np.ndarray) -> ThresholdSteps:
     """The units of images, each image as often as it is listed.
 
     Args:
-        steps: Units of all images.
+        steps: Units of all images, sorted by image.
         images: Number of each listed image; units get the position in this list as their image.
     """
-    order = np.argsort(steps.image, kind="stable")
-    first = np.searchsorted(steps.image[order], images, side="left")
-    end = np.searchsorted(steps.image[order], images, side="right")
+    first = np.searchsorted(steps.image, images, side="left")
+    end = np.searchsorted(steps.image, images, side="right")
     counts = end - first
     starts = np.repeat(first - np.cumsum(counts) + counts, counts)
-    rows = order[starts + np.arange(counts.sum())]
+    rows = starts + np.arange(counts.sum())
     return ThresholdSteps(steps.at[rows], np.repeat(np.arange(len(images)), counts))
 
 
@@ -195,7 +196,8 @@ def noisy(random: np.random.Generator, steps: ThresholdSteps) -> ThresholdSteps:
 def objectness(random: np.random.Generator, per_image: float) -> ThresholdSteps:
     """Proposals of random images."""
     count = round(per_image * POPULATION)
-    return ThresholdSteps(random.random(count), random.integers(0, POPULATION, count))
+    image = np.sort(random.integers(0, POPULATION, count))
+    return ThresholdSteps(random.random(count), image)
 
 
 def of_run(project: Path, run: str, benchmark: str, source: str | None) -> Population:
@@ -209,7 +211,9 @@ def of_run(project: Path, run: str, benchmark: str, source: str | None) -> Popul
     for name, method in FittedRun.read(files).applicable.items():
         if method.computes and not method.is_oracle:
             parts = [side.steps(name, inputs.threshold) for side in sides]
-            steps[name] = (pooled(parts, len(sides[0].names)), ood.steps(name, inputs.threshold))
+            of_id = of_each(pooled(parts, len(sides[0].names)), by_image)
+            of_ood = of_each(ood.steps(name, inputs.threshold), by_image)
+            steps[name] = (of_id, of_ood)
     return Population(steps, sum(len(side.names) for side in sides), len(ood.names), source)
 
 
@@ -223,141 +227,116 @@ def pooled(parts: Sequence[IdSteps], first: int) -> IdSteps:
     return IdSteps(*joined)
 
 
-def rows(
-    population: Population, methods: Sequence[int], images: Sequence[int], draws: int, seed: int
-) -> Iterator[tuple[str, ...]]:
-    """A row of the table for each number of images, number of methods, and limit."""
-    for count in methods:
-        compared = population.only(count)
-        for limit in (0.01, 0.05, 0.2):
-            known = compared.chosen(Budget(max_false_alarms=limit, guarantee="none"))
-            best = compared.found_share(known.setting)
-            for count_of_images in images:
-                yield row(compared, count_of_images, limit, best, draws, seed)
+#: What is promised of new images, beside what no promise gives.
+GUARANTEES: tuple[Guarantee, ...] = ("confidence", "none")
 
 
-def row(
-    population: Population, images: int, limit: float, best: float, draws: int, seed: int
-) -> tuple[str, ...]:
-    """Draws images and chooses on them.
+@dataclass(frozen=True)
+class DrawnChoices:
+    """Settings that were chosen on drawn images, by what the population says about them.
+
+    Args:
+        exceeded: Guarantee → share of the draws in which the true rate exceeds the limit.
+        found: Guarantee → mean share of the unknown objects that are found.
+    """
+
+    exceeded: dict[Guarantee, float]
+    found: dict[Guarantee, float]
+
+
+def drawn_choices(
+    population: Population, images: int, limits: Sequence[float], draws: int, seed: int
+) -> dict[float, DrawnChoices]:
+    """Draws images and chooses on them, for each limit on the same ones.
 
     Args:
         population: What is drawn from.
         images: Number of ID and of OOD images.
-        limit: Limit on the share of ID images with a false alarm.
-        best: Share of the unknown objects that the best setting finds.
+        limits: Limits on the share of ID images with a false alarm.
         draws: Number of draws.
         seed: Seed of the draws.
     """
-    random = np.random.default_rng([seed, images, round(1000 * limit)])
-    rates: dict[str, list[float]] = {"confidence": [], "none": []}
-    found: dict[str, list[float]] = {"confidence": [], "none": []}
-    for _ in range(draws):
+    random = np.random.default_rng([seed, images])
+    rates = np.zeros((draws, len(limits), len(GUARANTEES)))
+    found = np.zeros_like(rates)
+    for draw in range(draws):
         drawn = population.drawn(random, images)
-        for guarantee in ("confidence", "none"):
-            budget = Budget(max_false_alarms=limit, guarantee=guarantee)
-            setting = drawn.chosen(budget).setting
-            rates[guarantee].append(population.alarm_rate(setting))
-            found[guarantee].append(population.found_share(setting))
-    cells = [f"{len(population.steps)}", f"{limit:g}", f"{images:,}"]
-    for guarantee in ("confidence", "none"):
-        exceeded = np.mean(np.array(rates[guarantee]) > limit)
-        mean_rate = np.mean(rates[guarantee])
-        cells += [f"{exceeded:.1%}", f"{mean_rate:.2%}", f"{np.mean(found[guarantee]):.1%}"]
-    return (*cells, f"{best:.1%}")
+        for row, limit in enumerate(limits):
+            for column, guarantee in enumerate(GUARANTEES):
+                budget = Budget(max_false_alarms=limit, guarantee=guarantee)
+                setting = drawn.chosen(budget).setting
+                rates[draw, row, column] = population.alarm_rate(setting)
+                found[draw, row, column] = population.found_share(setting)
+
+    choices = {}
+    for row, limit in enumerate(limits):
+        exceeded = np.mean(rates[:, row] > limit, axis=0)
+        mean_found = np.mean(found[:, row], axis=0)
+        choices[limit] = DrawnChoices(
+            dict(zip(GUARANTEES, exceeded.tolist(), strict=True)),
+            dict(zip(GUARANTEES, mean_found.tolist(), strict=True)),
+        )
+    return choices
 
 
-# --------------------------------------------------------------------------------------------------
-# intervals
+def print_choices(population: Population, options: argparse.Namespace) -> None:
+    """Prints two tables: how often a limit is exceeded, and what is found within it."""
+    exceeded = []
+    found = []
+    for count in options.methods:
+        compared = population.only(count)
+        choices_by_images = []
+        for images in options.images:
+            choices = drawn_choices(compared, images, options.limits, options.draws, options.seed)
+            choices_by_images.append(choices)
+            print(f"{count} methods, {images:,} images", file=sys.stderr, flush=True)
+        for limit in options.limits:
+            known = compared.chosen(Budget(max_false_alarms=limit, guarantee="none"))
+            best = compared.found_share(known.setting)
+            of_limit = [choices[limit] for choices in choices_by_images]
+            start = f"| {len(compared.steps)} | {limit:g} |"
+            exceeded.append(f"{start} {cells([choice.exceeded for choice in of_limit])} |")
+            found.append(f"{start} {cells([choice.found for choice in of_limit])} | {best:.1%} |")
 
-#: Spread of the scores, between images and within them.
-SPREAD = 0.7
-#: Mean score of ID and of OOD detections.
-OF_ID, OF_OOD = 2.0, 0.5
-#: Detections per image.
-PER_IMAGE = 2
-#: Share of the ID detections that τ keeps.
-KEEP = 0.95
-
-
-def print_coverage(numbers: Sequence[int], draws: int, seed: int) -> None:
-    """Prints the share of draws whose interval has the population's share found at its own τ."""
-    spread = float(np.hypot(SPREAD, SPREAD))
-    tau = NormalDist(OF_ID, spread).inv_cdf(1 - KEEP)
-    true_share = NormalDist(OF_OOD, spread).cdf(tau)
-    print("| images | coverage with τ | without | width with τ | without |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
-    for images in numbers:
-        covered = np.zeros((draws, 2))
-        widths = np.zeros((draws, 2))
-        for draw in range(draws):
-            random = np.random.default_rng([seed, images, draw])
-            for column, ends in enumerate(intervals_of(random, images)):
-                low, high = ends
-                covered[draw, column] = low <= true_share <= high
-                widths[draw, column] = high - low
-        shares = " | ".join(f"{share:.1%}" for share in covered.mean(axis=0))
-        mean_widths = " | ".join(f"{width:.3f}" for width in widths.mean(axis=0))
-        print(f"| {images:,} | {shares} | {mean_widths} |", flush=True)
+    columns = " | ".join(f"{images:,}" for images in options.images)
+    print("Draws in which the limit is exceeded, in brackets without a promise:\n")
+    print(f"| methods | limit | {columns} |")
+    print("| ---: " * (2 + len(options.images)) + "|")
+    print("\n".join(exceeded))
+    print("\nUnknown objects found, in brackets without a promise:\n")
+    print(f"| methods | limit | {columns} | at best |")
+    print("| ---: " * (3 + len(options.images)) + "|")
+    print("\n".join(found))
 
 
-def intervals_of(random: np.random.Generator, images: int) -> list[tuple[float, float]]:
-    """The intervals of the share of OOD detections below τ: with τ drawn, too, and with τ fixed."""
-    names = [f"{number:05}" for number in range(images)]
-    image = np.repeat(np.arange(images), PER_IMAGE)
-    id_scores = scores_of(random, OF_ID, images)
-    ood_scores = scores_of(random, OF_OOD, images)
-    draws = ImageDraws(names, 1000, int(random.integers(2**31)))
-    of_validation = ImageDraws(names, 1000, int(random.integers(2**31)))
-    weights = np.asarray(of_validation.weights)[:, image]
-    fixed = threshold(id_scores, KEEP)
-    drawn = weighted_thresholds(id_scores, weights, KEEP, "percentile")
-    share = float(np.mean(ood_scores < fixed))
-    ends = []
-    for taus in (drawn, np.array([fixed])):
-        copies = ImageCopies.of(image, ood_scores, images, taus)
-        flagged = copies.weights(draws.weights) @ copies.flagged(image, ood_scores)
-        ends.append(interval(flagged / len(image), value=share, images=images) or (share, share))
-    return ends
-
-
-def scores_of(random: np.random.Generator, mean: float, images: int) -> np.ndarray:
-    """Scores of the detections of images, which depend on the image."""
-    of_image = np.repeat(random.normal(mean, SPREAD, images), PER_IMAGE)
-    return of_image + random.normal(0, SPREAD, len(of_image))
+def cells(shares: Sequence[dict[Guarantee, float]]) -> str:
+    """Cells of a row: a share with the promise, and in brackets the one without."""
+    texts = [f"{share['confidence']:.1%} ({share['none']:.1%})" for share in shares]
+    return " | ".join(texts)
 
 
 def main() -> None:
-    """Prints a table in Markdown."""
+    """Prints two tables in Markdown."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("limits", "intervals"), default="limits")
     parser.add_argument("--project", type=Path, help="a project whose run is drawn from")
     parser.add_argument("--run", help="the run; needed with --project")
     parser.add_argument("--benchmark", default="voc", help="its benchmark")
     parser.add_argument("--source", help="its source of proposals")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--methods", type=int, nargs="+", default=[1, 5, 14])
-    parser.add_argument("--images", type=int, nargs="+", default=[50, 100, 250, 1000])
+    parser.add_argument("--images", type=int, nargs="+", default=[50, 100, 250, 500, 1000])
+    parser.add_argument("--limits", type=float, nargs="+", default=[0.01, 0.05, 0.2])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    if options.what == "intervals":
-        print_coverage(options.images, options.draws, options.seed)
-        return
     if options.project is None:
         population = made(np.random.default_rng(options.seed), max(options.methods))
     else:
         if options.run is None:
             parser.error("--run is needed with --project")
         population = of_run(options.project, options.run, options.benchmark, options.source)
-    print(
-        "| methods | limit | images | exceeded | true rate | found | exceeded without a promise "
-        "| true rate | found | found at best |"
-    )
-    print("| ---: " * 10 + "|")
-    for cells in rows(population, options.methods, options.images, options.draws, options.seed):
-        print(f"| {' | '.join(cells)} |", flush=True)
+    print_choices(population, options)
 
 
 if __name__ == "__main__":

@@ -82,8 +82,19 @@ CASES = {
         ["--project", "DEMO", "--work", "FOLDER", "--runs", RUN],
         "| lard_gmm | paper | ",
     ),
-    "promises limits": (["--draws", "3", "--methods", "2", "--images", "50"], "| 2 | 0.2 | 50 | "),
-    "promises intervals": (["intervals", "--draws", "3", "--images", "50"], "| 50 | "),
+    "promises made": (["--draws", "3", "--methods", "2", "--images", "50"], "| 2 | 0.2 | "),
+    "promises of_run": (
+        [
+            *("--project", "DEMO", "--run", RUN, "--draws", "2", "--methods", "2"),
+            *("--images", "20", "--limits", "0.2"),
+        ],
+        "| 2 | 0.2 | ",
+    ),
+    "intervals made": (["--draws", "3", "--images", "50"], "| 50 | "),
+    "intervals of_run": (
+        ["--project", "DEMO", "--run", RUN, "--draws", "1", "--images", "10"],
+        "| 10 | found | ",
+    ),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
 #: Methods that the smallest size of `full_size` leaves out.

@@ -169,8 +169,8 @@ def test_the_rule_that_takes_the_cheaper_method_is_said(tmp_path, monkeypatch, c
     assert "Deploy one with t* = 0.5" in said
     assert "two would find +5.0 [" in said
     assert (
-        "] points more of the unknown objects than one: not significant, so one, "
-        "which is cheaper, is taken."
+        "] points more of the unknown objects than one: not significant, so the cheaper one is "
+        "taken."
     ) in said
 
 

@@ -823,6 +823,33 @@ def test_with_confidence_the_best_of_many_methods_exceeds_its_limit_in_few_draws
     assert exceeding["confidence"] <= 0.05 * draws < exceeding["none"]
 
 
+def test_a_larger_t_that_loses_more_than_its_limit_is_never_within_it():
+    images = 80
+    image = np.arange(images)
+    each = ThresholdSteps(np.zeros(images), image)
+    nothing = ThresholdSteps.concatenate([])
+    undetected = ThresholdSteps(np.full(images, -np.inf), image)
+    found_by_none = ThresholdSteps(np.full(images, np.inf), image)
+
+    def steps_of(method, operating):
+        # At the larger t* nothing is detected: no object is misclassified, and all are lost.
+        if operating == 0.9:
+            ood_steps = OodSteps(undetected, found_by_none, nothing, nothing, undetected)
+            return IdSteps(nothing, undetected), ood_steps
+        return IdSteps(each, each), OodSteps(each, each, each, nothing, undetected)
+
+    def best_of(points, budget):
+        return Picked(min(points, key=lambda point: point.rank(budget)))
+
+    budget = Budget(max_false_alarms=0.1, max_recall_loss=0.1)
+    candidates = [Candidate("m", 0.5), Candidate("m", 0.9)]
+    search = SearchSteps(steps_of, best_of, None)
+    point = best_setting(candidates, everything(images), budget, search).point
+    assert (point.setting.operating, point.reached, point.recall_lost) == (0.5, True, 0)
+    point = best_setting(candidates[1:], everything(images), budget, search).point
+    assert (point.reached, point.recall_lost) == (False, 1)
+
+
 def test_of_few_images_as_many_settings_are_compared_as_they_can_show_a_limit_for():
     budget = Budget(max_false_alarms=0.05)
     candidates = [Candidate(str(n), 0.5) for n in range(20)]

@@ -1,7 +1,8 @@
-"""Thresholds that keep a limit on new images: exact values, and promises on simulated images."""
+"""Thresholds that keep a limit on new images: exact values, those of MAPIE, and simulations."""
 
 import numpy as np
 import pytest
+from mapie.risk_control import BinaryClassificationController, MultiLabelClassificationController
 from scipy.stats import beta, binom
 
 from farther.errors import DataError
@@ -122,3 +123,50 @@ def test_in_expectation_the_share_of_new_objects_is_within_the_limit():
         shares.append(np.searchsorted(population, threshold) / len(population))
     error = 3 * np.std(shares) / np.sqrt(len(shares))
     assert 0.05 < np.mean(shares) <= 0.1 + error
+
+
+@pytest.mark.parametrize("limit", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_with_confidence_the_threshold_is_that_of_learn_then_test_in_mapie(limit, confidence):
+    # A power of two: MAPIE rounds the number of lost images up, after it has divided by this.
+    images = 256
+    steps = np.random.default_rng(4).permutation(images) / images
+    threshold = largest_within(
+        steps, np.arange(images), np.ones(images), limit, confidence=confidence
+    )
+
+    # Halfway below a step, the same images are lost as at the step. An image is lost where
+    # 1 − step is at least 1 − threshold.
+    from_strict_to_lax = (np.arange(images) - 0.5) / images
+    controller = BinaryClassificationController(
+        predict_function=lambda steps: np.stack([steps, 1 - steps], axis=1),
+        risk="predicted_positive_fraction",
+        target_level=limit,
+        confidence_level=confidence,
+        best_predict_param_choice="predicted_positive_fraction",
+        list_predict_params=1 - from_strict_to_lax,
+        fwer_method="fixed_sequence",
+    )
+    controller.calibrate(steps, np.zeros(images))
+    most_lax = 1 - controller.valid_predict_params.min()
+    assert most_lax == threshold - 0.5 / images
+
+
+@pytest.mark.parametrize("limit", [0.03, 0.1, 0.35])
+@pytest.mark.parametrize("objects", [1, 4])
+def test_in_expectation_the_threshold_is_that_of_conformal_risk_control_in_mapie(limit, objects):
+    images = 50
+    count = images * objects
+    steps = np.random.default_rng(5).permutation(count) / count
+    image = np.repeat(np.arange(images), objects)
+    threshold = largest_within(steps, image, np.full(images, objects), limit, "expected")
+
+    controller = MultiLabelClassificationController(
+        predict_function=lambda steps: steps,
+        risk="recall",
+        method="crc",
+        target_level=1 - limit,
+        predict_params=(np.arange(count) - 0.5) / count,
+    )
+    controller.calibrate(steps.reshape(images, objects), np.ones((images, objects)))
+    assert controller.best_predict_param[0] == pytest.approx(threshold - 0.5 / count)

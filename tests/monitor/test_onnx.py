@@ -374,7 +374,7 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
     beside = open_set.proposals.apart_from_detections(others, detections)
     limit = float(np.sort(others.score[beside])[5])
     params = {"kind": "rpn"}
-    bundled = BundledProposals(source="s", params=params, threshold=limit, iou=0.5, alarms=1.0)
+    bundled = BundledProposals(source="s", params=params, threshold=limit, iou=0.5)
 
     def decided(tau: float) -> dict[str, np.ndarray]:
         module = Scored(Found(), method, header, GraphThresholds(0.0, tau, bundled))

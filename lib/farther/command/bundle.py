@@ -174,11 +174,18 @@ def _arguments(
 def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     """Prints what a bundle holds, and its metrics on ID images."""
     from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
+    from farther.report.pages.deploy import PROPOSALS_ALONE
 
     info = bundle.info
     validation = bundle.validation
-    tau = "nothing flagged" if info.tau == NOTHING_FLAGGED else f"τ {info.tau:.4g}"
-    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, {tau})")
+    proposals = info.proposals
+    title = info.method.title
+    tau = f"τ {info.tau:.4g}"
+    if info.tau == NOTHING_FLAGGED:
+        tau = "nothing flagged"
+        if proposals is not None:
+            title = PROPOSALS_ALONE
+    say(f"Written: {out} ({run}, {title}, t* {info.operating:.4g}, {tau})")
     unknown = f"{validation.unknown} of {validation.detections} detections as unknown"
     text = (
         f"Of {validation.images} ID validation images, {validation.alarmed} raise a false alarm; "
@@ -191,13 +198,14 @@ def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
             f"whose uncertainty is above {self_aware.image_threshold:.3g}"
         )
     say(f"{text}.")
-    proposals = info.proposals
     if proposals is None:
         return
     text = (
         f"Within its limit the bundle also reports boxes that no detection covers (proposals, "
-        f"{proposals.source}, objectness above {proposals.threshold:.4g})."
+        f"{proposals.source}, objectness above {proposals.threshold:.5g})."
     )
+    if title == PROPOSALS_ALONE:
+        text += f" Scores are those of {info.method.title}, and flag no detection."
     if onnx and proposals.not_in_graphs:
         text += f" The ONNX graph gives none: {proposals.not_in_graphs}."
     say(text)
@@ -236,8 +244,7 @@ def _chosen(
     proposals = None
     if choice.source is not None and choice.objectness is not None:
         settings = read_settings(project.section("evaluate"))
-        alarms = choice.measured["alarms_of_proposals"].value
-        proposals = ProposalChoice(choice.source, choice.objectness, settings.iou, alarms)
+        proposals = ProposalChoice(choice.source, choice.objectness, settings.iou)
     thresholds = Chosen(
         choice.operating,
         choice.tau,

@@ -44,8 +44,8 @@ def choose(
     split and on other OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on.
     Of the methods that are not significantly worse than the best one, the cheapest is taken.
 
-    Limits are rates: of false alarms per ID image, the others shares of objects. Those that are
-    given replace those in section 'deploy' of params.yaml.
+    Limits are shares: of ID images with a false alarm, of unknown objects, of known objects. Those
+    that are given replace those in section 'deploy' of params.yaml.
 
     \b
     Examples:

@@ -1,10 +1,10 @@
 """A bundle: one folder with all that a method needs to score detections of a deployed detector.
 
-    bundle.json                 thresholds, detector, origin, digests; see `BundleInfo`
-    last_layer.safetensors      weight and bias of the detector's last linear layer, where it has
-    one method/                     the fitted method, as `Method.save` writes it checkpoint.*,
-    checkpoint/   the checkpoint, unless it is only referred to model.onnx                  detector
-    and score as one graph, where that was asked for
+    bundle.json             thresholds, detector, origin, digests; see `BundleInfo`
+    last_layer.safetensors  weight and bias of the detector's last linear layer, where it has one
+    method/                 the fitted method, as `Method.save` writes it
+    checkpoint.*, checkpoint/  the checkpoint, unless it is only referred to
+    model.onnx              detector and score as one graph, where that was asked for
 
 farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that
 is referred to.

@@ -25,13 +25,11 @@ class ProposalChoice:
         source: Name of their source.
         objectness: Those on no detection with a larger objectness are called unknown.
         iou: IoU with a detection from which on a proposal lies on it.
-        alarms: Share of the ID test images with one.
     """
 
     source: str
     objectness: float
     iou: float
-    alarms: float | None = None
 
 
 class BundledProposals(Schema):
@@ -41,14 +39,12 @@ class BundledProposals(Schema):
         source, params: Name and parameters of their source, with its `kind`.
         threshold: A proposal on no detection with a larger objectness is called unknown.
         iou: IoU with a detection from which on a proposal lies on it.
-        alarms: Share of the ID test images with one; None where it was not measured.
     """
 
     source: str
     params: dict[str, Any]
     threshold: float
     iou: float
-    alarms: float | None = None
 
     @property
     def not_in_graphs(self) -> str | None:
@@ -95,5 +91,4 @@ def bundled_proposals(sources: Mapping[str, Source], chosen: ProposalChoice) -> 
         params={"kind": source.name, **asdict(source)},
         threshold=chosen.objectness,
         iou=chosen.iou,
-        alarms=chosen.alarms,
     )

@@ -194,7 +194,10 @@ def test_what_a_limit_promises_is_said(tmp_path):
 
 def test_images_that_are_too_few_for_a_limit_are_the_first_sentence(tmp_path):
     content(tmp_path, max_false_alarms=0.25, guarantee="confidence")
-    assert deploy.answer(read_choices(tmp_path)).startswith(
+    choices = read_choices(tmp_path)
+    (row,) = [row for row in deploy.axis_rows(choices) if row["Limit"]]
+    assert row[deploy.WHERE_CHOSEN] == "yes"  # nothing is flagged
+    assert deploy.answer(choices).startswith(
         "4 ID validation images cannot show a limit of 0.25: 11 are needed; 0.53 is the smallest "
         "that they can show. Deploy "
     )
@@ -218,6 +221,9 @@ def test_the_parts_of_proposals_are_said(tmp_path):
     assert "Deploy proposals alone: t* = 0.5, nothing flagged, proposals of rpn above" in text
     (row,) = deploy.setting_rows({"x": alone}, "Run", {}, choices.budget)
     assert row["Method"] == "proposals alone"
+    cheapest = replace(choices, choice=alone, cheapest=alone.method, passed_over=None)
+    (reason,) = deploy.reasons(replace(cheapest, over_cheapest=None))
+    assert reason == "Where they were chosen, no method's scores find more within the limits."
 
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):

@@ -61,13 +61,14 @@ class Point:
     recall_lost: float
 
     def rank(self, budget: Budget) -> tuple[float, ...]:
-        """Sort key of settings, the best first.
+        """Sort key of settings, the best first: those within the limits before all others.
 
         Where a limit on misclassified objects is met, false alarms rank first.
         """
+        exceeds = int(not self.reached)
         if budget.max_misclassified is not None and self.reached:
-            return (0, self.false_alarms, -self.found, self.misclassified, self.recall_lost)
-        return (1, -self.found, self.misclassified, self.false_alarms, self.recall_lost)
+            return (exceeds, self.false_alarms, -self.found, self.misclassified, self.recall_lost)
+        return (exceeds, -self.found, self.misclassified, self.false_alarms, self.recall_lost)
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,11 @@ def best_level(
     alarms_chosen_on = alarms.of(part.id)
     tried = [alarms_chosen_on.at, detections.of(part.ood).at, found.of(part.ood).at]
     level, reached = _between(np.concatenate(tried), lower, upper, budget)
-    if upper < NOTHING_FLAGGED and np.any(alarms_chosen_on.at < NOTHING_FLAGGED):
-        reached = False  # what the detector labels as unknown exceeds the limits by itself
+    if upper < NOTHING_FLAGGED:
+        # What the detector labels as unknown, or what t* loses, exceeds the limits by itself.
+        costs = np.concatenate([alarms_chosen_on.at, lost.of(part.id).at])
+        if np.any(costs < NOTHING_FLAGGED):
+            reached = False
 
     objectness = knob.objectness(level)
     setting = DeploySetting(

@@ -468,17 +468,19 @@ def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> 
         )
     elif _cheapest_is_best(choices):
         cheapest = choices.cheapest or ""
-        texts.append(
+        text = (
             f"{titles.get(cheapest, cheapest)} is the cheapest method, and none is better where it "
             "was chosen."
         )
+        if titles.get(cheapest) == PROPOSALS_ALONE:
+            text = "Where they were chosen, no method's scores find more within the limits."
+        texts.append(text)
     passed_over = choices.passed_over
     if passed_over is not None:
         than = titles.get(passed_over.than, passed_over.than)
         texts.append(
             f"{titles.get(passed_over.method, passed_over.method)} would "
-            f"{_gained(passed_over)} than {than}: not significant, so {than}, "
-            "which is cheaper, is taken."
+            f"{_gained(passed_over)} than {than}: not significant, so the cheaper one is taken."
         )
     return texts
 
@@ -716,7 +718,9 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
 
 
 def _met_where_chosen(choice: DeployChoice, axis: str, maximum: float) -> str:
-    """Whether the value where it was chosen is within its limit, or its bound where it has one."""
+    """Whether a limit holds where it was chosen; the bound counts, where the value has one."""
+    if choice.reached:  # also where nothing is flagged, so that too few images need show nothing
+        return "yes"
     cost = choice.chosen_on[axis]
     value = cost.value if cost.bound is None else cost.bound
     return "yes" if value is not None and value <= maximum + ROUNDING else "no"
