@@ -159,10 +159,20 @@ def test_the_table_and_markdown_name_both_runs_and_t_star(project, capsys):
     assert "metric" in printed.out and "Each detector has its own t*" in printed.out
     assert all(len(line) <= 80 for line in printed.out.splitlines())
     assert "farther explain number fewer " in printed.err
+    assert printed.out.startswith("fewer is worse than r in ")
+    assert "A: r; B: fewer." in " ".join(printed.out.split())
     assert main(["compare", "--runs", "r", "fewer", "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert lines[0].split("|")[2:4] == [" r ", " fewer "]
+    assert lines[0].split("|")[2:4] == [" A ", " B "]
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_latex_has_the_verdict_as_caption_and_a_row_per_metric(project, capsys):
+    evaluate(project, "fewer")
+    assert main(["compare", "--runs", "r", "fewer", "--metric", "map", "--latex"]) == 0
+    printed = capsys.readouterr().out
+    assert r"\caption{fewer is worse than r in 1 of 1 metrics, better in none." in printed
+    assert printed.count(r"\\") == 2  # the heading and one metric
 
 
 def test_a_worse_detector_fails_the_check(project, capsys):
@@ -212,7 +222,7 @@ def test_an_evaluation_without_replicates_gives_values_without_a_test(project, c
         (["r", "same", "--run", "r"], "omit A, B, --methods and --run"),
         (["r", "same", "--methods", "one", "two"], "omit A, B, --methods and --run"),
         (["r", "same", "HEAD"], "omit A, B, --methods and --run"),
-        (["r", "same", "--json", "--markdown"], "cannot be combined"),
+        (["r", "same", "--json", "--markdown"], "give one of them"),
     ],
 )
 def test_wrong_names_and_options_are_refused_in_one_line(project, capsys, arguments, problem):

@@ -21,13 +21,12 @@ from farther.command.output import as_json, coloured, markdown, next_step, parag
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import Subject, open_metrics
 from farther.errors import ParameterError
+from farther.escaping import latex
 from farther.printable import printable_line
 from farther.terminal import say
 
 #: Columns of numbers in a table: all but the first, which names the metric.
 NUMBERS = 6
-#: Characters of a heading.
-HEADING = 14
 #: Changes below this are printed as ±0.0000: they are rounding.
 ROUNDING = 5e-5
 #: Number of tests above which a sentence says how many are significant by chance alone.
@@ -89,6 +88,9 @@ def compare(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")
     ] = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Print a table for LaTeX, with booktabs.")
+    ] = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a Markdown table.")
     ] = False,
@@ -118,8 +120,8 @@ def compare(
       farther compare --methods knn mahalanobis --run voc-vos
       farther compare main --check                 # status 1 if one got worse
     """
-    if as_markdown and json:
-        raise ParameterError("--markdown and --json cannot be combined")
+    if as_markdown + as_latex + json > 1:
+        raise ParameterError("--markdown, --latex and --json: give one of them")
     selection = Selection(run, split, method, metric)
     if runs:
         if a or methods or run:
@@ -148,6 +150,8 @@ def compare(
 
     if json:
         say(_to_json(comparison))
+    elif as_latex:
+        say(_to_latex(comparison))
     elif as_markdown:
         say(_to_markdown(comparison))
     else:
@@ -256,14 +260,15 @@ def _advise(
 def _to_text(comparison: Comparison, *, by_subject: bool) -> str:
     """Tables and sentences for a terminal: one table per subject, or one of all metrics."""
     rows = comparison.changes
-    heads = _heads(comparison)
-    blocks = []
+    heads = HEADS
+    verdict = _verdict(comparison)
+    blocks = [paragraph(f"{verdict} {_sides(comparison)}".strip())]
     if not rows:
         blocks.append("No metric differs by more than rounding.")
     elif by_subject:
         blocks += _tables_by_subject(rows, heads)
     else:
-        cells = [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows]
+        cells = [(f"{row.subject} {_title(row.metric)}", *_cells(row)) for row in rows]
         blocks.append(table(heads, cells, NUMBERS))
     if rows:
         blocks.append(paragraph(_summary(rows)))
@@ -274,7 +279,7 @@ def _to_text(comparison: Comparison, *, by_subject: bool) -> str:
 def _tables_by_subject(rows: Sequence[Change], heads: Sequence[str]) -> list[str]:
     cells_by_subject: dict[Subject, list[tuple[str, ...]]] = {}
     for row in rows:
-        cells_by_subject.setdefault(row.subject, []).append((row.metric, *_cells(row)))
+        cells_by_subject.setdefault(row.subject, []).append((_title(row.metric), *_cells(row)))
     tables = []
     for subject, cells in cells_by_subject.items():
         text = table(heads, cells, NUMBERS)
@@ -287,23 +292,71 @@ def _tables_by_subject(rows: Sequence[Change], heads: Sequence[str]) -> list[str
 def _to_markdown(comparison: Comparison) -> str:
     cells = []
     for row in comparison.changes:
-        cells.append((f"{row.subject} {row.metric}".strip(), *_cells(row)))
-    blocks = [markdown(_heads(comparison), cells, NUMBERS)]
+        cells.append((f"{row.subject} {_title(row.metric)}".strip(), *_cells(row)))
+    blocks = [
+        printable_line(f"{_verdict(comparison)} {_sides(comparison)}".strip()),
+        markdown(HEADS, cells, NUMBERS),
+    ]
     blocks += [printable_line(note) for note in comparison.notes]
     return "\n\n".join(blocks)
 
 
-def _heads(comparison: Comparison) -> tuple[str, ...]:
-    a = _heading(comparison.a)
-    b = _heading(comparison.b)
-    return "metric", a, b, "B − A", "interval", "p", ""
+def _to_latex(comparison: Comparison) -> str:
+    """One table for LaTeX with the package booktabs; its caption is the verdict."""
+    lines = []
+    for row in comparison.changes:
+        cells = (str(row.subject), _title(row.metric), *_cells(row))
+        lines.append(" & ".join(latex(cell) for cell in cells) + r" \\")
+    caption = latex(f"{_verdict(comparison)} {_sides(comparison)}".strip())
+    heads = " & ".join(latex(head) for head in ("", *HEADS))
+    body = "\n".join(lines)
+    return rf"""% \usepackage{{booktabs}}
+\begin{{table}}
+\centering
+\caption{{{caption}}}
+\begin{{tabular}}{{llrrrrrl}}
+\toprule
+{heads} \\
+\midrule
+{body}
+\bottomrule
+\end{{tabular}}
+\end{{table}}"""
 
 
-def _heading(name: str) -> str:
-    """The end of a long name, which says more than its beginning."""
-    if len(name) <= HEADING:
-        return name
-    return f"…{name[1 - HEADING :]}"
+#: Headings of the columns; `_sides` says what A and B are.
+HEADS = ("metric", "A", "B", "B − A", "interval", "p", "")
+
+
+def _sides(comparison: Comparison) -> str:
+    """What A and B are."""
+    return f"A: {comparison.a}; B: {comparison.b}."
+
+
+def _verdict(comparison: Comparison) -> str:
+    """Which side is better, in a sentence; "" where nothing was tested."""
+    tested = [row for row in comparison.changes if row.p is not None]
+    if not tested:
+        return ""
+    better = sum(row.result == "better" for row in tested)
+    worse = sum(row.result == "worse" for row in tested)
+    of_all = f"of {len(tested)} metrics"
+    if not better and not worse:
+        return f"{comparison.b} and {comparison.a} do not differ significantly in any {of_all}."
+    if not worse:
+        return f"{comparison.b} is better than {comparison.a} in {better} {of_all}, worse in none."
+    if not better:
+        return f"{comparison.b} is worse than {comparison.a} in {worse} {of_all}, better in none."
+    return (
+        f"{comparison.b} is better than {comparison.a} in {better} {of_all} and worse in {worse}."
+    )
+
+
+def _title(metric: str) -> str:
+    """A metric's title, as the report has it; its own name where it is not in the catalogue."""
+    from farther.metrics.catalogue import METRICS
+
+    return METRICS[metric].title if metric in METRICS else metric
 
 
 def _cells(row: Change) -> tuple[str, ...]:
@@ -364,5 +417,5 @@ def _to_json(comparison: Comparison) -> str:
                 "result": row.result,
             }
         )
-    sides = {"a": comparison.a, "b": comparison.b}
+    sides = {"a": comparison.a, "b": comparison.b, "verdict": _verdict(comparison)}
     return as_json({**sides, "notes": comparison.notes, "metrics": metrics})

@@ -125,6 +125,14 @@ class Distances:
     def shares(self, run: Run, method: str, distance: str) -> Shares | None:
         """Outcomes in all splits of a distance; None where they have no unknown object."""
         splits = [split.name for split in run.splits if split.distance == distance]
+        return self._shares_in(run, method, splits)
+
+    def all_shares(self, run: Run, method: str) -> Shares | None:
+        """Outcomes in all splits; None where they have no unknown object."""
+        return self._shares_in(run, method, [split.name for split in run.splits])
+
+    def _shares_in(self, run: Run, method: str, splits: Sequence[str]) -> Shares | None:
+        """Outcomes in some splits together."""
         counts = dict.fromkeys(OUTCOMES.values(), 0)
         images = 0
         for split in splits:

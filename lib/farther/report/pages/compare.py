@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.metrics.catalogue import Metric
-from farther.report import documented, metric_groups, seeds, tables
+from farther.report import documented, metric_groups, pairs, seeds, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import error_budget
 from farther.report.charts.results import outcomes_by_split
@@ -43,6 +43,7 @@ def content(results: AllResults) -> dict[str, Any]:
         "quality": list(_quality(results.measured)),
         "classifiers": comparisons.classifiers(results.evaluated),
         "budget": budget,
+        "pairs": pairs.listing(results.distances),
         "benchmarks": benchmarks,
         "metrics": _shown_metrics(benchmarks),
         "wild": wilderness.content(results.evaluated, plots),
@@ -57,6 +58,8 @@ def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
     sections = {}
     if any(view["outcomes"].charts for view in variables["benchmarks"]):
         sections["unknown"] = "Outcomes by split"
+    if variables["pairs"]:
+        sections["pairs"] = "Two detectors"
     for number, view in enumerate(variables["benchmarks"], start=1):
         sections[f"results-{number}"] = f"Results on {view['name']}"
     if variables["benchmarks"]:
