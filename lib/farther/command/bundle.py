@@ -193,7 +193,7 @@ def _arguments(
 def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     """Prints what a bundle holds, and its metrics on ID images."""
     from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
-    from farther.report.pages.deploy import PROPOSALS_ALONE
+    from farther.report.deploy_words import PROPOSALS_ALONE
 
     info = bundle.info
     validation = bundle.validation

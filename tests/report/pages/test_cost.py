@@ -7,7 +7,7 @@ import pytest
 from tests.report.conftest import run_of
 
 from farther.report.pages import cost, deploy
-from farther.report.pages.proposals import TimedSource, costs
+from farther.report.pages.missed import TimedSource, costs
 from farther.report.site import Site
 from farther.tables.documents import write_json
 
