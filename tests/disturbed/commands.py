@@ -46,8 +46,8 @@ if not os.environ.get("FARTHER_TEST_ALL"):
     STAGES = ("infer", "fit", "score")
 #: Outputs of the stages of a run, deleted to begin anew.
 RUN_OUTPUTS = (
-    "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals",
-    "records/choices", "records/evaluation", "records/fitted", "records/outcomes",
+    "choices", "dials", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots",
+    "proposals", "records/choices", "records/evaluation", "records/fitted", "records/outcomes",
     "records/passes", "records/proposals", "records/recovered", "records/regions",
     "records/scores", "records/with_proposals",
     "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",

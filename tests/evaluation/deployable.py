@@ -10,6 +10,11 @@ import numpy as np
 import yaml
 from tests.support.fitting import write_fitted
 
+from farther.evaluation.deploy.choose import write_choice
+from farther.evaluation.deploy.results import Budget
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
 from farther.tables import Images, Objects, Regions, Scores
 
 BOX = (0.0, 0.0, 9.0, 9.0)
@@ -97,3 +102,16 @@ def _lay_split(artifacts: Path, split: str, rows) -> None:
     for place, method in ((2, "one"), (3, "two")):
         scores = np.array([rows[n][place] for n in seen], dtype=float)
         Scores(**keys, score=scores).write(artifacts / "scores/r" / method / f"{split}.parquet")
+
+
+def choose(root: Path, **budget) -> None:
+    """Chooses for the run, which has the name "net" and the benchmark "voc" then."""
+    artifacts = lay(root, test=("far", "near"))
+    for folder in artifacts.glob("*/r"):
+        folder.rename(folder.with_name("net"))
+    for file in artifacts.glob("*/r.json"):
+        file.rename(file.with_name("net.json"))
+    (artifacts / "splits/b").rename(artifacts / "splits/voc")
+    files = RunFiles("net", "voc", artifacts)
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=100))
+    write_choice(inputs, Budget(**{"guarantee": "none", **budget}))

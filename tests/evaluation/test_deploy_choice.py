@@ -14,7 +14,12 @@ from tests.support.fitting import write_fitted
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy import choose
-from farther.evaluation.deploy.choose import _Chooser, choose_deployment, write_choice
+from farther.evaluation.deploy.choose import (
+    _AvailableMethods,
+    _Chooser,
+    choose_deployment,
+    write_choice,
+)
 from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
 from farther.evaluation.deploy.method_costs import by_cost
 from farther.evaluation.deploy.results import LIMITS, Budget, DeployChoices
@@ -33,6 +38,7 @@ from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, h
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import FittedRun
+from farther.evaluation.results import FittedMethod
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.registry import build
@@ -460,22 +466,6 @@ def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified
     ]
 
 
-def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagged(tmp_path):
-    curve = chosen(lay(tmp_path), max_false_alarms=0.25).curves["one"]
-    # In four test images there are three detections at or above t*.
-    assert (curve.false_alarms[0], curve.false_alarms[-1]) == (0, 0.75)
-    assert curve.misclassified[0] > curve.misclassified[-1] == 0
-    assert curve.misclassified == sorted(curve.misclassified, reverse=True)
-
-
-@pytest.mark.parametrize("images", [1, 2, 3])
-def test_false_alarms_of_a_curve_are_per_image_however_few_there_are(tmp_path, images):
-    artifacts = lay(tmp_path, splits={"test": SPLITS["test"][:images]})
-    assert (
-        chosen(artifacts, max_false_alarms=0.25).curves["one"].false_alarms[-1] == 1
-    )  # one detection in each
-
-
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
     found = chosen(lay(tmp_path), ("one", "two"), max_misclassified=0.1, max_false_alarms=0.1)
     file = tmp_path / "c.json"
@@ -673,7 +663,8 @@ def test_one_image_is_always_in_one_half_and_every_split_is_halved():
 def test_the_images_of_every_split_that_are_chosen_on_are_halved_for_a_guarantee(tmp_path, seed):
     splits = {name: [("fox", 0.9, 0.5, 0.5)] * 20 for name in ("far", "near", "odd")}
     artifacts = lay(tmp_path, {"val": [("cat", 0.9, 0.5, 0.5)] * 20, **splits}, test=tuple(splits))
-    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=0.25))
+    available = _AvailableMethods({"one": FittedMethod(name="msp")}, {}, ["one"])
+    chooser = _Chooser(inputs(artifacts), available, Budget(max_false_alarms=0.25))
     random = np.random.default_rng(seed)
     of_ood = np.concatenate([random.permutation(np.arange(20) < 10) for _ in splits])
     part = Part(np.ones(20, dtype=bool), of_ood)

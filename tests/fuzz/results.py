@@ -33,7 +33,7 @@ sys.path.insert(1, str(ROOT))
 #: Files of an evaluated project that commands and report read, and that other targets do not
 #: damage.
 EVALUATED = (
-    "artifacts/evaluation/*.json", "artifacts/choices/*.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
+    "artifacts/evaluation/*.json", "artifacts/choices/*.json", "artifacts/dials/*.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
     "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json", "artifacts/times.json",
     "artifacts/counts/**/*", "artifacts/plots/similarity/**/*",
 )  # fmt: skip

@@ -26,7 +26,6 @@ PAGES = [
     "wilderness.html",
     "self_awareness.html",
     "classes.html",
-    "cost.html",
     "deploy.html",
     "charts.html",
     "papers.html",

@@ -169,7 +169,7 @@ def test_what_reruns_is_what_dvc_yaml_says():
     assert reruns("embed.images") == ("embed",)
     assert reruns("embed.weights") == ("embed", "infer")
     assert reruns("derived.blank.DATASET") == ("blank@DATASET",)
-    assert reruns("fit") == ("fit", "evaluate")
+    assert reruns("fit") == ("fit", "evaluate", "choose")
     assert reruns("cost") == ("choose",)
     assert reruns("benchmarks.BENCHMARK") == ("enrich@BENCHMARK", "curate", "stratify")
     assert reruns("resources") == ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +71,16 @@ def bundle(
             help="Source of the proposals that share the limit; by default the network's first.",
         ),
     ] = None,
+    threshold: Annotated[
+        float | None, option("T", "t* of METHOD by hand, with --tau: a confidence from 0 to 1.")
+    ] = None,
+    tau: Annotated[
+        float | None, option("T", "τ of METHOD by hand: detections with a lower score are flagged.")
+    ] = None,
+    objectness: Annotated[
+        float | None,
+        option("O", "With --tau: proposals of --proposals above it are called unknown."),
+    ] = None,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")
     ] = False,
@@ -82,7 +94,8 @@ def bundle(
 
     Without METHOD, or with a limit, thresholds and proposals are those that `farther choose`
     prints. With METHOD alone, thresholds are those of the pipeline, and no proposal is called
-    unknown.
+    unknown. With METHOD and --tau they are set by hand, which promises nothing: the report's page
+    Deploy shows what they find and cost, and gives the command.
 
     \b
     Examples:
@@ -91,6 +104,7 @@ def bundle(
       farther bundle deployed --method knn    # in a project with one run
       farther bundle voc-vos knn deployed --reference-checkpoint
       farther bundle voc-yolov8 deployed --proposals feature_map
+      farther bundle voc-vos knn deployed --threshold 0.6 --tau -0.9
       farther bundle voc-vos knn deployed --onnx
     """
     with working("starting"):  # which imports much
@@ -112,7 +126,12 @@ def bundle(
         "choose_on": choose_on,
     }
     chosen = None
-    if method is None or any(value is not None for value in limits.values()):
+    by_hand = _ByHand(threshold, tau, objectness)
+    if by_hand.is_given:
+        given_limits = [name for name, value in limits.items() if value is not None]
+        method = by_hand.checked_method(method, proposals, given_limits)
+        chosen = _set_by_hand(project, run, by_hand, proposals)
+    elif method is None or any(value is not None for value in limits.values()):
         with working("choosing thresholds"):
             budget = budget_of(project, **limits)
             method, chosen = _chosen(project, run, budget, method, proposals)
@@ -174,7 +193,7 @@ def _arguments(
 def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     """Prints what a bundle holds, and its metrics on ID images."""
     from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
-    from farther.report.pages.deploy import PROPOSALS_ALONE
+    from farther.report.deploy_words import PROPOSALS_ALONE
 
     info = bundle.info
     validation = bundle.validation
@@ -211,6 +230,82 @@ def _report(bundle: Bundle, run: str, out: str, *, onnx: bool) -> None:
     say(text)
 
 
+@dataclass(frozen=True)
+class _ByHand:
+    """The options of thresholds that are set by hand; None for those that were not given."""
+
+    threshold: float | None
+    tau: float | None
+    objectness: float | None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is any."""
+        return any(value is not None for value in vars(self).values())
+
+    def checked_method(
+        self, method: str | None, proposals: str | None, limits: Sequence[str]
+    ) -> str:
+        """The method that they are of, after a check that they are complete.
+
+        Args:
+            method: METHOD, if it was given.
+            proposals: --proposals, if it was given.
+            limits: Names of the options of a budget that were given.
+
+        Raises:
+            ParameterError: they contradict a limit, or one is missing or wrong.
+        """
+        if limits:
+            option_name = f"--{limits[0].replace('_', '-')}"
+            raise ParameterError(
+                f"{option_name} chooses thresholds, and --tau sets them by hand: give one of them"
+            )
+        if method is None or self.tau is None:
+            raise ParameterError(
+                "thresholds by hand are those of one method: name METHOD, and give --tau"
+            )
+        if not math.isfinite(self.tau):
+            raise ParameterError(f"--tau: expected a number, found {self.tau:g}")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise ParameterError(
+                f"--threshold: expected a confidence from 0 to 1, found {self.threshold:g}"
+            )
+        if (proposals is None) != (self.objectness is None):
+            raise ParameterError(
+                "proposals by hand need their source and their threshold: give both --proposals "
+                "and --objectness"
+            )
+        return method
+
+
+def _set_by_hand(project: Project, run: str, by_hand: _ByHand, source: str | None) -> Chosen:
+    """Thresholds by hand, after `_ByHand.checked_method`.
+
+    Args:
+        project, run: The project and the run.
+        by_hand: The thresholds.
+        source: Name of the source of proposals; None where none are called unknown.
+    """
+    from farther.detectors.proposals import network_source
+    from farther.evaluation.files import RunFiles
+    from farther.evaluation.settings import read_settings
+    from farther.evaluation.threshold import read_threshold
+    from farther.monitor import Chosen, ProposalChoice
+
+    entry = project.section("detectors")[run]
+    operating = by_hand.threshold
+    if operating is None:
+        files = RunFiles(run, entry["benchmark"], project.artifacts)
+        operating = read_threshold(files.threshold)
+    proposals = None
+    if source is not None and by_hand.objectness is not None:
+        source = network_source(run, entry.get("proposals"), source)
+        settings = read_settings(project.section("evaluate"))
+        proposals = ProposalChoice(source or "", by_hand.objectness, settings.iou)
+    return Chosen(operating, by_hand.tau or 0.0, proposals=proposals)
+
+
 def _chosen(
     project: Project, run: str, budget: Budget, method: str | None, source: str | None
 ) -> tuple[str, Chosen]:
@@ -227,7 +322,7 @@ def _chosen(
     from farther.command.choose import deploy_choices
     from farther.evaluation.settings import read_settings
     from farther.monitor import Chosen, ProposalChoice
-    from farther.report.pages.deploy import is_within
+    from farther.report.deploy_words import is_within
 
     methods = [] if method is None else [method]
     choices = deploy_choices(project, run, budget, methods, source)

@@ -86,15 +86,15 @@ def _next_command(
         methods: The methods that were to be chosen from; all when empty.
         options: The budget's options; None for those that were not given.
     """
-    from farther.report.pages import deploy
+    from farther.report import deploy_words
 
     if choices.choice is None:
         return ""
-    if deploy.is_within(choices):
+    if deploy_words.is_within(choices):
         if _has_imported_detections(project.section("detectors")[choices.run]):
             return ""
         return _bundle_command(choices, choices.choice.method if methods else None, options)
-    limits = deploy.next_budget(choices)
+    limits = deploy_words.next_budget(choices)
     if not limits:
         return ""
     words = ["farther", "choose", choices.run]
@@ -218,44 +218,44 @@ def _check_fitted(files: RunFiles, methods: Sequence[str]) -> None:
 
 def _to_text(choices: DeployChoices) -> str:
     """The answer, its reasons, and tables of limits, values and other methods."""
-    from farther.report.pages import deploy
+    from farther.report import deploy_words
 
-    blocks = [f"{coloured(choices.run, 'head')}\n{paragraph(deploy.answer(choices))}"]
+    blocks = [f"{coloured(choices.run, 'head')}\n{paragraph(deploy_words.answer(choices))}"]
     if choices.choice is None:
         return blocks[0]
-    for text in [*deploy.reasons(choices), *deploy.remarks(choices)]:
+    for text in [*deploy_words.reasons(choices), *deploy_words.remarks(choices)]:
         blocks.append(paragraph(text))
     blocks.append(_limit_table(choices))
     blocks.append(_value_table(choices))
-    blocks.append(paragraph(deploy.held_out(choices)))
+    blocks.append(paragraph(deploy_words.held_out(choices)))
     choice_by_limit = {}
     for axis, choice in choices.alone.items():
-        choice_by_limit[deploy.named_limit(axis, choices.budget)] = choice
+        choice_by_limit[deploy_words.named_limit(axis, choices.budget)] = choice
     if choice_by_limit:
-        rows = deploy.short_rows(choice_by_limit, "limit")
+        rows = deploy_words.short_rows(choice_by_limit, "limit")
         blocks.append(f"Each limit alone, on held-out images:\n{_table(rows, 4)}")
     if choices.methods:
-        rows = deploy.short_rows(choices.methods, "method")
+        rows = deploy_words.short_rows(choices.methods, "method")
         blocks.append(f"Each method, on held-out images:\n{_table(rows, 6)}")
     return "\n\n".join(blocks)
 
 
 def _limit_table(choices: DeployChoices) -> str:
     """The table of limits: whether they are met where they were chosen, and on held-out images."""
-    from farther.report.pages import deploy
+    from farther.report import deploy_words
 
     rows = []
-    for row in deploy.axis_rows(choices):
+    for row in deploy_words.axis_rows(choices):
         if not row["Limit"]:
             continue
-        where_chosen = row[deploy.WHERE_CHOSEN]
+        where_chosen = row[deploy_words.WHERE_CHOSEN]
         if row["Where chosen"]:
             where_chosen += f", {row['Where chosen']}"
         limit = {
             "": _narrow(row["Measure"]),
             "Limit": row["Limit"],
-            deploy.WHERE_CHOSEN: where_chosen,
-            deploy.HELD_OUT: f"{row[deploy.HELD_OUT]}, {row['Held-out']}",
+            deploy_words.WHERE_CHOSEN: where_chosen,
+            deploy_words.HELD_OUT: f"{row[deploy_words.HELD_OUT]}, {row['Held-out']}",
         }
         rows.append(limit)
     return _table(rows, 3)
@@ -263,10 +263,10 @@ def _limit_table(choices: DeployChoices) -> str:
 
 def _value_table(choices: DeployChoices) -> str:
     """The table of values on held-out images, with their intervals."""
-    from farther.report.pages import deploy
+    from farther.report import deploy_words
 
     rows = []
-    for row in deploy.axis_rows(choices):
+    for row in deploy_words.axis_rows(choices):
         value = {
             "": _narrow(row["Measure"]),
             "Held-out": row["Held-out"],

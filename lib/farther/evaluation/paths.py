@@ -27,6 +27,8 @@ Below the artifacts folder:
         the setting to deploy; see `farther.evaluation.deploy.results`
     choices/<run>/<method>.json
         costs of its settings; see `farther.evaluation.deploy.kept_costs`
+    dials/<run>.json
+        what each threshold finds and costs; see `farther.evaluation.deploy.dial`
     proposals/<run>/<source>/<split>/
         class-agnostic boxes with an objectness
     recovered/<run>/results.json
@@ -95,6 +97,7 @@ class RunFiles:
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.long_table = inside(self.root / "results", f"{run}.parquet")
         self.choice = inside(self.root / "choices", f"{run}.json")
+        self.dial = inside(self.root / "dials", f"{run}.json")
         self.id_costs = inside(self.root / "choices", run)
         self.recovered = inside(self.root / "recovered", f"{run}/results.json")
         self.roles_file = inside(self.root / "splits", f"{benchmark}/roles.json")

@@ -38,8 +38,12 @@ class Calibration:
     @cached_property
     def _is_used(self) -> np.ndarray:
         """Whether τ is chosen from each stored region of the split, bool."""
+        return self._is_used_at(self._inputs.threshold)
+
+    def _is_used_at(self, operating: float) -> np.ndarray:
+        """The same at another t*."""
         regions = self._split.regions()
-        return (regions.score >= self._inputs.threshold) & ~regions.is_labelled_unknown
+        return (regions.score >= operating) & ~regions.is_labelled_unknown
 
     @cached_property
     def draws(self) -> ImageDraws | None:
@@ -92,6 +96,20 @@ class Calibration:
             regions=len(scores),
             replicates=self._replicates(scores, tau),
         )
+
+    def tau_at(self, name: str, fitted: FittedMethod, operating: float) -> float | None:
+        """The τ that a method would have at another t*; None without a detection to take it from.
+
+        Args:
+            name, fitted: See `tau_of`.
+            operating: t*.
+        """
+        if fitted.fixed_threshold is not None:
+            return fitted.fixed_threshold
+        scores = self._inputs.scores(name, self._split)[self._is_used_at(operating)]
+        if not len(scores):
+            return None
+        return threshold(scores, self.settings.keep, self.settings.threshold_rule)
 
     def _replicates(self, scores: np.ndarray, tau: float) -> list[float]:
         """τ in each bootstrap replicate; see `StoredTau`.

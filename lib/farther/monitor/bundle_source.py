@@ -50,19 +50,19 @@ PLACES = ("config", "revision", "local_files_only")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Thresholds that were chosen for a budget.
+    """Thresholds that were chosen for a budget, or set by hand.
 
     Args:
         operating, tau: t* and τ.
-        budget: What was asked for, as JSON.
-        measured: What was measured, as JSON.
+        budget: What was asked for, as JSON; None where they were set by hand.
+        measured: What was measured, as JSON; None likewise.
         proposals: The proposals that are called unknown; None for none.
     """
 
     operating: float
     tau: float
-    budget: dict[str, Any] = field(default_factory=dict)
-    measured: dict[str, Any] = field(default_factory=dict)
+    budget: dict[str, Any] | None = None
+    measured: dict[str, Any] | None = None
     proposals: ProposalChoice | None = None
 
 

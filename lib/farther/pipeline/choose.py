@@ -7,7 +7,7 @@ from farther.stage import run_stage
 
 OUTPUT = "artifacts/choices"
 #: Folders with the outputs of each run.
-OUTPUTS = (OUTPUT, "artifacts/records/choices")
+OUTPUTS = (OUTPUT, "artifacts/dials", "artifacts/records/choices")
 
 
 def main(*runs: str) -> None:

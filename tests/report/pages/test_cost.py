@@ -1,4 +1,4 @@
-"""The page of cost and quality."""
+"""The section of cost and quality."""
 
 import re
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from tests.report.conftest import run_of
 
-from farther.report.pages import cost
-from farther.report.pages.proposals import TimedSource, costs
+from farther.report.pages import cost, deploy
+from farther.report.pages.missed import TimedSource, costs
 from farther.report.site import Site
 from farther.tables.documents import write_json
 
@@ -71,7 +71,8 @@ def write(run, tmp_path):
         for file, content in (("cost", COST), ("times", times)):
             write_json(artifacts / f"{file}.json", content)
         with Site(artifacts / "report") as site:
-            cost.write_costs(site, [run], artifacts, sources_of(run))
+            costs = cost.write_costs(site, [run], artifacts, sources_of(run))
+            site.write("deploy.html", **deploy.content([]), **costs)
         return artifacts / "report"
 
     return to
@@ -174,7 +175,7 @@ def test_times_change_no_file_but_the_one_that_is_not_shared(write):
     timed = contents(write("with", TIMES))
     assert "detection takes 40.0 ms per image" in timed.pop("times.js").decode()
     assert timed == without
-    assert "no times here" in without["cost.html"].decode()
+    assert "no times here" in without["deploy.html"].decode()
 
 
 def test_the_page_of_proposals_has_what_each_source_adds(run, tmp_path):
@@ -191,9 +192,9 @@ def test_the_page_of_proposals_has_what_each_source_adds(run, tmp_path):
 
 
 def test_a_page_shows_the_times_beside_it(write, browser):
-    browser.open((write("with", TIMES) / "cost.html").as_uri())
+    browser.open((write("with", TIMES) / "deploy.html").as_uri())
     browser.until("document.querySelector('.chart svg')")
-    text = browser.read("document.getElementById('costs').innerText")
+    text = browser.read("document.getElementById('costs').textContent")
     assert "detection takes 40.0 ms per image" in text
     assert "Some CPU" in text
     assert "no times here" not in text
@@ -201,7 +202,7 @@ def test_a_page_shows_the_times_beside_it(write, browser):
 
 
 def test_a_page_that_was_exchanged_since_does_not_show_the_times_of_the_earlier_one(write, browser):
-    page = write("with", TIMES) / "cost.html"
+    page = write("with", TIMES) / "deploy.html"
     page.write_text(re.sub('data-key="..', 'data-key="--', page.read_text()))
     browser.open(page.as_uri())
-    assert "no times here" in browser.read("document.getElementById('costs').innerText")
+    assert "no times here" in browser.read("document.getElementById('costs').textContent")

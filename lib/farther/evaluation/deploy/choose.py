@@ -31,19 +31,19 @@ from pydantic_core import to_jsonable_python
 
 from farther.cores import count_cores
 from farther.errors import choose
-from farther.evaluation import plots
+from farther.evaluation.deploy.dial import DialData, DialSource, dial_data
 from farther.evaluation.deploy.gains import Axis, PairedCounts, gains_of
 from farther.evaluation.deploy.kept_costs import KeptCosts
-from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
 from farther.evaluation.deploy.method_costs import by_cost, passes
 from farther.evaluation.deploy.results import (
+    DIAL_LIMITS,
     Budget,
     DeployChoice,
     DeployChoices,
     DeploySetting,
+    DialStop,
     MeasuredCost,
     MethodGain,
-    TradeOff,
 )
 from farther.evaluation.deploy.search import (
     Candidate,
@@ -53,7 +53,6 @@ from farther.evaluation.deploy.search import (
     Point,
     SearchSteps,
     best_setting,
-    first_of_each_image,
 )
 from farther.evaluation.deploy.steps import (
     IdImages,
@@ -63,16 +62,16 @@ from farther.evaluation.deploy.steps import (
     ThresholdSteps,
     halves,
 )
-from farther.evaluation.files import RunSplit
+from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import FittedRun
+from farther.evaluation.results import FittedMethod
+from farther.evaluation.tau import Calibration
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.risk_control import upper_bound
 from farther.metrics.weighting import ImageWeights, ratio
+from farther.scoring.inputs import TauSettings
 from farther.tables.documents import write_json
-
-#: Points of a curve.
-POINTS = 60
 
 OUTCOMES = ("misclassified", "found", "found_by_proposals", "missed")
 #: Those that each object has one of.
@@ -106,33 +105,68 @@ def choose_deployment(
         DataError: an input is absent or wrong.
         ParameterError: `budget.choose_on` is not an OOD split of the run.
     """
-    fitted = FittedRun.read(inputs.files).only(names)
-    left_out = dict(fitted.refused)
-    methods = []
-    for name, method in fitted.applicable.items():
-        if method.is_oracle:
-            left_out[name] = "its parameters were chosen on test data"
-        elif not method.computes:
-            left_out[name] = "its scores were made elsewhere"
-        else:
-            methods.append(name)
-    cost_order = by_cost(inputs.files, methods, fitted.applicable)
-    if code is None:
-        return _Chooser(inputs, methods, budget, cost_order, source=source).choices(left_out)
-    kept = KeptCosts(inputs, methods, code, source)
-    chooser = _Chooser(inputs, methods, budget, cost_order, kept, source)
-    choices = chooser.choices(left_out)
-    kept.write(chooser.id_costs)
+    available = _AvailableMethods.read(inputs.files, names)
+    chooser = _Chooser(inputs, available, budget, code, source)
+    choices = chooser.choices()
+    chooser.keep_costs()
     return choices
 
 
 def write_choice(
-    inputs: RunInputs, budget: Budget, code: str | None = None, source: str | None = None
+    inputs: RunInputs,
+    budget: Budget,
+    tau: TauSettings | None = None,
+    code: str | None = None,
+    source: str | None = None,
 ) -> DeployChoices:
-    """Writes `choices/<run>.json`; see `choose_deployment`."""
-    choices = choose_deployment(inputs, budget, code=code, source=source)
+    """Writes `choices/<run>.json`, with the choices of the dial, and `dials/<run>.json`.
+
+    Args:
+        inputs, budget, code, source: See `choose_deployment`.
+        tau: How `evaluate` takes τ; the defaults when None.
+    """
+    available = _AvailableMethods.read(inputs.files)
+    chooser = _Chooser(inputs, available, budget, code, source)
+    choices = chooser.choices()
+    if choices.choice is not None:
+        choices = replace(choices, dial=chooser.dial(choices))
+        data = chooser.dial_data(choices, tau or TauSettings())
+        write_json(inputs.files.dial, to_jsonable_python(data))
+    else:
+        inputs.files.dial.unlink(missing_ok=True)
     write_json(inputs.files.choice, to_jsonable_python(choices))
+    chooser.keep_costs()
     return choices
+
+
+@dataclass(frozen=True)
+class _AvailableMethods:
+    """Methods to choose from.
+
+    Args:
+        fitted: Name → fitted method.
+        left_out: Name of each other method → why it is not considered.
+        cost_order: The names, the cheapest first.
+    """
+
+    fitted: Mapping[str, FittedMethod]
+    left_out: Mapping[str, str]
+    cost_order: Sequence[str]
+
+    @classmethod
+    def read(cls, files: RunFiles, names: Sequence[str] | None = None) -> _AvailableMethods:
+        """Those of a run with these names; all when None."""
+        run = FittedRun.read(files).only(names)
+        left_out = dict(run.refused)
+        fitted = {}
+        for name, method in run.applicable.items():
+            if method.is_oracle:
+                left_out[name] = "its parameters were chosen on test data"
+            elif not method.computes:
+                left_out[name] = "its scores were made elsewhere"
+            else:
+                fitted[name] = method
+        return cls(fitted, left_out, by_cost(files, list(fitted), run.applicable))
 
 
 @dataclass(frozen=True)
@@ -152,11 +186,16 @@ class _MeasuredSetting:
 
 
 @dataclass(frozen=True)
-class _Outcomes:
-    """Shares of the outcomes of unknown objects, over all splits and of each split."""
+class _Searched:
+    """What is compared to choose a setting.
 
-    overall: dict[str, MeasuredCost]
-    by_split: dict[str, dict[str, MeasuredCost]]
+    Args:
+        candidates: The candidates.
+        part: The images that are chosen on, and the confidence of each candidate.
+    """
+
+    candidates: Sequence[Candidate]
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -182,10 +221,9 @@ class _Chooser:
 
     Args:
         inputs: The run's inputs.
-        methods: The methods to choose from.
+        available: The methods to choose from.
         budget: The limits.
-        cost_order: The methods, the cheapest first; None for their order.
-        kept: Costs on the ID test split that need not be measured.
+        code: See `choose_deployment`.
         source: Name of the source of proposals; None for none.
 
     Attributes:
@@ -195,15 +233,15 @@ class _Chooser:
     def __init__(
         self,
         inputs: RunInputs,
-        methods: Sequence[str],
+        available: _AvailableMethods,
         budget: Budget,
-        cost_order: Sequence[str] | None = None,
-        kept: KeptCosts | None = None,
+        code: str | None = None,
         source: str | None = None,
     ):
         self._inputs = inputs
-        self._methods = methods
-        self._cost_order = list(methods if cost_order is None else cost_order)
+        self._available = available
+        self._methods = list(available.fitted)
+        self._cost_order = list(available.cost_order)
         self._budget = budget
         settings = inputs.settings
         self._source = source
@@ -215,7 +253,9 @@ class _Chooser:
 
         # Costs by method and t*.
         self._steps: dict[tuple[str, float], tuple[IdSteps, OodSteps]] = {}
-        self._kept = kept
+        self._kept: KeptCosts | None = None
+        if code is not None:
+            self._kept = KeptCosts(inputs, self._methods, code, source)
         self.id_costs: dict[DeploySetting, dict[str, MeasuredCost]] = {}
 
         if budget.choose_on is None:
@@ -230,15 +270,11 @@ class _Chooser:
         self._all = Part(np.ones(len(self._validation.names), dtype=bool), self._chosen_on)
         self._search = SearchSteps(self._steps_of, self._pick, self._halved, source)
 
-    def choices(self, left_out: dict[str, str]) -> DeployChoices:
-        """The best setting of all methods, of each method, and for each limit by itself.
-
-        Args:
-            left_out: Methods that are not considered, and why.
-        """
+    def choices(self) -> DeployChoices:
+        """The best setting of all methods, of each method, and for each limit by itself."""
         reason = self._why_nothing_can_be_chosen()
         if reason is not None:
-            return self._without_choice(left_out, f"Nothing can be chosen: {reason}.")
+            return self._without_choice(f"Nothing can be chosen: {reason}.")
 
         budget = self._budget
         choice_by_method = self._choice_by_method()
@@ -251,20 +287,66 @@ class _Chooser:
             choice_by_method[chosen.choice.method], choice_by_method[self._cost_order[0]]
         )
         return replace(
-            self._without_choice(left_out),
+            self._without_choice(),
             choice=chosen.choice,
             methods={name: choice.choice for name, choice in choice_by_method.items()},
             alone=choice_by_axis,
-            too_few=self._too_few(),
+            too_few=self._too_few(budget),
             compared=len(self._comparison(self._methods, budget).candidates),
-            curves={name: self._curve(name) for name in self._methods},
             notes=list(self._notes()),
             passed_over=chosen.passed_over,
             over_cheapest=gain,
             cheapest=self._cost_order[0],
         )
 
-    def _without_choice(self, left_out: dict[str, str], *notes: str) -> DeployChoices:
+    def keep_costs(self) -> None:
+        """Stores the costs on the ID test split of the settings that were chosen."""
+        if self._kept is not None:
+            self._kept.write(self.id_costs)
+
+    def dial(self, choices: DeployChoices) -> list[DialStop]:
+        """The choice for each limit of the dial, that of the budget among them.
+
+        Args:
+            choices: Those for the budget; one was made.
+        """
+        axis = self._budget.dial_axis
+        own = self._budget.limits[axis]
+        stops = []
+        for limit in sorted({*DIAL_LIMITS, own}):
+            budget = self._budget.with_limit(axis, limit)
+            choice = choices.choice
+            if limit != own or choice is None:
+                choice = self._dial_choice(budget)
+            stops.append(DialStop(limit=limit, choice=choice, too_few=self._too_few(budget)))
+        return stops
+
+    def dial_data(self, choices: DeployChoices, tau: TauSettings) -> DialData:
+        """What each threshold finds and costs.
+
+        Args:
+            choices: All choices, whose thresholds are stops of the dial.
+            tau: How `evaluate` takes τ.
+        """
+        inputs = self._inputs
+        settings = [stop.choice.setting for stop in choices.dial]
+        settings += [choice.setting for choice in choices.methods.values()]
+        _, steps = self._steps_of(self._methods[0], inputs.threshold)
+        tested_images = sum(len(split.images) for split in inputs.tested)
+        # A split that is only chosen on follows those that are tested.
+        recovered = steps.recovered[steps.recovered.image < tested_images]
+        source = DialSource(
+            inputs=inputs,
+            methods=self._available.fitted,
+            calibration=Calibration(inputs, tau),
+            settings=settings,
+            source=self._source,
+            recovered=recovered,
+            called=self._tested.called(inputs.threshold),
+        )
+        return dial_data(source)
+
+    def _without_choice(self, *notes: str) -> DeployChoices:
         settings = self._inputs.settings
         return DeployChoices(
             run=self._inputs.files.run,
@@ -274,8 +356,7 @@ class _Chooser:
             choice=None,
             methods={},
             alone={},
-            left_out=left_out,
-            curves={},
+            left_out=dict(self._available.left_out),
             notes=list(notes),
         )
 
@@ -365,7 +446,42 @@ class _Chooser:
         return {axis: images_by_axis[axis] for axis in budget.limits}
 
     def _choice(self, methods: Sequence[str], budget: Budget) -> _Choice:
-        """The setting to take of some methods, and its measured costs."""
+        """The setting to take of some methods, its measured costs, and what each half prefers."""
+        searched = self._searched(methods, budget)
+        picked = best_setting(searched.candidates, searched.part, budget, self._search)
+        final = picked.point
+        of_folds = self._settings_of_folds([final.setting.method], searched, budget)
+        preferred = of_folds
+        if len(methods) > 1:
+            # A half may prefer another method. What is measured is the method that is named.
+            preferred = self._settings_of_folds(methods, searched, budget)
+
+        count_by_outcome = self._held_out(final, of_folds)
+        choice = DeployChoice(
+            **vars(final.setting),
+            reached=final.reached,
+            chosen_on=self._values(final),
+            measured=self._measured_values(final.setting, count_by_outcome),
+            by_split=self._outcomes_by_split(count_by_outcome),
+            folds=tuple(preferred),
+        )
+        return _Choice(choice, picked.passed_over, count_by_outcome)
+
+    def _dial_choice(self, budget: Budget) -> DeployChoice:
+        """The same of all methods for a stop of the dial, which shows neither splits nor halves."""
+        searched = self._searched(self._methods, budget)
+        final = best_setting(searched.candidates, searched.part, budget, self._search).point
+        of_folds = self._settings_of_folds([final.setting.method], searched, budget)
+        return DeployChoice(
+            **vars(final.setting),
+            reached=final.reached,
+            chosen_on=self._values(final),
+            measured=self._measured_values(final.setting, self._held_out(final, of_folds)),
+            by_split={},
+        )
+
+    def _searched(self, methods: Sequence[str], budget: Budget) -> _Searched:
+        """What is compared to choose among some methods, and at which confidence."""
         # A method by itself has the confidence that it has among all, shared by as many candidates.
         among_all = self._comparison(self._methods, budget)
         candidates = list(among_all.candidates)
@@ -373,34 +489,47 @@ class _Chooser:
             candidates = self._candidates(methods, budget)
             if budget.guarantee == "confidence":
                 candidates = candidates[: len(among_all.candidates)]
-        part = replace(self._all, confidence=among_all.level)
-        picked = best_setting(candidates, part, budget, self._search)
-        final = picked.point
+        return _Searched(candidates, replace(self._all, confidence=among_all.level))
 
-        # A half may prefer another method. What is measured is the method that is named.
-        of_method = self._candidates([final.setting.method], budget)
-        fold_settings = []
-        to_measure = []
+    def _settings_of_folds(
+        self, methods: Sequence[str], searched: _Searched, budget: Budget
+    ) -> list[DeploySetting]:
+        """The best setting on either half of the OOD images; [] with `choose_on`.
+
+        Args:
+            methods: The methods to choose from, one of those of `searched` or all of them.
+            searched: What was compared on all images.
+            budget: The limits.
+        """
+        candidates = searched.candidates
+        if len(methods) == 1:
+            candidates = self._candidates(methods, budget)
+        settings = []
         for fold in self._folds:
-            of_fold = replace(part, ood=fold.chosen_on)
-            preferred = best_setting(candidates, of_fold, budget, self._search).point.setting
-            fold_settings.append(preferred)
-            setting = best_setting(of_method, of_fold, budget, self._search).point.setting
-            to_measure.append(_MeasuredSetting(setting, fold.measured_on))
-        if not to_measure:
-            to_measure.append(_MeasuredSetting(final.setting, self._measured_on))
+            of_fold = replace(searched.part, ood=fold.chosen_on)
+            settings.append(best_setting(candidates, of_fold, budget, self._search).point.setting)
+        return settings
 
-        count_by_outcome = self._measured_outcomes(to_measure)
-        outcomes = self._outcomes(count_by_outcome)
-        choice = DeployChoice(
-            **vars(final.setting),
-            reached=final.reached,
-            chosen_on=self._values(final),
-            measured=outcomes.overall | self._id_values(final.setting),
-            by_split=outcomes.by_split,
-            folds=tuple(fold_settings),
-        )
-        return _Choice(choice, picked.passed_over, count_by_outcome)
+    def _held_out(self, final: Point, of_folds: Sequence[DeploySetting]) -> dict[str, np.ndarray]:
+        """Number of unknown objects of each outcome in each OOD image, on held-out images.
+
+        Args:
+            final: The setting to deploy.
+            of_folds: The best setting of its method on either half.
+        """
+        to_measure = [_MeasuredSetting(final.setting, self._measured_on)]
+        if of_folds:
+            to_measure = []
+            for fold, setting in zip(self._folds, of_folds, strict=True):
+                to_measure.append(_MeasuredSetting(setting, fold.measured_on))
+        return self._measured_outcomes(to_measure)
+
+    def _measured_values(
+        self, setting: DeploySetting, count_by_outcome: Mapping[str, np.ndarray]
+    ) -> dict[str, MeasuredCost]:
+        """All values of a setting on held-out images."""
+        shares = self._outcome_shares(count_by_outcome, self._measured_on)
+        return shares | self._id_values(setting)
 
     def _pick(self, points: Sequence[Point], budget: Budget) -> Picked:
         """The cheapest of several methods that is not significantly worse than the best one.
@@ -570,15 +699,16 @@ class _Chooser:
                 count_by_outcome[name] += np.where(measured.images, counts, 0)
         return count_by_outcome
 
-    def _outcomes(self, count_by_outcome: Mapping[str, np.ndarray]) -> _Outcomes:
-        """Shares of the outcomes of unknown objects on held-out images."""
-        overall = self._outcome_shares(count_by_outcome, self._measured_on)
+    def _outcomes_by_split(
+        self, count_by_outcome: Mapping[str, np.ndarray]
+    ) -> dict[str, dict[str, MeasuredCost]]:
+        """Shares of the outcomes of unknown objects on held-out images of each OOD split."""
         by_split = {}
         for split in self._ood.splits:
             in_split = self._ood.in_split(split.name) & self._measured_on
             if in_split.any():
                 by_split[split.name] = self._outcome_shares(count_by_outcome, in_split)
-        return _Outcomes(overall, by_split)
+        return by_split
 
     def _outcome_shares(
         self, count_by_outcome: Mapping[str, np.ndarray], images: np.ndarray
@@ -652,24 +782,6 @@ class _Chooser:
             return self._map50_before
         return self._tested.map50(None, self._inputs.threshold, 0.0, draws.weights)
 
-    def _curve(self, method: str) -> TradeOff:
-        """Misclassified unknown objects by false alarms at the run's t*, for all τ."""
-        operating = self._inputs.threshold
-        flagged = np.sort(first_of_each_image(self._tested.flagged(method, operating)).at)
-        _, ood_steps = self._steps_of(method, operating)
-        misclassified = np.sort(ood_steps.misclassified.of(self._measured_on).at)
-
-        finite = misclassified[np.isfinite(misclassified)]
-        taus = np.unique(np.concatenate([flagged, finite]))
-        taus = np.append(np.maximum(taus, NOTHING_FLAGGED), np.inf)
-        alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
-        share = 1 - np.searchsorted(misclassified, taus) / max(len(misclassified), 1)
-        x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
-        return TradeOff(
-            false_alarms=np.round(alarms[-1] * x, 6).tolist(),
-            misclassified=np.round(y, 6).tolist(),
-        )
-
     def _notes(self) -> Iterator[str]:
         """Remarks on what the data can and cannot show."""
         count = int(self._unknown_objects[self._measured_on].sum())
@@ -680,9 +792,8 @@ class _Chooser:
                 f"more than the limit of {limit:.2%}."
             )
 
-    def _too_few(self) -> str:
+    def _too_few(self, budget: Budget) -> str:
         """A sentence on limits that the images cannot show, whatever the setting; "" for none."""
-        budget = self._budget
         for axis, images in self._images_by_axis(self._all, budget).items():
             sentence = budget.too_few(axis, images)
             if sentence:

@@ -28,6 +28,9 @@ SHOWN_ON = {
     "recall_lost": "ID validation images with known objects",
 }
 
+#: Limits that the dial of the report offers beside that of the budget.
+DIAL_LIMITS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
+
 #: Values of t* that are tried above the run's own.
 CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
@@ -107,6 +110,19 @@ class Budget(Parameters):
             if limit is not None:
                 limits[axis] = limit
         return limits
+
+    @property
+    def dial_axis(self) -> str:
+        """The axis whose limit the dial of the report moves: that of false alarms if it is set."""
+        if self.max_false_alarms is not None:
+            return "false_alarms"
+        return next(iter(self.limits))
+
+    def with_limit(self, axis: str, limit: float) -> Budget:
+        """The budget with another limit of an axis."""
+        params = dict(vars(self))
+        params[LIMITS[axis]] = limit
+        return Budget(**params)
 
     def level(self, settings: int = 1) -> float:
         """The confidence of each limit where several settings are compared (Bonferroni).
@@ -276,16 +292,19 @@ class MethodGain:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class TradeOff:
-    """The trade-off of a method at the run's t* over τ, on the images that are measured on.
+class DialStop:
+    """The choice for one value of the limit that the dial moves; all else is as in the budget.
 
     Args:
-        false_alarms: Share of the ID images with a flagged detection.
-        misclassified: Share of the unknown objects.
+        limit: The limit on `Budget.dial_axis`.
+        choice: The setting to deploy; without `by_split` and `folds` for other limits than that of
+            the budget.
+        too_few: See `DeployChoices`.
     """
 
-    false_alarms: list[float]
-    misclassified: list[float]
+    limit: float
+    choice: DeployChoice
+    too_few: str = ""
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
@@ -304,7 +323,6 @@ class DeployChoices:
         alone: {axis: the best setting for the limit of this axis alone}, where there are several
             limits.
         left_out: {method: why it is not considered}.
-        curves: {method: its trade-off}.
         too_few: The first thing to know where images are too few to show a limit, in a sentence;
             "" where they are not.
         compared: Number of settings of a method, t* and source of alarms that share the confidence.
@@ -316,6 +334,8 @@ class DeployChoices:
             compared.
         cheapest: The cheapest method, see `farther.evaluation.deploy.method_costs`; None where
             nothing can be chosen.
+        dial: The choice for each of several limits, rising, that of the budget among them; [] where
+            they were not asked for.
     """
 
     run: str
@@ -326,22 +346,13 @@ class DeployChoices:
     methods: dict[str, DeployChoice]
     alone: dict[str, DeployChoice]
     left_out: dict[str, str]
-    curves: dict[str, TradeOff]
     notes: list[str]
     too_few: str = ""
     compared: int = 1
     passed_over: MethodGain | None = None
     over_cheapest: MethodGain | None = None
     cheapest: str | None = None
-
-    @property
-    def settings(self) -> list[DeploySetting]:
-        """Every distinct setting that was chosen, by method, t* and τ."""
-        choices = [*self.methods.values(), *self.alone.values()]
-        if self.choice is not None:
-            choices.append(self.choice)
-        settings = {choice.setting for choice in choices}
-        return sorted(settings, key=_setting_order)
+    dial: list[DialStop] = Field(default_factory=list)
 
     @classmethod
     def read(cls, file: str | Path) -> DeployChoices:
@@ -361,7 +372,3 @@ class DeployChoices:
                 row=error.row,
                 field=error.field,
             ) from None
-
-
-def _setting_order(setting: DeploySetting) -> tuple[str, float, float, str]:
-    return setting.method, setting.operating, setting.tau, setting.alarms

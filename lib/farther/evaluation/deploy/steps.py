@@ -142,15 +142,9 @@ class IdImages:
         scores = self._inputs.scores(method, self._split)
         known = self._known(operating, scores)
         lost = ThresholdSteps(np.where(self._is_detected, known.at, np.inf), known.image)
-        return IdSteps(self._flagged(scores, operating), lost, self.called(operating))
-
-    def flagged(self, method: str, operating: float) -> ThresholdSteps:
-        """The steps of `IdSteps.flagged`, which need no objects."""
-        return self._flagged(self._inputs.scores(method, self._split), operating)
-
-    def _flagged(self, scores: np.ndarray, operating: float) -> ThresholdSteps:
         rows = self._regions.score >= operating
-        return ThresholdSteps(scores[rows], self._region_image[rows])
+        flagged = ThresholdSteps(scores[rows], self._region_image[rows])
+        return IdSteps(flagged, lost, self.called(operating))
 
     def called(self, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.proposals`."""

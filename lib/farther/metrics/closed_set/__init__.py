@@ -451,6 +451,19 @@ class ClosedSet:
             pairs=joined_pairs.moved(order),
         )
 
+    def candidates(self, iou: float, last_choice: np.ndarray) -> OverlapPairs:
+        """Detections and the objects of their class that they may match, the preferred first.
+
+        Args:
+            iou: Smallest IoU.
+            last_choice: See `assigned`.
+        """
+        pairs = self.pairs
+        if iou < self.smallest_overlap:
+            pairs = self.pairs_over(iou)
+        overlaps_enough = pairs.overlap >= min(iou, LARGEST_IOU)
+        return pairs[overlaps_enough].preferred_first(last_choice, self.object_id)
+
     def assigned(
         self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray
     ) -> Iterator[np.ndarray]:
@@ -463,10 +476,7 @@ class ClosedSet:
         Yields:
             Rows of `object_row`, or −1, ndarray of shape (n,).
         """
-        candidates = self.pairs
-        if min(ious) < self.smallest_overlap:
-            candidates = self.pairs_over(min(ious))
-        candidates = candidates.preferred_first(last_choice, self.object_id)
+        candidates = self.candidates(min(ious), last_choice)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score), dtype=np.int32)
         for iou in ious:

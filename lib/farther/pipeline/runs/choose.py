@@ -10,12 +10,14 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import read_settings
 from farther.params import code_digest, run_entry, section
 from farther.registry import build
+from farther.scoring.inputs import FitSection
 
 
 def work(run: str) -> str:
     """Reads splits, regions, proposals, t*, fitted methods and scores.
 
-    Writes artifacts/choices/RUN.json, and artifacts/choices/RUN, which is kept from run to run.
+    Writes artifacts/choices/RUN.json, artifacts/dials/RUN.json, and artifacts/choices/RUN, which is
+    kept from run to run.
 
     Returns:
         The chosen method, or why there is none.
@@ -26,7 +28,8 @@ def work(run: str) -> str:
     files = RunFiles(run, entry["benchmark"])
     inputs = RunInputs(files, files.roles, settings)
     source = network_source(run, entry["proposals"])
-    choices = write_choice(inputs, budget, code_digest("choose"), source)
+    tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
+    choices = write_choice(inputs, budget, tau, code_digest("choose"), source)
     if choices.choice is None:
         return " ".join(choices.notes)
     if choices.choice.reached:

@@ -77,7 +77,7 @@ PAGES = (
     Page(
         "deploy.html",
         "Deploy",
-        "Which method and which thresholds should be deployed?",
+        "Which method and which thresholds should be deployed, and at what cost?",
         deploy.write,
     ),
     Page(

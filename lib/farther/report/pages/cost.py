@@ -1,10 +1,8 @@
-"""The page of cost and quality.
+"""What each method gains over the detector's confidence, and its cost per image.
 
-It shows what a method gains over the detector's confidence, and its cost per image.
-
-The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part
-with the times of this machine, and puts it in place of the one without when the page is opened. It
-does the same with the part of the page of proposals.
+This is a section of the page Deploy, which is the same on every machine. `times.js`, which neither
+git nor DVC tracks, has the section with the times of this machine, and puts it in place of the one
+without when the page is opened. It does the same with the part of the page of proposals.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from markupsafe import Markup
 
 from farther.evaluation.results import Gain, Gains
 from farther.metrics.catalogue import METRICS
-from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.common_runs import count_runs, points
 from farther.report.listing import ABSENT, Listing, with_and
@@ -80,48 +77,47 @@ class MethodCost:
 CostsByRun = Mapping[str, Sequence[MethodCost]]
 
 
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
-    sources = missed.sources(results.evaluated, results.params["detectors"])
-    write_costs(site, results.evaluated, results.artifacts, sources)
-
-
 def write_costs(
     site: Site, runs: Sequence[Run], artifacts: Path, sources: Sequence[missed.TimedSource] = ()
-) -> None:
-    """Writes the page of the evaluated runs, and `times.js` if this machine has timed them.
+) -> dict[str, Any]:
+    """Writes `times.js` if this machine has timed the runs.
 
     Args:
         site: The report.
         runs: The evaluated runs.
         artifacts: The artifacts folder, with the results of the stage `cost`.
         sources: Sources of proposals, whose page has times too.
+
+    Returns:
+        Variables of the template `deploy.html`: `costs`, the section without times, "" where
+        nothing was measured; `costs_key`, its hash; and `costs_message`.
     """
     cost = read_cost(artifacts / "cost.json")
     times = read_times(artifacts / "times.json")
     untimed = content(runs, cost, NO_TIMES)
-    part = site.render("cost.html", "costs.html", **untimed)
-    site.write(
-        "cost.html",
-        message=untimed["message"],
-        tables=untimed["tables"],
-        costs=Markup(part),
-        key=digest(part),
-    )
+    part = ""
+    if untimed["tables"]:
+        part = site.render("deploy.html", "costs.html", **untimed)
+    section = {
+        "costs": Markup(part),
+        "costs_key": digest(part),
+        "costs_message": untimed["message"],
+    }
     if not times["runs"]:
-        return
+        return section
 
-    timed_part = site.render("cost.html", "costs.html", **content(runs, cost, times))
+    timed_part = site.render("deploy.html", "costs.html", **content(runs, cost, times))
     replacements = [("costs", digest(part), timed_part)]
     if sources:
         untimed_sources = missed.costs(site, sources, NO_TIMES)
         timed_sources = missed.costs(site, sources, times)
         replacements.append((missed.COSTS, digest(untimed_sources), timed_sources))
     site.write_text("times.js", SCRIPT % as_script(replacements))
+    return section
 
 
 def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
-    """Variables of the template `costs.html`.
+    """Variables of the template `costs.html`, the section.
 
     Args:
         runs: The evaluated runs.

@@ -1,111 +1,54 @@
-"""What to deploy of each run: words, tables and charts, for its page and for `farther choose`."""
+"""The page of what to deploy: a dial of limits and thresholds, and what methods cost.
+
+Each stop of the limit is a choice that the stage `choose` made with the functions of `farther
+choose`: method, thresholds, what they promise, and values on held-out images with their intervals.
+None of it is computed by the page: a promise has to account for all settings that were compared,
+which are in Python, and there must not be a second formula. What the page computes is what
+thresholds that are set by hand find and cost on all test images, exactly, from the data of
+`farther.evaluation.deploy.dial`; these promise nothing, and the page says so.
+
+The data of a run are in `dials/<run>.js`, which the page loads when the run is shown.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from farther.evaluation.deploy.knobs import NOTHING_FLAGGED
+from pydantic_core import to_jsonable_python
+
+from farther.evaluation.deploy.dial import DialData, DialImages
 from farther.evaluation.deploy.results import (
     LIMITS,
     Budget,
     DeployChoice,
     DeployChoices,
-    DeploySetting,
-    MeasuredCost,
-    MethodGain,
+    DialStop,
 )
 from farther.evaluation.files import RunFiles
-from farther.metrics.statistics.risk_control import ROUNDING
+from farther.report import deploy_words as words
 from farther.report.all_results import AllResults
-from farther.report.charts import deploy as charts
-from farther.report.listing import ABSENT, Listing
+from farther.report.gallery.data import folder_url
+from farther.report.listing import Listing
+from farther.report.pages import cost, missed
 from farther.report.results import Run
-from farther.report.site import Site
+from farther.report.site import Site, as_script
+from farther.tables import Images
+from farther.tables.schema import read_typed
+
+#: Outcomes that the bars of the page show.
+BARS = ("found", "misclassified", "missed", "false_alarms", "recall_lost")
+
+#: Columns of words, which are flush left.
+TEXT_COLUMNS = ("Detector", "Method", "Proposals", "Limit", "On held-out images")
 
 
 @dataclass(frozen=True)
-class AxisWords:
-    """An axis in words.
-
-    Args:
-        title: In rows of tables.
-        unit: After a number; "" for an axis that no budget limits.
-        head: Heading of a column; "" for an axis without one.
-        short: The same in a terminal.
-    """
-
-    title: str
-    unit: str = ""
-    head: str = ""
-    short: str = ""
-
-
-WORDS = {
-    "misclassified": AxisWords(
-        title="unknown objects misclassified",
-        unit="of the unknown objects misclassified",
-        head="misclassified",
-        short="misclassified",
-    ),
-    "found": AxisWords(title="unknown objects found", head="found", short="found"),
-    "found_by_proposals": AxisWords(title="unknown objects found by proposals"),
-    "missed": AxisWords(title="unknown objects missed"),
-    "false_alarms": AxisWords(
-        title="ID images with a false alarm",
-        unit="of the ID images with a false alarm",
-        head="false alarms",
-        short="alarms",
-    ),
-    "alarms_of_proposals": AxisWords(title="ID images with an alarm by proposals"),
-    "alarms_per_image": AxisWords(title="false alarms per ID image"),
-    "recall_lost": AxisWords(
-        title="known objects lost",
-        unit="of the known objects lost",
-        head="known lost",
-        short="lost",
-    ),
-    "map50_lost": AxisWords(title="mAP50 lost"),
-}
-
-#: In the place of a method where nothing is flagged and proposals are called unknown.
-PROPOSALS_ALONE = "proposals alone"
-
-#: Words of `DeployChoice.status`.
-STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
-
-#: The same of a single run, in a sentence.
-SINGLE_STATUS = {
-    "met": "It meets it on held-out images, too.",
-    "exceeded": "On held-out images it exceeds it.",
-    "open": "The {images} held-out images are too few to tell whether it does there, too.",
-}
-
-#: Outcomes of unknown objects → headings.
-OUTCOMES = {"misclassified": "Misclassified", "found": "Found", "missed": "Missed"}
-
-#: Headings: whether limits hold on the images that were chosen on, and on held-out ones.
-WHERE_CHOSEN, HELD_OUT = "Met where chosen", "Met on held-out"
-
-#: Columns of words, which are flush left, as the first column is.
-TEXT_COLUMNS = ("Method", "Proposals", WHERE_CHOSEN, HELD_OUT)
-
-#: Axes whose columns have intervals in tables of several settings, which leave no room for more.
-WITH_INTERVAL = ("misclassified", "false_alarms")
-
-#: Order in which a limit that can be met alone is suggested.
-SUGGESTED = ("false_alarms", "recall_lost", "misclassified")
-
-
-def write(site: Site, results: AllResults) -> None:
-    """Writes the page."""
-    site.write("deploy.html", **content(results.evaluated, results.artifacts))
-
-
-@dataclass(frozen=True)
-class _RunChoices:
+class RunChoices:
     """A run with its choices."""
 
     run: Run
@@ -117,691 +60,315 @@ class _RunChoices:
         return {name: self.run.label(name) for name in self.run.methods}
 
 
-def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
-    """Variables of the template `deploy.html`."""
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page and the data of each run."""
+    run_choices, not_chosen = read_choices(results.evaluated, results.artifacts)
+    for item in run_choices:
+        if item.choices.choice is not None:
+            site.write_text(_script_file(item.run), _script(item, results))
+
+    sources = missed.sources(results.evaluated, results.params["detectors"])
+    costs = cost.write_costs(site, results.evaluated, results.artifacts, sources)
+    site.write("deploy.html", **content(run_choices, not_chosen), **costs)
+
+
+def read_choices(runs: Sequence[Run], artifacts: Path) -> tuple[list[RunChoices], list[str]]:
+    """The choices of each run, and the names of runs that have none yet.
+
+    Raises:
+        DataError: a file of choices is damaged.
+    """
     run_choices = []
     not_chosen = []
     for run in runs:
         file = RunFiles(run.name, run.benchmark, artifacts).choice
         if file.is_file():
-            run_choices.append(_RunChoices(run, DeployChoices.read(file)))
+            run_choices.append(RunChoices(run, DeployChoices.read(file)))
         else:
             not_chosen.append(run.name)
+    return run_choices, not_chosen
 
-    budgets: dict[str, None] = {}
-    titles: dict[str, str] = {}
-    views: dict[str, Any] = {}
+
+def content(run_choices: Sequence[RunChoices], not_chosen: Sequence[str] = ()) -> dict[str, Any]:
+    """Variables of the template `deploy.html`, without costs.
+
+    Args:
+        run_choices: The runs with choices.
+        not_chosen: Names of the others.
+    """
+    index = []
+    without = {}
     for item in run_choices:
-        budgets[limits(item.choices.budget)] = None
-        titles[f"run-{item.run.name}"] = item.run.full_title
-        views[item.run.full_title] = _run_view(item)
-    held_out_images = ""
+        if item.choices.choice is None:
+            without[item.run.full_title] = " ".join(item.choices.notes)
+            continue
+        entry = {
+            "name": item.run.name,
+            "title": item.run.full_title,
+            "file": quote(_script_file(item.run)),
+        }
+        index.append(entry)
+    held_out = ""
     if run_choices:
-        held_out_images = held_out(run_choices[0].choices)
+        held_out = words.held_out(run_choices[0].choices)
     return {
-        "not_chosen": not_chosen,
-        "message": _message(run_choices),
+        "heading": _heading(run_choices),
+        "index": index,
         "overview": _overview(run_choices),
-        "budgets": list(budgets),
-        "held_out": held_out_images,
-        "contents": titles,
-        "runs": views,
+        "held_out": held_out,
+        "without": without,
+        "not_chosen": not_chosen,
     }
 
 
-def _message(run_choices: Sequence[_RunChoices]) -> str:
-    """How many runs have a setting within the budget, and how many keep it on held-out images."""
-    statuses = []
+def _heading(run_choices: Sequence[RunChoices]) -> str:
+    """The title of the page: what to deploy, or how many detectors have a setting; "" for none."""
+    chosen = [item for item in run_choices if item.choices.choice is not None]
+    if not chosen:
+        return ""
+    if len(chosen) == 1:
+        return _heading_of_one(chosen[0])
+    reached = 0
+    for item in chosen:
+        choice = item.choices.choice
+        if choice is not None and choice.reached and not item.choices.too_few:
+            reached += 1
+    have = "has" if reached == 1 else "have"
+    kept = {words.kept_limits(item.choices.budget): None for item in chosen}
+    return f"{reached} of {len(chosen)} detectors {have} a setting that {' or '.join(kept)}"
+
+
+def _heading_of_one(item: RunChoices) -> str:
+    choices = item.choices
+    choice = choices.choice
+    if choice is None:
+        return ""
+    budget = choices.budget
+    kept = words.kept_limits(budget)
+    if choices.too_few:
+        return f"{item.run.full_title}: too few images to show that a setting {kept}"
+    if not choice.reached:
+        return f"{item.run.full_title}: no setting {kept}"
+    found = words.number("found", choice.measured["found"].value)
+    return (
+        f"{item.run.full_title} with {_method_title(item, choice)} finds {found} of the unknown "
+        f"objects and {kept}"
+    )
+
+
+def _overview(run_choices: Sequence[RunChoices]) -> Listing | None:
+    """One row per run; None for a single one, whose values are in the dial."""
+    rows = []
     for item in run_choices:
         choice = item.choices.choice
-        if choice is not None and choice.reached:
-            statuses.append(status(choice, item.choices.budget))
-    if len(run_choices) == 1:
-        return _message_of_one(run_choices[0].choices)
-
-    message = (
-        f"{len(statuses)} of {len(run_choices)} runs {_verb(len(statuses), 'has', 'have')} a "
-        "setting that meets the budget where it was chosen."
-    )
-    if not statuses:
-        return message
-    met = statuses.count("met")
-    exceeded = statuses.count("exceeded")
-    undecided = statuses.count("open")
-    return (
-        f"{message} On held-out images {met} of these {_verb(met, 'meets', 'meet')} it, "
-        f"{exceeded} {_verb(exceeded, 'exceeds', 'exceed')} it, and {undecided} "
-        f"{_verb(undecided, 'is', 'are')} undecided."
-    )
+        if choice is None:
+            continue
+        row = {"Detector": item.run.full_title, "Method": _method_title(item, choice)}
+        for axis in ("found", "misclassified", "false_alarms", "recall_lost"):
+            head = words.WORDS[axis].head
+            row[head.capitalize()] = words.with_interval(axis, choice.measured[axis])
+        row["Limit"] = STATUS[_status(choice, item.choices.too_few)]
+        row["On held-out images"] = words.STATUS[words.status(choice, item.choices.budget)]
+        rows.append(row)
+    if len(rows) < 2:
+        return None
+    caption = "What to deploy of each detector: values on held-out images, with 95% intervals."
+    return _listing(caption, rows)
 
 
-def _verb(count: int, singular: str, plural: str) -> str:
-    """The form of a verb after a number."""
-    if count == 1:
-        return singular
-    return plural
+#: Whether a limit holds, of `_status`.
+STATUS = {"holds": "holds", "too few": "too few images", "not kept": "not kept"}
 
 
-def _message_of_one(choices: DeployChoices) -> str:
-    """The same of a single run."""
-    choice = choices.choice
-    if choice is None or not choice.reached:
-        return "No setting meets the budget where it was chosen."
-    of_status = SINGLE_STATUS[status(choice, choices.budget)]
-    images = min(
-        (
-            choice.measured[axis].images
-            for axis, maximum in choices.budget.limits.items()
-            if choice.status(axis, maximum) == "open"
-        ),
-        default=0,
-    )
-    return f"A setting meets the budget where it was chosen. {of_status.format(images=images)}"
+def _status(choice: DeployChoice, too_few: str) -> str:
+    """Whether a setting keeps its limit where it was chosen."""
+    if too_few:
+        return "too few"
+    return "holds" if choice.reached else "not kept"
 
 
-def _overview(run_choices: Sequence[_RunChoices]) -> Listing:
-    """One row per run that has a choice."""
-    rows: list[dict[str, str]] = []
-    for item in run_choices:
-        if item.choices.choice is not None:
-            named = {item.run.full_title: item.choices.choice}
-            rows += setting_rows(named, "Run", item.titles, item.choices.budget)
-    caption = (
-        "What to deploy for each run: values on held-out images, with 95% intervals. False alarms: "
-        "share of the ID images with one."
-    )
-    return _listing(caption, rows, "Run")
+def _method_title(item: RunChoices, choice: DeployChoice) -> str:
+    if choice.alarms == "proposals":
+        return words.PROPOSALS_ALONE
+    title = item.titles.get(choice.method, choice.method)
+    return f"{title} and proposals" if choice.alarms == "both" else title
 
 
-def _run_view(item: _RunChoices) -> dict[str, Any]:
-    """Answer, tables and chart of a run; only the answer where nothing was chosen."""
+def _script_file(run: Run) -> str:
+    return f"dials/{run.name}.js"
+
+
+def _script(item: RunChoices, results: AllResults) -> str:
+    """The script with the data of a run.
+
+    Raises:
+        DataError: the data are absent or damaged.
+    """
+    files = RunFiles(item.run.name, item.run.benchmark, results.artifacts)
+    data = read_typed(DialData, files.dial)
+    content_of_run = to_jsonable_python(data)
+    content_of_run["id_images"]["files"] = _urls(files, [data.id_split], data.id_images, results)
+    content_of_run["ood_images"]["files"] = _urls(files, data.splits, data.ood_images, results)
+    content_of_run.update(choices_of(item, data))
+    run = as_script(item.run.name)
+    return f"dial.add({run},{as_script(content_of_run)});\n"
+
+
+def choices_of(item: RunChoices, data: DialData) -> dict[str, Any]:
+    """What the page shows of a run beside its data: titles, stops of the limit, and a table.
+
+    Args:
+        item: The run and its choices; one was made.
+        data: Its data.
+    """
     choices = item.choices
-    titles = item.titles
-    answer_text = answer(choices, titles)
-    view: dict[str, Any] = {
-        "name": item.run.name,
-        "answer": answer_text,
-        "reasons": [],
-        "notes": [],
-        "chart": None,
-        "tables": [],
-        "more": [],
-    }
-    if choices.choice is None:
-        return view
-    limit_words = limits_in_words(choices.budget)
-    chart_words = charts.Words(item.run.full_title, answer_text, titles, limit_words)
+    axis = choices.budget.dial_axis
+    stops = [_stop(item, stop, data) for stop in choices.dial]
+    limits = [stop.limit for stop in choices.dial]
     return {
-        **view,
-        "reasons": reasons(choices, titles),
-        "notes": remarks(choices, titles),
-        "tables": [_axes_table(choices), _limits_table(choices, titles)],
-        "more": [_methods_table(choices, titles), _splits_table(choices.choice)],
-        "chart": charts.trade_off(choices, chart_words),
+        "titles": {name: item.titles.get(name, name) for name in data.methods},
+        "unit": words.WORDS[axis].unit,
+        "axis": axis,
+        "stops": stops,
+        "budget": limits.index(choices.budget.limits[axis]),
+        "notes": [*words.reasons(choices, item.titles), *words.remarks(choices, item.titles)],
+        "table": _methods_table(item),
     }
 
 
-def _axes_table(choices: DeployChoices) -> Listing:
-    caption = "The setting on the images it was chosen on, and on held-out images."
-    return _listing(caption, axis_rows(choices), "Measure")
+def _stop(item: RunChoices, stop: DialStop, data: DialData) -> dict[str, Any]:
+    """A stop of the limit, as the page shows it."""
+    choices = item.choices
+    choice = stop.choice
+    budget = choices.budget.with_limit(choices.budget.dial_axis, stop.limit)
+    of_stop = replace(choices, budget=budget, choice=choice, too_few=stop.too_few)
+    objectness = -1
+    if choice.objectness is not None:
+        objectness = data.objectness.index(choice.objectness)
+    bars = {}
+    for axis in BARS:
+        measured = choice.measured[axis]
+        bars[axis] = {"value": measured.value, "interval": measured.interval}
+    return {
+        "limit": stop.limit,
+        "method": choice.method,
+        "operating": data.operating.index(choice.operating),
+        "tau": data.methods[choice.method].taus.index(choice.tau),
+        "objectness": objectness,
+        "status": _status(choice, stop.too_few),
+        "verdict": _verdict(of_stop),
+        "setting": words.setting_in_words(choice, item.titles),
+        "bars": bars,
+        "rows": list(_rows(of_stop)),
+        "command": _command(item.run.name, budget),
+    }
 
 
-def _limits_table(choices: DeployChoices, titles: Mapping[str, str]) -> Listing:
-    rows: list[dict[str, str]] = []
-    for axis, choice in choices.alone.items():
-        name = named_limit(axis, choices.budget).capitalize()
-        rows += setting_rows({name: choice}, "Limit", titles, choices.budget.only(axis))
-    return _listing("The setting for each limit alone, on held-out images.", rows, "Limit")
+def _verdict(choices: DeployChoices) -> str:
+    """Whether the limits of a choice hold, in words.
+
+    Args:
+        choices: Of one budget; a setting was chosen.
+    """
+    choice = choices.choice
+    if choice is None:
+        return ""
+    if choices.too_few:
+        return f"Too few images. {choices.too_few}"
+    budget = choices.budget
+    if not choice.reached:
+        return "No setting keeps the limit: this is the closest."
+    parts = []
+    for axis in budget.limits:
+        where_chosen = choice.chosen_on[axis]
+        part = COUNTED[axis].format(count=f"{where_chosen.count:,} of {where_chosen.of:,}")
+        if where_chosen.bound is not None:
+            part += f" (upper bound {words.number(axis, where_chosen.bound)})"
+        parts.append(part)
+    return f"Holds {words.promise(budget)}: {words.enumerated(parts)}."
 
 
-def _methods_table(choices: DeployChoices, titles: Mapping[str, str]) -> Listing:
-    choice_by_method = {}
-    for name, choice in choices.methods.items():
-        choice_by_method[titles.get(name, name)] = choice
-    rows = setting_rows(choice_by_method, "Method", {}, choices.budget)
-    return _listing("The best setting of each method, on held-out images.", rows, "Method")
+#: What was counted where a setting was chosen.
+COUNTED = {
+    "misclassified": "{count} unknown objects misclassified",
+    "false_alarms": "{count} ID validation images with a false alarm",
+    "recall_lost": "{count} known objects lost",
+}
 
 
-def _splits_table(choice: DeployChoice) -> Listing:
-    caption = "Unknown objects of each OOD split with the chosen setting."
-    return _listing(caption, split_rows(choice), "Split")
+def _rows(choices: DeployChoices) -> Iterator[dict[str, str]]:
+    """Rows of what a setting finds and costs: measure, value with its interval, n, and limit."""
+    for row in words.axis_rows(choices):
+        value = row["Held-out"]
+        if row["95% interval"]:
+            value += f" {row['95% interval']}"
+        limit = row["Limit"]
+        if limit:
+            limit += f": {HELD_OUT[row[words.HELD_OUT]]}"
+        yield {"measure": row["Measure"], "value": value, "n": row["n"], "limit": limit}
 
 
-def _listing(caption: str, rows: Sequence[Mapping[str, str]], first: str) -> Listing:
-    """A table; all columns but the first and those of words are flush right."""
+#: Whether a limit is met on held-out images, in words.
+HELD_OUT = {"yes": "met", "no": "exceeded", "undecided": "undecided"}
+
+
+def _command(run: str, budget: Budget) -> str:
+    """The command that bundles what is chosen for a budget."""
+    command = ["farther", "bundle", run, "deployed"]
+    for axis, limit in budget.limits.items():
+        command.append(f"--{LIMITS[axis].replace('_', '-')}={limit:g}")
+    return shlex.join(command)
+
+
+def _methods_table(item: RunChoices) -> dict[str, Any]:
+    """The best setting of each method within the limits of the budget."""
+    rows = []
+    for name, choice in item.choices.methods.items():
+        row = {
+            "Method": item.titles.get(name, name),
+            "t*": f"{choice.operating:.3f}",
+            "τ": words.tau(choice),
+            "Proposals": words.called(choice),
+        }
+        for axis in ("found", "misclassified", "false_alarms"):
+            head = words.WORDS[axis].head
+            row[head.capitalize()] = words.with_interval(axis, choice.measured[axis])
+        row["Limit"] = STATUS[_status(choice, "")]
+        rows.append(row)
+    caption = (
+        f"The best setting of each method for {words.limits(item.choices.budget)}, on held-out "
+        "images."
+    )
+    listing = _listing(caption, rows)
+    return {"caption": caption, "heads": listing.heads, "rows": [list(row) for row in listing.rows]}
+
+
+def _listing(caption: str, rows: Sequence[Mapping[str, str]]) -> Listing:
+    """A table; all columns but those of words are flush right."""
     numbers: list[str] = []
     if rows:
-        numbers = [head for head in rows[0] if head != first and head not in TEXT_COLUMNS]
+        numbers = [head for head in rows[0] if head not in TEXT_COLUMNS]
     return Listing.from_rows(caption, rows, numbers)
 
 
-def number(axis: str, value: float | None) -> str:
-    """A value of an axis as it is printed: per cent, or false alarms per image.
-
-    >>> number("false_alarms", 0.0123), number("alarms_per_image", 0.0204), number("found", None)
-    ('1.2%', '0.020', '—')
-    """
-    if value is None:
-        return ABSENT
-    if axis == "alarms_per_image":
-        return f"{value:.3f}"
-    return f"{100 * value:.1f}%"
-
-
-def between(axis: str, cost: MeasuredCost) -> str:
-    """An interval; "" where there is none.
-
-    >>> between("found", MeasuredCost(value=0.42, interval=(0.38, 0.46)))
-    '[38.0, 46.0]'
-    """
-    if cost.interval is None:
-        return ""
-    low, high = cost.interval
-    return f"[{number(axis, low).rstrip('%')}, {number(axis, high).rstrip('%')}]"
-
-
-def limit(axis: str, maximum: float) -> str:
-    """A limit in words.
-
-    >>> limit("false_alarms", 0.02)
-    'at most 2% of the ID images with a false alarm'
-    """
-    return f"at most {100 * maximum:g}% {WORDS[axis].unit}"
-
-
-def named_limit(axis: str, budget: Budget) -> str:
-    """A limit as the name of a row.
-
-    >>> named_limit("false_alarms", Budget(max_false_alarms=0.02))
-    'alarms 2%'
-    """
-    return f"{WORDS[axis].short} {100 * budget.limits[axis]:g}%"
-
-
-def limits_in_words(budget: Budget) -> dict[str, str]:
-    """Each limit of a budget in words, by axis."""
-    return {axis: limit(axis, maximum) for axis, maximum in budget.limits.items()}
-
-
-def promise(budget: Budget) -> str:
-    """What the limits of a budget promise, after them.
-
-    >>> promise(Budget(max_false_alarms=0.02))
-    'on new images like those it was chosen on, with 95% confidence'
-    """
-    if budget.guarantee == "confidence":
-        confidence = f"{100 * budget.confidence:g}% confidence"
-        return f"on new images like those it was chosen on, with {confidence}"
-    if budget.guarantee == "expected":
-        return "in expectation on new images like those it was chosen on"
-    return "where it was chosen"
-
-
-def limits(budget: Budget) -> str:
-    """All limits of a budget in one line."""
-    return _enumerated(list(limits_in_words(budget).values()))
-
-
-def held_out(choices: DeployChoices) -> str:
-    """A sentence on the images that were chosen on, and those that were measured on."""
-    chosen, measured = choices.id_splits
-    split = choices.budget.choose_on
-    if split:
-        ood = f"chosen on {split} and measured on the other OOD splits"
-    else:
-        ood = (
-            "chosen on one half of the images of each OOD split and measured on the other, "
-            "and vice versa"
-        )
-    return (
-        "For false alarms and known objects, thresholds are chosen on "
-        f"ID split {chosen} and measured on {measured}; for unknown objects, {ood}."
-    )
-
-
-def tau(choice: DeploySetting) -> str:
-    """τ as it is printed."""
-    if choice.tau == NOTHING_FLAGGED:
-        return "none flagged"
-    return f"{choice.tau:.5g}"
-
-
-def called(choice: DeploySetting) -> str:
-    """The proposals that are called unknown, as they are printed; "" for none."""
-    if choice.objectness is None:
-        return ""
-    return f"{choice.source} above {choice.objectness:.5g}"
-
-
-def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> str:
-    """The answer in words: what to deploy, or that no setting meets the budget.
-
-    Where a limit is exceeded on held-out images, its first sentence says so.
-
-    Args:
-        choices: The run's choices.
-        titles: Of the methods, for readers.
-    """
-    choice = choices.choice
-    if choice is None:
-        return " ".join(choices.notes)
-    budget = choices.budget
-    setting = _setting_in_words(choice, titles or {})
-    if choice.reached:
-        first = f"{choices.too_few} " if choices.too_few else ""
-        kept = f"{setting}: {limits(budget)} {promise(budget)}. {_measured(choice)}"
-        exceeded = _exceeded(choice, budget)
-        if not exceeded:
-            return f"{first}Deploy {kept}"
-        return (
-            f"{first}Over the limit on held-out images: {_enumerated(exceeded)}. "
-            f"The setting is {kept}"
-        )
-
-    further_limits = limits_in_words(budget)
-    further_limits.pop("misclassified", None)
-    within = ""
-    if further_limits and not _flags_by_label(choice):
-        within = f" within {_enumerated(list(further_limits.values()))}"
-    first = f"{choices.too_few} " if choices.too_few else ""
-    return (
-        f"{first}No setting keeps {limits(budget)} {promise(budget)}. The closest setting{within} "
-        f"is {setting}. {_measured(choice)}"
-    )
-
-
-def _exceeded(choice: DeployChoice, budget: Budget) -> list[str]:
-    """The values on held-out images whose whole interval is above their limit, in words."""
-    exceeded = []
-    for axis, maximum in budget.limits.items():
-        if choice.status(axis, maximum) == "exceeded":
-            value = _with_interval(axis, choice.measured[axis])
-            exceeded.append(f"{value} {WORDS[axis].unit} (limit {100 * maximum:g}%)")
-    return exceeded
-
-
-def status(choice: DeployChoice, budget: Budget) -> str:
-    """Whether all limits are met on held-out images; see `DeployChoice.status`."""
-    statuses = set()
-    for axis, maximum in budget.limits.items():
-        statuses.add(choice.status(axis, maximum))
-    for worst in ("exceeded", "open"):
-        if worst in statuses:
-            return worst
-    return "met"
-
-
-def is_within(choices: DeployChoices) -> bool:
-    """Whether a setting was chosen that meets the budget, and does not exceed it elsewhere."""
-    choice = choices.choice
-    return choice is not None and choice.reached and not _exceeded(choice, choices.budget)
-
-
-def reasons(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> list[str]:
-    """Why this method: its difference from the cheapest one, and from the best one.
-
-    Args:
-        choices: The run's choices.
-        titles: Of the methods, for readers.
-    """
-    titles = dict(titles or {})
-    choice = choices.choice
-    if choice is not None and choice.alarms == "proposals":
-        titles[choice.method] = PROPOSALS_ALONE
-    texts = []
-    gain = choices.over_cheapest
-    if gain is not None:
-        verdict = "not significantly better"
-        if gain.is_significant:
-            verdict = "significantly better"
-        than = titles.get(gain.than, gain.than)
-        texts.append(
-            f"On held-out images {titles.get(gain.method, gain.method)} is {verdict} than {than}, "
-            f"the cheapest method, both set for the same limits: it {_gained(gain, 's')}"
-            f"{_alarms_of_both(choices, gain)}."
-        )
-    elif _only_choice_is_within(choices):
-        cheapest = choices.cheapest or ""
-        texts.append(
-            f"{titles.get(cheapest, cheapest)}, the cheapest method, has no setting within the "
-            "limits."
-        )
-    elif _cheapest_is_best(choices):
-        cheapest = choices.cheapest or ""
-        text = (
-            f"{titles.get(cheapest, cheapest)} is the cheapest method, and none is better where it "
-            "was chosen."
-        )
-        if titles.get(cheapest) == PROPOSALS_ALONE:
-            text = "Where they were chosen, no method's scores find more within the limits."
-        texts.append(text)
-    passed_over = choices.passed_over
-    if passed_over is not None:
-        than = titles.get(passed_over.than, passed_over.than)
-        texts.append(
-            f"{titles.get(passed_over.method, passed_over.method)} would "
-            f"{_gained(passed_over)} than {than}: not significant, so the cheaper one is taken."
-        )
-    return texts
-
-
-def _alarms_of_both(choices: DeployChoices, gain: MethodGain) -> str:
-    """False alarms of two methods on held-out images, where a limit need not hold.
-
-    "" where these are compared themselves.
-    """
-    if gain.axis == "false_alarms":
-        return ""
-    alarms = choices.methods[gain.method].measured["false_alarms"].value
-    alarms_of_other = choices.methods[gain.than].measured["false_alarms"].value
-    return (
-        f", with a false alarm in {number('false_alarms', alarms)} of the ID images instead of "
-        f"{number('false_alarms', alarms_of_other)}"
-    )
-
-
-def _only_choice_is_within(choices: DeployChoices) -> bool:
-    """Whether the chosen method has a setting within the limits, and the cheapest one has none."""
-    choice = choices.choice
-    if choice is None or choices.cheapest is None:
-        return False
-    return choice.reached and not choices.methods[choices.cheapest].reached
-
-
-def _cheapest_is_best(choices: DeployChoices) -> bool:
-    """Whether the cheapest of several methods was chosen, and none has better values there."""
-    choice = choices.choice
-    if choice is None or not choice.reached or len(choices.methods) < 2:
-        return False
-    return choice.method == choices.cheapest and choices.passed_over is None
-
-
-def _gained(gain: MethodGain, ending: str = "") -> str:
-    """A difference in words, such as "find +2.0 [−0.3, 4.1] points more unknown objects".
-
-    Args:
-        gain: The difference.
-        ending: Of the verb.
-    """
-    if gain.axis == "false_alarms":
-        return f"alarm{ending} in {_difference(gain, 100, 1)} points fewer of the ID images"
-    return f"find{ending} {_difference(gain, 100, 1)} points more of the unknown objects"
-
-
-def _difference(gain: MethodGain, factor: int, decimals: int) -> str:
-    """A difference with its sign and its interval."""
-    text = _signed(factor * gain.value, decimals)
-    if gain.interval is None:
-        return text
-    low, high = gain.interval
-    return f"{text} [{_signed(factor * low, decimals)}, {_signed(factor * high, decimals)}]"
-
-
-def _signed(value: float, decimals: int) -> str:
-    """A number with its sign.
-
-    >>> _signed(2.04, 1), _signed(-0.3, 1), _signed(0.0, 1)
-    ('+2.0', '−0.3', '+0.0')
-    """
-    return f"{value:+.{decimals}f}".replace("-", "−")
-
-
-def instead(choices: DeployChoices) -> str:
-    """What to do where the answer is out of budget; "" where it is within."""
-    choice = choices.choice
-    if choice is None or is_within(choices):
-        return ""
-    budget = choices.budget
-    if choice.reached:
-        return (
-            "The images that it was chosen on and the held-out ones differ, or are too few. "
-            "Choose with a lower limit, so that the limit that you need holds on held-out images, "
-            "or add ID validation images."
-        )
-    if _flags_by_label(choice):
-        return (
-            "What the detector labels as unknown exceeds the limits without any score: raise them, "
-            "or use a detector without such a label."
-        )
-    met_alone = []
-    for axis in SUGGESTED:
-        if axis in choices.alone and choices.alone[axis].reached:
-            met_alone.append(limit(axis, budget.limits[axis]))
-    advice = "Raise a limit, or change the detector: a score only turns misclassified objects "
-    advice += "into found ones, and flags known objects, too."
-    if met_alone:
-        advice = f"Each alone can be met: {'; '.join(met_alone)}. {advice}"
-    return advice
-
-
-def next_budget(choices: DeployChoices) -> dict[str, float]:
-    """Limits to try next, by parameter, where the answer is out of budget; else {}.
-
-    They are one limit that can be met alone; or, where limits are met only where they were chosen,
-    the same with halves of those that are exceeded.
-    """
-    choice = choices.choice
-    if choice is None or is_within(choices):
-        return {}
-    limits_now = choices.budget.limits
-    if choice.reached:
-        if choices.budget.guarantee == "expected":
-            return {}
-        halved = {}
-        for axis, maximum in limits_now.items():
-            factor = 0.5 if choice.status(axis, maximum) == "exceeded" else 1.0
-            halved[LIMITS[axis]] = factor * maximum
-        return halved
-    for axis in SUGGESTED:
-        if axis in choices.alone and choices.alone[axis].reached:
-            return {LIMITS[axis]: limits_now[axis]}
-    return {}
-
-
-def _flags_by_label(choice: DeployChoice) -> bool:
-    """True if only objects that the detector itself labels as unknown are flagged."""
-    by_proposals = choice.objectness is not None
-    return (
-        choice.tau == NOTHING_FLAGGED
-        and not by_proposals
-        and bool(choice.measured["false_alarms"].value)
-    )
-
-
-def _setting_in_words(choice: DeployChoice, titles: Mapping[str, str]) -> str:
-    """A method with its thresholds."""
-    name = titles.get(choice.method, choice.method)
-    flagged = f"τ = {tau(choice)}"
-    if choice.tau == NOTHING_FLAGGED:
-        flagged = "nothing flagged"
-    if _flags_by_label(choice):
-        flagged += " but what the detector labels as unknown"
-    if choice.objectness is None:
-        return f"{name} with t* = {choice.operating:.3g} and {flagged}"
-    proposals = f"proposals of {choice.source} above {choice.objectness:.5g} called unknown"
-    if choice.alarms == "proposals":
-        return f"{PROPOSALS_ALONE}: t* = {choice.operating:.3g}, {flagged}, {proposals}"
-    return f"{name} with t* = {choice.operating:.3g}, {flagged}, and {proposals}"
-
-
-def _measured(choice: DeployChoice) -> str:
-    """A sentence on the values that were measured on held-out images."""
-    found = f"{_with_interval('found', choice.measured['found'])} of the unknown objects found"
-    alarms = _with_interval("false_alarms", choice.measured["false_alarms"])
-    alarms = f"{alarms} of the ID images with a false alarm"
-    if choice.alarms == "both":
-        found_part = number("found", choice.measured["found_by_proposals"].value)
-        alarms_part = number("false_alarms", choice.measured["alarms_of_proposals"].value)
-        found += f" ({found_part} by proposals)"
-        alarms += f" ({alarms_part} by proposals)"
-    misclassified = _with_interval("misclassified", choice.measured["misclassified"])
-    lost = _with_interval("recall_lost", choice.measured["recall_lost"])
-    values = [
-        found,
-        f"{misclassified} {WORDS['misclassified'].unit}",
-        alarms,
-        f"{lost} {WORDS['recall_lost'].unit}",
-    ]
-    return f"Measured on held-out images: {_enumerated(values)}."
-
-
-def _with_interval(axis: str, cost: MeasuredCost) -> str:
-    """A value, with its interval if it has one."""
-    interval = between(axis, cost)
-    if not interval:
-        return number(axis, cost.value)
-    return f"{number(axis, cost.value)} {interval}"
-
-
-def remarks(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> list[str]:
-    """What the data can and cannot show, and what to do where the answer is out of budget.
-
-    Args:
-        choices: The run's choices.
-        titles: Of the methods, for readers.
-    """
-    texts = [*choices.notes, *_methods_of_halves(choices, titles or {})]
-    advice = instead(choices)
-    if advice:
-        texts.append(advice)
-    return texts
-
-
-def _methods_of_halves(choices: DeployChoices, titles: Mapping[str, str]) -> Iterator[str]:
-    """A sentence where a half of the OOD images, or each, prefers another method."""
-    choice = choices.choice
-    if choice is None:
-        return
-    methods = {setting.method for setting in choice.folds}
-    others = sorted(methods - {choice.method})
-    if not others:
-        return
-    halves = "Half of the OOD images"
-    if choice.method not in methods:
-        halves = "Each half of the OOD images"
-    names = _enumerated([titles.get(name, name) for name in others])
-    yield f"{halves} by itself preferred {names}, so this choice is uncertain."
-
-
-def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
-    """One row per axis: its limit, values where it was chosen and on held-out images.
-
-    Also whether the limit is met on either.
-    """
-    choice = choices.choice
-    if choice is None:
-        return []
-    limit_by_axis = choices.budget.limits
-    rows = []
-    for axis, cost in choice.measured.items():
-        row = {
-            "Measure": WORDS[axis].title,
-            "Limit": "",
-            "Where chosen": "",
-            WHERE_CHOSEN: "",
-            "Held-out": number(axis, cost.value),
-            "95% interval": between(axis, cost),
-            "n": "",
-            HELD_OUT: "",
-        }
-        if axis in choice.chosen_on:
-            row["Where chosen"] = number(axis, choice.chosen_on[axis].value)
-        if cost.count is not None:
-            row["n"] = f"{cost.count:,} of {cost.of:,}"
-        if axis in limit_by_axis:
-            maximum = limit_by_axis[axis]
-            row["Limit"] = f"{100 * maximum:g}%"
-            row[WHERE_CHOSEN] = _met_where_chosen(choice, axis, maximum)
-            row[HELD_OUT] = STATUS[choice.status(axis, maximum)]
-        rows.append(row)
-    return rows
-
-
-def _met_where_chosen(choice: DeployChoice, axis: str, maximum: float) -> str:
-    """Whether a limit holds where it was chosen; the bound counts, where the value has one."""
-    if choice.reached:  # also where nothing is flagged, so that too few images need show nothing
-        return "yes"
-    cost = choice.chosen_on[axis]
-    value = cost.value if cost.bound is None else cost.bound
-    return "yes" if value is not None and value <= maximum + ROUNDING else "no"
-
-
-def setting_rows(
-    named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str], budget: Budget
-) -> list[dict[str, str]]:
-    """One row per choice: thresholds, and measured values with their intervals.
-
-    Args:
-        named: Name of each row → choice.
-        first: Heading of the names; "Method" where these are the methods.
-        titles: Method → its title.
-        budget: The limits that they were chosen for.
-    """
-    rows = []
-    for name, choice in named.items():
-        row = {first: name}
-        if first != "Method":
-            row["Method"] = titles.get(choice.method, choice.method)
-            if choice.alarms == "proposals":
-                row["Method"] = PROPOSALS_ALONE
-        row["t*"] = f"{choice.operating:.3f}"
-        row["τ"] = tau(choice)
-        row["Proposals"] = called(choice)
-        for axis, words in WORDS.items():
-            if not words.head:
-                continue
-            cost = choice.measured[axis]
-            if axis in WITH_INTERVAL:
-                row[words.head.capitalize()] = _with_interval(axis, cost)
-            else:
-                row[words.head.capitalize()] = number(axis, cost.value)
-        row[WHERE_CHOSEN] = "yes" if choice.reached else "no"
-        row[HELD_OUT] = STATUS[status(choice, budget)]
-        rows.append(row)
-    return rows
-
-
-def short_rows(named: Mapping[str, DeployChoice], first: str) -> list[dict[str, str]]:
-    """One row per choice for terminals: measured values without their intervals.
-
-    Args:
-        named: Name of each row → choice.
-        first: Heading of the names; "method" where these are the methods, whose rows have the
-            thresholds.
-    """
-    rows = []
-    for name, choice in named.items():
-        row = {first: name}
-        if first == "method":
-            row["t*"] = f"{choice.operating:.3f}"
-            row["τ"] = tau(choice)
-        else:
-            row["method"] = choice.method
-        for axis, words in WORDS.items():
-            if words.short:
-                row[words.short] = number(axis, choice.measured[axis].value)
-        rows.append(row)
-    return rows
-
-
-def split_rows(choice: DeployChoice) -> list[dict[str, str]]:
-    """Outcomes of the unknown objects of each OOD split."""
-    rows = []
-    for split, costs in choice.by_split.items():
-        row = {
-            "Split": split,
-            "Objects": f"{costs['misclassified'].of:,}",
-            "Images": f"{costs['misclassified'].images:,}",
-        }
-        for outcome, head in OUTCOMES.items():
-            cost = costs[outcome]
-            row[head] = _with_interval(outcome, cost)
-        rows.append(row)
-    return rows
-
-
-def _enumerated(texts: Sequence[str]) -> str:
-    """Texts joined by "and"; three or more with a serial comma."""
-    if len(texts) < 3:
-        return " and ".join(texts)
-    return f"{', '.join(texts[:-1])}, and {texts[-1]}"
+def _urls(
+    files: RunFiles, splits: Sequence[str], images: DialImages, results: AllResults
+) -> list[str | None]:
+    """URL of the file of each image; None where params.yaml does not name its dataset's folder."""
+    folders = {}
+    for dataset, root in results.roots.items():
+        folders[dataset] = folder_url(root, results.root)
+    file_by_split = []
+    for split in splits:
+        frame = Images.read(files.images(split)).frame
+        names, datasets, image_files = (frame[name] for name in ("image_id", "dataset", "file"))
+        file_by_split.append(dict(zip(names, zip(datasets, image_files, strict=True), strict=True)))
+
+    urls = []
+    for name, split_number in zip(images.names, images.split_numbers, strict=True):
+        dataset, file = file_by_split[split_number].get(name, ("", ""))
+        url = None
+        if dataset in folders:
+            url = f"{folders[dataset]}/{quote(file)}"
+        urls.append(url)
+    return urls

@@ -462,7 +462,7 @@ PAPER = Paper(
         "each or several in one",
         "rows of methods that train a network": "a trained network is a run here, with rows of its "
         "own; scores made elsewhere are a method `imported`",
-        "times": "times are of one machine; the page Cost has those of this one",
+        "times": "times are of one machine; the page Deploy has those of this one",
         "Acc. of each method": "post-hoc methods do not change the network: a row per network has "
         "its accuracy",
         "FPR@95 and AUPR-In of version 1": "metrics fpr95 and aupr_in of the page of each run",
