@@ -263,9 +263,9 @@ def test_a_picture_describes_its_objects_and_detections(detector):
     assert labels["n3"] == "Image n3. ground truth: Lynx."
 
 
-def test_thumbnails_are_small_jpegs_of_the_images(detector):
+def test_thumbnails_are_small_webps_of_the_images(detector):
     for element in detector.all("image"):
-        source = element.attributes["href"].removeprefix("data:image/jpeg;base64,")
+        source = element.attributes["href"].removeprefix("data:image/webp;base64,")
         with Image.open(io.BytesIO(base64.b64decode(source))) as image:
             assert image.size == (64, 48)
 

@@ -136,6 +136,12 @@ class RunInputs:
         return ClosedSet.of(self.id_split.objects, self.id_regions)
 
     @cached_property
+    def id_open_set(self) -> OpenSetSplit:
+        """The same by the rules for OOD splits, by which known objects are flagged or missed."""
+        rules = MatchingRules(self.settings.iou, known_classes=self.id_split.known_classes)
+        return OpenSetSplit.of(self.id_split.objects, self.id_regions, rules)
+
+    @cached_property
     def id_mixed(self) -> MixedImages:
         """The ID split, as one part of mixed images."""
         return self.mixed_part(self.id_split)

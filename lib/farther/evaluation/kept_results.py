@@ -171,6 +171,7 @@ class KeptResults:
         fitted = self._fitted.applicable[name]
         tau = self._calibration.tau_of(name, fitted)
         evaluated = evaluate_method(name, fitted, tau, self._inputs)
+        assert evaluated.known is not None
 
         outcomes_by_split = {}
         with self._outcomes.make(name, key) as folder:
@@ -182,6 +183,10 @@ class KeptResults:
                 object_outcomes.write(folder / f"{split.name}.objects.parquet")
                 if self._classes.exist:
                     outcomes_by_split[split.name] = object_outcomes
+            id_split = self._inputs.id_split.name
+            region_outcomes, object_outcomes = evaluated.known.tables(self._inputs.id_regions)
+            region_outcomes.write(folder / f"{id_split}.parquet")
+            object_outcomes.write(folder / f"{id_split}.objects.parquet")
         if self._classes.exist:
             classes = self._classes.of_method(name, outcomes_by_split)
             evaluated = replace(evaluated, classes=classes)
@@ -189,7 +194,7 @@ class KeptResults:
             evaluated.write(folder)
 
         self._inputs.release_memory()
-        return replace(evaluated, outcomes={})
+        return replace(evaluated, outcomes={}, known=None)
 
     def _read_method(self, name: str) -> EvaluatedMethod:
         folder = self._results.path(method_item(name))

@@ -29,6 +29,7 @@ from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.threshold import StoredTau, stored_tau
 from farther.evaluation.weights import ONCE
 from farther.metrics import open_set
+from farther.metrics.open_set.known_outcomes import KnownOutcome
 from farther.metrics.open_set.outcomes import Outcome
 from farther.scoring.fitted import read_entries
 from farther.tables.documents import read_json, write_json
@@ -91,6 +92,7 @@ class EvaluatedMethod:
         tau: The threshold τ.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: outcomes of the regions and the objects}.
+        known: Outcomes in the ID split; None where the results were read.
         classes: Results by the OODness of classes; None where no split's images were chosen by
             rules.
     """
@@ -100,6 +102,7 @@ class EvaluatedMethod:
     tau: StoredTau
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    known: KnownOutcome | None = None
     classes: MethodClasses | None = None
 
     def write(self, folder: Path) -> None:
@@ -172,6 +175,7 @@ def evaluate_method(
     if len(id_scores):
         id_regions_kept = float(np.mean(id_scores >= tau.threshold))
     remarks = [*fitted.remarks, *_leaks(fitted, inputs)]
+    known = KnownOutcome.of(inputs.id_open_set.match(id_scores < tau.threshold))
     results = MethodResults(
         fitted=fitted.model_copy(update={"remarks": remarks}),
         tau=tau.threshold,
@@ -183,9 +187,10 @@ def evaluate_method(
         ),
         misclassification=summaries.misclassification_results(inputs, id_scores),
         costs=summaries.flagging_costs(inputs, id_scores, tau),
+        known_objects=summaries.known_objects(known),
     )
     frames = {kind: plots.frame(kind, rows) for kind, rows in rows_by_plot.items()}
-    return EvaluatedMethod(results, frames, tau, replicates_by_split, outcome_by_split)
+    return EvaluatedMethod(results, frames, tau, replicates_by_split, outcome_by_split, known)
 
 
 @dataclass(frozen=True)

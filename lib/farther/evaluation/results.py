@@ -412,6 +412,23 @@ class MeanOverSplits(MetricValues):
     splits: list[str]
 
 
+class KnownCategory(Stored):
+    """The objects of a known category in the ID test split, by outcome under a method.
+
+    See `farther.metrics.open_set.known_outcomes`. Each counted object counts once.
+
+    Args:
+        kept_as: Class → number of objects that are detected and kept as that class: the category
+            itself where they are correct.
+        flagged: Number of objects that are detected and flagged as unknown.
+        missed: Number of objects that are missed.
+    """
+
+    kept_as: dict[str, int] = Field(default_factory=dict)
+    flagged: int = 0
+    missed: int = 0
+
+
 class MethodResults(Stored):
     """A method that applies to the run's detector.
 
@@ -424,6 +441,7 @@ class MethodResults(Stored):
         means: Distance → means over its splits.
         misclassification: How well scores separate wrong from right detections on the ID split.
         costs: Detections on the ID split that are flagged as unknown.
+        known_objects: Category → outcomes of its objects in the ID split.
     """
 
     fitted: FittedMethod
@@ -434,6 +452,7 @@ class MethodResults(Stored):
     means: dict[str, MeanOverSplits]
     misclassification: MetricValues
     costs: MetricValues
+    known_objects: dict[str, KnownCategory] = Field(default_factory=dict)
 
 
 class DrawnImages(Stored):

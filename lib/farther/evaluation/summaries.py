@@ -11,6 +11,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import (
     ClassifierResults,
     Interval,
+    KnownCategory,
     MeanOverSplits,
     MetricValues,
     Number,
@@ -20,6 +21,7 @@ from farther.evaluation.threshold import StoredTau
 from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.ood import classification, misclassification
 from farther.metrics.open_set.drawn_thresholds import ImageCopies
+from farther.metrics.open_set.known_outcomes import FLAGGED, MISSED, NOT_COUNTED, KnownOutcome
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain, ratio
@@ -178,6 +180,25 @@ def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau) -> 
     if not flagged:  # then the share of images with a false alarm
         images_of_shares["false_alarms"] = images
     return MetricValues(values=values, **intervals.of_metrics(values, replicates, images_of_shares))
+
+
+def known_objects(known: KnownOutcome) -> dict[str, KnownCategory]:
+    """Number of the known objects of the ID split with each outcome, by category."""
+    split = known.outcome.split
+    categories: dict[str, KnownCategory] = {}
+    for row in np.argsort(split.objects.category.astype(str), kind="stable"):
+        outcome = known.of_object[row]
+        if outcome == NOT_COUNTED:
+            continue
+        counts = categories.setdefault(str(split.objects.category[row]), KnownCategory())
+        if outcome == FLAGGED:
+            counts.flagged += 1
+        elif outcome == MISSED:
+            counts.missed += 1
+        else:
+            label = split.detections.classes[split.detections.label[known.region[row]]]
+            counts.kept_as[label] = counts.kept_as.get(label, 0) + 1
+    return categories
 
 
 def _flagged_replicates(

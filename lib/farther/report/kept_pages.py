@@ -70,15 +70,19 @@ def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     yield files.recovered.parent
     yield files.roles_file
     yield from listed(files.all_regions, "*/regions.json")
+    splits = [split.name for split in run.splits]
+    if run.id_split is not None:
+        splits.append(run.id_split)
     if run.evaluation is not None:
         for name in run.evaluation.self_awareness.images:
-            yield files.images(name).parent
-            yield files.regions(name)
-    for split in run.splits:
-        yield files.images(split.name).parent
-        yield files.regions(split.name)
+            if name not in splits:
+                yield files.images(name).parent
+                yield files.regions(name)
+    for name in splits:
+        yield files.images(name).parent
+        yield files.regions(name)
         for method in run.methods:
-            yield files.scores(method, split.name)
+            yield files.scores(method, name)
 
 
 def _description(run: Run) -> dict[str, Any]:

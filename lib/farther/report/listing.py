@@ -87,12 +87,14 @@ class Listing:
         frame: The rows. Fractions below a heading that ends in "(%)" are printed in per cent.
         numbers: Text columns that are flush right too.
         few: Rows with a number below `COUNTS` that is smaller are grey.
+        links: Of each row, heading → address of the images behind the cell; () for none.
     """
 
     caption: str
     frame: pl.DataFrame
     numbers: Sequence[str] = ()
     few: int = 0
+    links: Sequence[Mapping[str, str]] = ()
 
     @classmethod
     def from_rows(
@@ -119,6 +121,15 @@ class Listing:
             is_right = dtype.is_numeric() or dtype == pl.Null or name in self.numbers
             heads.append((name, is_right))
         return heads
+
+    def links_of_row(self, number: int) -> list[str]:
+        """The address behind each cell of a row, "" for none.
+
+        Args:
+            number: The row, from 0.
+        """
+        links = self.links[number] if self.links else {}
+        return [links.get(name, "") for name in self.frame.columns]
 
     @property
     def reasons(self) -> list[str]:

@@ -32,6 +32,11 @@ def _are_none(read: Mapping[str, str]) -> bool:
     return not read
 
 
+def _no_images(cell: Mapping[str, Any]) -> str:
+    """The address of the images behind a cell, in a site without a gallery."""
+    return ""
+
+
 class Site:
     """Writes pages into a folder.
 
@@ -45,6 +50,8 @@ class Site:
 
     Attributes:
         runs: Title of each detector with a page → the name of its run. Tables link the titles.
+        images_of: Address of the images behind a cell of a table of results, relative to the
+            report's folder; "" for none.
         keys: File → the key that it was made under, of files that a later report may keep.
         read: File → further files that it was made from; see `farther.keyed.RecordedItem`.
     """
@@ -59,6 +66,7 @@ class Site:
         self.read: dict[str, Mapping[str, str]] = {}
         self._environment = _environment()
         self.runs: Mapping[str, str] = {}
+        self.images_of: Callable[[Mapping[str, Any]], str] = _no_images
 
     def __enter__(self) -> Site:
         for file in files("farther.report").joinpath("static").iterdir():
@@ -95,7 +103,7 @@ class Site:
             content: Variables of the template. It also gets `page` (the name), `up` (the path from
                 the page to the report's folder: "" or "../"), `sections` and `place`
                 (`farther.report.navigation`), `pages` (the files of all pages: a project may lack
-                one), `run_names` (`runs`) and `run_pages` (title → address).
+                one), `run_names` (`runs`), `run_pages` (title → address) and `images_of`.
         """
         up = "../" * name.count("/")
         run_pages = {}
@@ -109,6 +117,7 @@ class Site:
             "place": self._navigation.place(name),
             "run_names": self.runs,
             "run_pages": run_pages,
+            "images_of": self.images_of,
         }
         return self._environment.get_template(template).render({**variables, **content})
 

@@ -21,6 +21,7 @@ from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
+from farther.report.links import CellLinks
 from farther.report.pages import navigation, pages_of
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
@@ -84,6 +85,7 @@ def _read(
     results = AllResults(params, settings, runs, root, roots, texts, code or "")
     site = Site(folder, navigation(results), _earlier_report(root, code))
     site.runs = {run.full_title: run.name for run in results.measured}
+    site.images_of = CellLinks(results).of_cell
     return site, results
 
 

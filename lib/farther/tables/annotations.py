@@ -190,8 +190,18 @@ class TrueClasses(Table):
 
 
 #: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known
-#: class), missed (no detection matched), not_counted (known objects, crowds and difficult objects).
-OBJECT_OUTCOMES = ("found", "misclassified", "missed", "not_counted")
+#: class), missed (no detection matched), not_counted (crowds and difficult objects, and known
+#: objects in OOD splits). In the ID test split, where the objects are known: correct (kept as its
+#: own class), wrong_class (kept as another one only), flagged (flagged as unknown), or missed.
+OBJECT_OUTCOMES = (
+    "found",
+    "misclassified",
+    "missed",
+    "not_counted",
+    "correct",
+    "wrong_class",
+    "flagged",
+)
 
 #: Outcomes of a detection: found (flagged unknown and matched to an unknown object), misclassified
 #: (kept as a known class on an unknown object), false_unknown (flagged unknown without an unknown
@@ -229,8 +239,8 @@ class ObjectOutcomes(Table):
     Columns:
         image_id, object_id, category: The object.
         outcome: One of `OBJECT_OUTCOMES`.
-        region_id: The detection that decided: the flagged one that was matched, or the most
-            confident one that misclassifies the object; −1 where there is none.
+        region_id: The detection that decided: the one that was matched, or the most confident one
+            that is kept as a wrong class; −1 where there is none.
     """
 
     image_id = Column(pl.String)

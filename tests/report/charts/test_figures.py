@@ -77,6 +77,13 @@ def test_the_numbers_are_those_that_are_drawn(exported, report):
             assert len(numbers(spec).splitlines()) > 1, (page, name)
 
 
+def test_a_figure_has_no_links_and_its_numbers_no_addresses(exported, report):
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert "gallery.html#run=pets-net" in page
+    assert "gallery.html" not in (exported / "index/hero-1-3.3in.svg").read_text()
+    assert "href" not in (exported / "index/hero-1.csv").read_text()
+
+
 def test_a_figure_of_a_detectors_page_is_named_by_its_run_and_has_it_in_the_title(report):
     charts = list(charts_of((report / "detectors/pets-net.html").read_text()))
     assert charts

@@ -1,14 +1,10 @@
 """Charts of results, compared with values worked out by hand."""
 
-from collections import Counter
-
 import pytest
 from tests.report.charts.conftest import rows
 
-from farther.evaluation.files import RunFiles
 from farther.report.charts import results as charts
 from farther.report.results import CHARTED, OPEN_SET
-from farther.tables import ObjectOutcomes, Regions
 
 
 def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
@@ -79,34 +75,3 @@ def test_the_confusion_of_the_paper_has_a_chart_for_known_and_one_for_unknown_cl
     assert one_category.title.endswith("(1 of 2 categories)")
     for of_known in (True, False):
         assert charts.confusion_at_recall(make_run({}), limit=5, of_known=of_known) is None
-
-
-def test_the_classes_of_misclassified_objects_add_up_to_the_misclassified_objects(run, evaluated):
-    files = RunFiles(run.name, run.benchmark, evaluated / "artifacts")
-    for method in run.methods:
-        misclassified = 0
-        expected: Counter[tuple[str, str]] = Counter()
-        for split in run.splits:
-            counts = run.details(split.name, method).of_group("open_set")
-            misclassified += counts.get("fn_misclassified") or 0
-            objects = ObjectOutcomes.read(files.object_outcomes(method, split.name)).frame
-            regions = Regions.read(files.regions(split.name))
-            class_by_region = {
-                (image, region): regions.classes[label]
-                for image, region, label in zip(
-                    regions.image_id, regions.region_id, regions.label, strict=True
-                )
-            }
-            for row in objects.filter(outcome="misclassified").iter_rows(named=True):
-                predicted = class_by_region[row["image_id"], row["region_id"]]
-                expected[row["category"], predicted] += 1
-
-        chart = charts.taken_for(run, method, limit=100)
-        cells = [] if chart is None else counted(chart)
-        assert {(category, name): count for category, name, count in cells} == expected
-        assert sum(count for _, _, count in cells) == misclassified
-    assert charts.taken_for(run, "msp", limit=100) is not None
-
-
-def test_without_misclassified_objects_there_is_no_chart_of_their_classes(make_run):
-    assert charts.taken_for(make_run({"msp": {}}), "msp", limit=5) is None

@@ -19,7 +19,6 @@ from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, se
         "splits/pets.html categories-1",
         "methods/msp.html detectors-1-1",
         "detectors/pets-net.html outcomes-1",
-        "detectors/pets-net.html confusion",
         "detectors/pets-net.html methods-3",
         "detectors/pets-net.html roc-1",
         "detectors/pets-net.html pr-1",

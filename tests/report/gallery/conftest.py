@@ -92,6 +92,28 @@ MANY = {
     for i in range(60)
 }
 SPLITS = {"wild": WILD, "tame": TAME, "many": MANY}
+#: ID test images: of the cats of k1 one is correct and one a dog; in k2 `one` flags a cat, and a
+#: place without an object; k3's dog is missed.
+KNOWN = {
+    "k1": Photo(
+        (
+            Thing("cat", LEFT, ("correct", 0), ("correct", 0)),
+            Thing("cat", RIGHT, ("wrong_class", 1), ("wrong_class", 1)),
+        ),
+        (
+            Detection("cat", 0.9, LEFT, (2, "known"), (3, "known")),
+            Detection("dog", 0.8, RIGHT, (1, "known"), (2, "known")),
+        ),
+    ),
+    "k2": Photo(
+        (Thing("cat", LEFT, ("flagged", 0), ("correct", 0)),),
+        (
+            Detection("cat", 0.7, LEFT, (-1, "false_unknown"), (1, "known")),
+            Detection("dog", 0.6, TOP, (-2, "false_unknown"), (1, "known")),
+        ),
+    ),
+    "k3": Photo((Thing("dog", LEFT, MISSED, MISSED),)),
+}
 
 CLASSES = ("cat", "dog")
 METHODS = ("one", "two")
@@ -114,6 +136,10 @@ class Project:
     def make(self) -> None:
         for split, photos in SPLITS.items():
             self._write(split, photos)
+
+    def add_known(self) -> None:
+        """Adds outcomes in the ID test split."""
+        self._write("test", KNOWN)
 
     def _write(self, split: str, photos: dict[str, Photo]) -> None:
         names, n = list(photos), len(photos)
@@ -221,6 +247,15 @@ def proposing(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = Project(tmp_path_factory.mktemp("proposing"))
     made.make()
     made.call(("w1", TOP, 0.7, -1), ("w2", RIGHT, 0.9, 2))
+    return made
+
+
+@pytest.fixture(scope="session")
+def with_known(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The same with outcomes in the ID test split, to be read only."""
+    made = Project(tmp_path_factory.mktemp("known"))
+    made.make()
+    made.add_known()
     return made
 
 

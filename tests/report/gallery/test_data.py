@@ -1,6 +1,5 @@
 """The data of the gallery's page, compared with the evaluation and with hand-made scenes."""
 
-import base64
 import json
 import shutil
 from dataclasses import replace
@@ -15,6 +14,7 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.results import read_evaluation
 from farther.report.gallery.data import SplitData, folder_url
 from farther.report.gallery.outcomes import SplitOutcomes
+from farther.report.gallery.packing import unpacked
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
 from farther.tables.documents import read_json
@@ -22,11 +22,7 @@ from farther.tables.unknown_proposals import UnknownProposalTable
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
 FALSE_UNKNOWN = 2
-CALLED = {"image": "<u4", "objectness": "<f4", "object": "<i4"}
-
-
-def numbers(text: str, dtype: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype)
+CALLED = ("image", "objectness", "object")
 
 
 def data_of(project, split: str, most: int = 100, run: Run | None = None) -> tuple[dict, dict]:
@@ -43,7 +39,7 @@ def split_data(
 
 def outcomes(method: dict) -> dict[str, int]:
     """Number of each outcome, under the names of the metrics."""
-    of_objects, of_detections = numbers(method["object"], "u1"), numbers(method["detection"], "u1")
+    of_objects, of_detections = unpacked(method["object"]), unpacked(method["detection"])
     return {
         "tp_u": int(np.sum(of_objects == FOUND)),
         "fn_misclassified": int(np.sum(of_objects == MISCLASSIFIED)),
@@ -85,20 +81,20 @@ def test_outcomes_follow_the_method(project):
     assert outcomes(methods["two"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 0}
     # Rows of objects: w1 zebra, w2 zebra, w2 gnu, w3 gnu. `two` finds the second zebra by the less
     # confident detection.
-    assert numbers(methods["one"]["object"], "u1").tolist() == [
+    assert unpacked(methods["one"]["object"]).tolist() == [
         FOUND,
         MISCLASSIFIED,
         MISSED,
         MISSED,
     ]
-    assert numbers(methods["one"]["decided"], "<i4").tolist() == [0, 3, -1, -1]
-    assert numbers(methods["two"]["object"], "u1").tolist() == [
+    assert unpacked(methods["one"]["decided"]).tolist() == [0, 1, -1, -1]
+    assert unpacked(methods["two"]["object"]).tolist() == [
         MISCLASSIFIED,
         FOUND,
         MISSED,
         MISSED,
     ]
-    assert numbers(methods["two"]["decided"], "<i4").tolist() == [0, 2, -1, -1]
+    assert unpacked(methods["two"]["decided"]).tolist() == [0, 0, -1, -1]
 
 
 def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_path):
@@ -115,12 +111,12 @@ def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_pa
 
 def test_a_proposal_has_the_row_of_the_object_that_it_finds(proposing):
     data, methods = data_of(proposing, "wild")
-    found = {name: numbers(data["proposals"]["boxes"][name], kind) for name, kind in CALLED.items()}
+    found = {name: unpacked(data["proposals"]["boxes"][name]) for name in CALLED}
     assert (found["image"].tolist(), found["object"].tolist()) == ([0, 1], [-1, 2])
-    assert all(numbers(method["object"], "u1")[2] == MISSED for method in methods.values())
+    assert all(unpacked(method["object"])[2] == MISSED for method in methods.values())
     np.testing.assert_allclose(found["objectness"], [0.7, 0.9])
     few, _ = data_of(proposing, "wild", most=2)
-    assert numbers(few["proposals"]["boxes"]["object"], "<i4").tolist() == [-1]
+    assert unpacked(few["proposals"]["boxes"]["object"]).tolist() == [-1]
     assert data_of(proposing, "tame")[0]["proposals"] == {}
 
 
@@ -129,27 +125,31 @@ def test_a_proposal_has_the_row_of_the_object_that_it_finds(proposing):
 
 def test_boxes_are_parts_of_the_image(project):
     data, methods = data_of(project, "wild")
-    box = numbers(data["detections"]["box"], "<u2").reshape(-1, 4) / 65535 * [64, 48, 64, 48]
+    box = unpacked(data["detections"]["box"]).reshape(-1, 4) / 65535 * [64, 48, 64, 48]
     assert np.allclose(box[:2], [[4, 8, 28, 40], [30, 2, 40, 8]], atol=64 / 65535)
-    assert numbers(data["detections"]["image"], "<u4").tolist() == [0, 0, 1, 1, 3]
-    assert numbers(data["detections"]["label"], "<u2").tolist() == [0, 1, 0, 1, 1]
-    assert numbers(methods["one"]["score"], "<f4").tolist() == [-2, -1, 1, 0.5, 2]
-    assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.6, 0.7, 0.8, 0.75])
+    assert unpacked(data["detections"]["image"]).tolist() == [0, 0, 1, 1, 3]
+    assert unpacked(data["detections"]["label"]).tolist() == [0, 1, 0, 1, 1]
+    assert unpacked(methods["one"]["score"]).tolist() == [-2, -1, 1, 0.5, 2]
+    assert np.allclose(
+        unpacked(data["detections"]["confidence"]) / 65535, [0.9, 0.6, 0.7, 0.8, 0.75], atol=1e-5
+    )
 
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
     evaluation = project.run.evaluation.model_copy(update={"threshold": 0.72})
     data, _ = data_of(project, "wild", run=replace(project.run, evaluation=evaluation))
-    assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.8, 0.75])
+    assert np.allclose(
+        unpacked(data["detections"]["confidence"]) / 65535, [0.9, 0.8, 0.75], atol=1e-5
+    )
 
 
 def test_of_too_many_images_evenly_spread_ones_are_taken_with_all_that_is_in_them(project):
     data, methods = data_of(project, "wild", most=2)
     assert data["images"]["id"] == ["w1", "w3"]
     assert data["of"] == 4
-    assert numbers(data["objects"]["image"], "<u4").tolist() == [0, 1]
-    assert numbers(data["detections"]["image"], "<u4").tolist() == [0, 0]
-    assert numbers(methods["one"]["decided"], "<i4").tolist() == [0, -1]
+    assert unpacked(data["objects"]["image"]).tolist() == [0, 1]
+    assert unpacked(data["detections"]["image"]).tolist() == [0, 0]
+    assert unpacked(methods["one"]["decided"]).tolist() == [0, -1]
 
 
 def test_limits_change_no_outcome(project):
@@ -157,8 +157,7 @@ def test_limits_change_no_outcome(project):
     data, part = data_of(project, "many", most=20)
     assert data["images"]["id"][:3] == ["m00", "m03", "m06"]
     assert (
-        numbers(part["one"]["object"], "u1").tolist()
-        == numbers(whole["one"]["object"], "u1")[::3].tolist()
+        unpacked(part["one"]["object"]).tolist() == unpacked(whole["one"]["object"])[::3].tolist()
     )
 
 
@@ -278,7 +277,7 @@ def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
         shared, _ = split_data(found, {"photos": evaluated / "photos"}, artifacts / "report")
         accepting = shared["accepting"]
         assert accepting["threshold"] == aware.detector.image_threshold
-        rejected = numbers(accepting["uncertainty"], "<f8") > accepting["threshold"]
+        rejected = unpacked(accepting["uncertainty"]) > accepting["threshold"]
         assert len(rejected) == len(shared["images"]["id"])
         assert rejected.sum() == aware.images[split.name].rejected_images > 0
 
@@ -302,7 +301,7 @@ def test_of_too_many_images_the_taken_ones_keep_their_uncertainties(evaluated, p
         split_data(found, roots, page, most) for most in (len(found.images), 2)
     )
     uncertainty = {
-        name: numbers(of["accepting"]["uncertainty"], "<f8")
+        name: unpacked(of["accepting"]["uncertainty"])
         for name, of in (("whole", whole), ("part", part))
     }
     assert (

@@ -16,9 +16,12 @@ from farther.report.charts.error_budget import COVERED_KIND
 from farther.report.charts.figures import as_files
 from farther.report.charts.results import outcomes, outcomes_by_split
 from farther.report.distances import Distances
+from farther.report.links import GalleryLinks
 from farther.report.outcomes import COVERED, PARTS
-from farther.report.pages.proposals import content
+from farther.report.pages.missed import content
 from farther.report.results import read_runs
+
+NO_LINKS = GalleryLinks("pets-net", "")
 
 
 def objects(missed, still_missed):
@@ -145,7 +148,7 @@ def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
 
 
 def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
-    assert content([(run, "msp")])["message"] == (
+    assert content([(run, "msp")], {run.name: NO_LINKS})["message"] == (
         "net (pets) misses 50% of the near unknown objects. Its proposals (boxes) cover 25% "
         "(the highest of 2 pairs of run and distance; the lowest: 0%), at 0.22 false alarms per ID "
         "image; 25% [10, 40] have neither a detection nor a proposal."
@@ -153,18 +156,18 @@ def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
     (name, source), *_ = run.recovered.sources.items()
     nothing = source.model_copy(update={"distances": {"far": source.distances["far"]}})
     recovered = run.recovered.model_copy(update={"sources": {name: nothing}})
-    message = content([(replace(run, recovered=recovered), "msp")])["message"]
+    message = content([(replace(run, recovered=recovered), "msp")], {run.name: NO_LINKS})["message"]
     assert message == "Proposals cover none of the unknown objects that the detectors miss."
-    assert content([])["message"] == ""
+    assert content([], {})["message"] == ""
 
 
 def test_the_axis_of_the_curves_ends_above_the_data(run):
-    for chart in content([(run, "msp")])["curves"].charts:
+    for chart in content([(run, "msp")], {run.name: NO_LINKS})["curves"].charts:
         assert chart.spec["encoding"]["y"]["scale"]["domain"] == [0, 0.5]
 
 
 def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_covered(run):
-    page = content([(run, "msp")])
+    page = content([(run, "msp")], {run.name: NO_LINKS})
     missed = page["missed"].frame
     assert missed.columns[-2:] == ["Not covered at 0.1", "Not covered at 1"]
     assert missed["Not covered at 0.1"].to_list() == ["50.0 [0.0, 100.0]"] * 2

@@ -16,7 +16,7 @@ from typing import Any
 
 from farther.escaping import spreadsheet
 from farther.printable import printable_texts
-from farther.report.charts.vega import FIGURES
+from farther.report.charts.vega import FIGURES, without_links
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -38,11 +38,11 @@ SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
 def charts_of(page: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and specification of each chart of a page."""
+    """Name and specification of each chart of a page, without links."""
     for name, text in SPEC.findall(page):
         spec = json.loads(text)
         if isinstance(spec, dict) and "usermeta" in spec:
-            yield name, spec
+            yield name, without_links(spec)
 
 
 def figure(spec: Mapping[str, Any], inches: float) -> dict[str, Any]:

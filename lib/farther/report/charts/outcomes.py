@@ -92,8 +92,9 @@ def bars(
     Args:
         title, description: Its heading, and the chart in words.
         rows: Rows of `farther.report.outcomes.OutcomeShares.parts`, with a column `bar`, the number
-            of the bar from 0, and a column `name`, its name. Other columns are in the numbers of
-            the figure, too.
+            of the bar from 0, and a column `name`, its name. A column `href` has the address of
+            the images of each part, "" for none. Other columns are in the numbers of the figure,
+            too.
         labels: Lines of the label of each bar.
         direction: `UPRIGHT`, `LYING` or `LONG`.
         size: Height in pixels, of the chart with upright bars, and of each bar if they lie.
@@ -106,6 +107,9 @@ def bars(
     height = size
     if direction.place == "y":
         height = size * len(labels)
+    links = {}
+    if "href" in parts.columns:
+        links = vl.links_to("href")
     return vl.chart(
         title,
         description,
@@ -116,6 +120,7 @@ def bars(
         _number_layer(direction, is_halo=True),
         _number_layer(direction, is_halo=False),
         height=height,
+        **links,
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -13,6 +12,7 @@ from farther.metrics.catalogue import Metric
 from farther.metrics.statistics import correlation
 from farther.report.charts import outcomes as bars_of_outcomes
 from farther.report.charts import vega as vl
+from farther.report.links import GalleryLinks, View, of_part
 from farther.report.outcomes import OUTCOMES, OutcomeShares, coverage_in_split
 from farther.report.results import CHARTED, Run
 
@@ -22,25 +22,34 @@ FAMILIES = ("output", "feature", "mixed", "latent")
 BAR_HEIGHT = 34
 
 
-def outcomes(run: Run, method: str) -> vl.ChartGroup:
+def outcomes(run: Run, method: str, links: GalleryLinks | None = None) -> vl.ChartGroup:
     """Outcomes of the unknown objects of each split that has some, as one chart.
 
     No chart where no split has any.
+
+    Args:
+        run: The run.
+        method: The method that flags detections as unknown.
+        links: The page's links to the run's images.
     """
     bars = []
     for split in run.splits:
         shares = _outcome_shares(run, split.name, method)
         if shares is not None:
-            bars.append(_Bar(split.title, run, shares))
+            view = View(split.name, method)
+            bars.append(_Bar(split.title, run, shares, links, view))
     subject = f"{run.full_title}, {run.label(method)}"
     return _outcome_charts({subject: bars})
 
 
-def outcomes_by_split(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
+def outcomes_by_split(
+    runs: Sequence[tuple[Run, str]], links: Mapping[str, GalleryLinks] | None = None
+) -> vl.ChartGroup:
     """Outcomes of unknown objects for several detectors, one chart per split.
 
     Args:
         runs: The runs, each with its method.
+        links: Run → the page's links to its images.
     """
     first_run, _ = runs[0]
     bars_by_split: dict[str, list[_Bar]] = {}
@@ -49,17 +58,41 @@ def outcomes_by_split(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
         for run, method in runs:
             shares = _outcome_shares(run, split.name, method)
             if shares is not None:
-                bars_by_split[split.title].append(_Bar(run.full_title, run, shares))
+                view = View(split.name, method)
+                bar = _Bar(run.full_title, run, shares, (links or {}).get(run.name), view)
+                bars_by_split[split.title].append(bar)
     return _outcome_charts(bars_by_split)
 
 
 @dataclass(frozen=True)
 class _Bar:
-    """A bar of outcomes and its label."""
+    """A bar of outcomes and its label.
+
+    Args:
+        label: Its label.
+        run: The run.
+        shares: The outcomes.
+        links: Links to the run's images.
+        view: The split and the method.
+    """
 
     label: str
     run: Run
     shares: OutcomeShares
+    links: GalleryLinks | None
+    view: View
+
+    def parts(self) -> list[dict[str, Any]]:
+        """`OutcomeShares.parts` with the name of the bar, and the address of their images."""
+        rows = []
+        for part in self.shares.parts():
+            row = {"name": self.label, **part}
+            if self.links is not None:
+                count = round(part["share"] * part["objects"])
+                view = replace(self.view, count=count)
+                row["href"] = of_part(self.links, view, part["part"], self.run)
+            rows.append(row)
+        return rows
 
 
 def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
@@ -85,8 +118,7 @@ def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGrou
     for title, bars in drawn.items():
         rows: list[dict[str, Any]] = []
         for number, bar in enumerate(bars):
-            names = {"bar": number, "name": bar.label}
-            rows += [{**names, **part} for part in bar.shares.parts()]
+            rows += [{"bar": number, **part} for part in bar.parts()]
         table = pl.DataFrame(rows, infer_schema_length=None)
         tables.append(table.select("part", pl.col("alarms").cast(pl.Float64)))
         labels = [[bar.label] for bar in bars]
@@ -229,31 +261,6 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
         y=vl.nominal("first", title=None, sort=order),
         tooltip=vl.tooltip("first", "second", "value:+.2f"),
     )
-
-
-def taken_for(run: Run, method: str, limit: int) -> vl.Chart | None:
-    """Unknown category × known class that its misclassified objects are detected as.
-
-    Each misclassified object of any OOD split counts once. None without such objects.
-
-    Args:
-        run: The run.
-        method: The method that flags detections as unknown.
-        limit: Largest number of categories, the most frequent ones.
-    """
-    counts: Counter[tuple[str, str]] = Counter()
-    for split in run.splits:
-        for category, count_by_class in run.details(split.name, method).taken_for.items():
-            for class_name, count in count_by_class.items():
-                counts[category, class_name] += count
-    rows = []
-    for (category, class_name), count in sorted(counts.items()):
-        rows.append({"category": category, "class": class_name, "objects": count})
-    cells = pl.DataFrame(
-        rows, schema={"category": pl.String, "class": pl.String, "objects": pl.Int64}
-    )
-    title = "Misclassified unknown objects by the class that they are detected as"
-    return _confusion(cells, "objects", title, limit)
 
 
 def confusion_at_recall(run: Run, limit: int, *, of_known: bool) -> vl.Chart | None:

@@ -237,6 +237,31 @@ def tooltip(*fields: str) -> list[dict[str, Any]]:
     return channels
 
 
+def links_to(field: str) -> dict[str, Any]:
+    """Channels of marks that are links.
+
+    A page has them, and a figure of a paper does not; see `without_links`.
+
+    Args:
+        field: Holds the addresses.
+    """
+    return {"href": nominal(field)}
+
+
+def without_links(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A specification whose marks are no links, and whose data have no addresses."""
+    plain = dict(spec)
+    channels = dict(plain.get("encoding", {}))
+    link = channels.pop("href", None)
+    if link is not None:
+        plain["encoding"] = channels
+        rows = [dict(row) for row in plain["data"]["values"]]
+        for row in rows:
+            row.pop(link["field"], None)
+        plain["data"] = {**plain["data"], "values": rows}
+    return plain
+
+
 def legend_channels(
     field: str, legend: Sequence[Key], **letters: Mapping[str, Any]
 ) -> dict[str, Any]:

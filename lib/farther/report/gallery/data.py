@@ -1,10 +1,10 @@
 """The data of the gallery's page for one run and split: images and boxes, and outcomes by method.
 
-Columns are long, so they are base64 texts of little-endian numbers, which a browser turns into
-arrays at once. Rows of one table refer to rows of another by number.
+Columns are long, so they are packed; see `farther.report.gallery.packing`. Rows of one table refer
+to rows of another by number.
 
-    images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number;
-                width, height: pixels
+    images      id, file: texts, `file` as a URL relative to `roots[root]`, or one text for all
+                files, in which * stands for the id; root: number; width, height: pixels
     accepting   threshold: the image threshold of the run; uncertainty: of each image, above it the
                 image is rejected; null where the run has none
     of          number of images of the split
@@ -12,7 +12,7 @@ arrays at once. Rows of one table refer to rows of another by number.
     categories  names of the objects' categories
     classes     names of the detector's classes
     objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
-    detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
+    detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 65535
     proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1;
                 object: row of the object that it finds, −1 for none
 
@@ -22,15 +22,15 @@ and of each method
     score       of each detection
     detection   outcome of each detection: its place in `farther.tables.annotations.REGION_OUTCOMES`
     object      outcome of each object: its place in `farther.tables.annotations.OBJECT_OUTCOMES`
-    decided     of each object: row of the detection that decided its outcome, −1 for none
+    decided     of each object: row of the detection that decided its outcome, counted from the
+                first detection of the image; −1 for none
 
 Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or height: half a pixel of
-an image that is 65,000 wide, less in all others.
+an image that is 65,000 wide, less in all others. Confidences are in the same parts of 1.
 """
 
 from __future__ import annotations
 
-import base64
 import posixpath
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -45,10 +45,11 @@ from pydantic_core import to_jsonable_python
 from farther.errors import DataError
 from farther.keyed import key_of
 from farther.report.gallery.outcomes import REGION, SplitOutcomes
+from farther.report.gallery.packing import packed, packed_integers
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
 from farther.tables.files import inside
 
-#: Parts of a side of an image.
+#: Parts of a side of an image, and of a confidence.
 PARTS = 65535
 
 #: Row of no object or detection.
@@ -121,6 +122,7 @@ class SplitData:
             raise DataError(
                 f"{len(categories)} categories; the gallery shows at most {PARTS}", field="category"
             )
+        confidence = np.rint(detections["confidence"].to_numpy() * PARTS)
         proposals = {}
         for source, rows in outcomes.proposals.items():
             proposals[source] = self._proposals(rows, objects)
@@ -130,17 +132,17 @@ class SplitData:
             "accepting": self._accepting(),
             "categories": categories,
             "objects": {
-                "image": _packed(objects["image"], "<u4"),
+                "image": packed_integers(objects["image"]),
                 "box": _boxes(objects),
-                "category": _packed(_positions(objects["category"], categories), "<u2"),
-                "crowd": _packed(objects["is_crowd"], "<u1"),
+                "category": packed_integers(_positions(objects["category"], categories)),
+                "crowd": packed_integers(objects["is_crowd"]),
             },
             "classes": list(outcomes.classes),
             "detections": {
-                "image": _packed(detections["image"], "<u4"),
+                "image": packed_integers(detections["image"]),
                 "box": _boxes(detections),
-                "label": _packed(detections["label"], "<u2"),
-                "confidence": _packed(detections["confidence"], "<f4"),
+                "label": packed_integers(detections["label"]),
+                "confidence": packed_integers(confidence),
             },
             "proposals": proposals,
         }
@@ -149,15 +151,16 @@ class SplitData:
         """The outcomes of a method, ready for JSON."""
         detections = self._with_image_rows(self.outcomes.detections_of(name))
         objects = self.outcomes.objects_of(name)
-        row_of_detection = detections.select(REGION).with_row_index("row")
+        row_in_image = pl.int_range(pl.len()).over("image_id").alias("row")
+        row_of_detection = detections.select(*REGION, row_in_image)
         deciding = objects.join(row_of_detection, on=REGION, how="left", maintain_order="left")
-        decided = deciding["row"].cast(pl.Int64).fill_null(NO_ROW)
+        decided = deciding["row"].fill_null(NO_ROW)
         return {
             "tau": self.outcomes.tau(name),
-            "score": _packed(detections["score"], "<f4"),
-            "detection": _packed(_positions(detections["outcome"], REGION_OUTCOMES), "<u1"),
-            "object": _packed(_positions(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
-            "decided": _packed(decided, "<i4"),
+            "score": packed(detections["score"], "f"),
+            "detection": packed_integers(_positions(detections["outcome"], REGION_OUTCOMES)),
+            "object": packed_integers(_positions(objects["outcome"], OBJECT_OUTCOMES)),
+            "decided": packed_integers(decided),
         }
 
     def _proposals(self, proposals: pl.DataFrame, objects: pl.DataFrame) -> dict[str, str]:
@@ -165,10 +168,10 @@ class SplitData:
         row_of_object = objects.select("object_id", row=pl.int_range(pl.len()))
         finding = proposals.join(row_of_object, on="object_id", how="left", maintain_order="left")
         return {
-            "image": _packed(proposals["image"], "<u4"),
+            "image": packed_integers(proposals["image"]),
             "box": _boxes(proposals),
-            "objectness": _packed(proposals["objectness"], "<f4"),
-            "object": _packed(finding["row"].fill_null(NO_ROW), "<i4"),
+            "objectness": packed(proposals["objectness"], "f"),
+            "object": packed_integers(finding["row"].fill_null(NO_ROW)),
         }
 
     def _accepting(self) -> dict[str, Any] | None:
@@ -180,7 +183,7 @@ class SplitData:
         )
         return {
             "threshold": detector.image_threshold,
-            "uncertainty": _packed(uncertainties["uncertainty"], "<f8"),
+            "uncertainty": packed(uncertainties["uncertainty"], "d"),
         }
 
     def _with_image_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -198,10 +201,10 @@ class SplitData:
             "roots": [self._links.get(dataset) for dataset in datasets],
             "images": {
                 "id": images["image_id"].to_list(),
-                "file": urls,
-                "root": _packed(_positions(images["dataset"], datasets), "<u2"),
-                "width": _packed(images["width"], "<u4"),
-                "height": _packed(images["height"], "<u4"),
+                "file": _shortened(urls, images["image_id"]),
+                "root": packed_integers(_positions(images["dataset"], datasets)),
+                "width": packed_integers(images["width"]),
+                "height": packed_integers(images["height"]),
             },
         }
 
@@ -249,6 +252,21 @@ def _url(root: Path, file: str) -> str:
     return quote(inside(root, file).relative_to(root).as_posix())
 
 
+def _shortened(urls: list[str], names: Iterable[str]) -> list[str] | str:
+    """The URLs of images, or one text for all, in which * stands for the image's name.
+
+    >>> _shortened(["val/a.jpg", "val/b%201.jpg"], ["a", "b 1"])
+    'val/*.jpg'
+    """
+    patterns = []
+    for url, name in zip(urls, names, strict=True):
+        # A URL has no asterisk, as `quote` escapes it.
+        patterns.append(url.replace(quote(name), "*"))
+    if len(set(patterns)) == 1 and "*" in patterns[0]:
+        return patterns[0]
+    return urls
+
+
 def _positions(names: pl.Series, ordered_names: Iterable[str]) -> pl.Series:
     """The position of each name in a list."""
     return names.cast(pl.Enum(list(ordered_names))).to_physical()
@@ -258,8 +276,4 @@ def _boxes(rows: pl.DataFrame) -> str:
     """The boxes, shape (N, 4), in parts of their images' sides."""
     sides = rows.select(pl.col("width", "height").clip(lower_bound=1)).to_numpy()
     parts = np.rint(rows["box"].to_numpy() / np.hstack([sides, sides]) * PARTS)
-    return _packed(np.clip(parts, 0, PARTS), "<u2")
-
-
-def _packed(values: pl.Series | np.ndarray, dtype: str) -> str:
-    return base64.b64encode(np.asarray(values).astype(dtype).tobytes()).decode("ascii")
+    return packed_integers(np.clip(parts, 0, PARTS))

@@ -63,7 +63,7 @@ class Example:
     Args:
         image_id: The image's name in its dataset.
         width, height: Size of the original, in pixels.
-        picture: The thumbnail, a JPEG as base64 text.
+        picture: The thumbnail, a WebP as base64 text.
         marks: The boxes in pixels of the original, ground truth first.
     """
 
@@ -200,15 +200,15 @@ def _alternate_outcomes(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataF
 
 
 def thumbnail(row: Mapping[str, Any], images: ReadImages, side: int) -> str | None:
-    """An image as a small JPEG, in base64.
+    """An image as a small WebP, in base64.
 
     Args:
         row: The image's row of its table: dataset, file, width and height.
         images: Notes the file.
-        side: Longest side of the JPEG, in pixels.
+        side: Longest side of the WebP, in pixels.
 
     Returns:
-        The JPEG; None where this machine has no such file, or another image under its name.
+        The WebP; None where this machine has no such file, or another image under its name.
 
     Raises:
         DataError: the file is not a readable image.
@@ -228,9 +228,9 @@ def thumbnail(row: Mapping[str, Any], images: ReadImages, side: int) -> str | No
         return None
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
-    jpeg = io.BytesIO()
-    small.save(jpeg, "JPEG", quality=80, optimize=True)
-    return base64.b64encode(jpeg.getvalue()).decode("ascii")
+    webp = io.BytesIO()
+    small.save(webp, "WEBP", quality=75)
+    return base64.b64encode(webp.getvalue()).decode("ascii")
 
 
 def truth(objects: pl.DataFrame) -> Iterator[Mark]:

@@ -168,20 +168,30 @@ class SplitSummary:
 
 
 def read_run_summaries(run: Run, artifacts: Path) -> dict[str, SplitSummary]:
-    """Split → its summary; of the splits of `read_run_outcomes`."""
-    if not _has_outcomes(run, artifacts):
-        return {}
-    return {split.name: SplitSummary.read(run, split.name, artifacts) for split in run.splits}
+    """Split → its summary; of the splits of `splits_with_outcomes`."""
+    splits = splits_with_outcomes(run, artifacts)
+    return {split: SplitSummary.read(run, split, artifacts) for split in splits}
 
 
 def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
-    """Split → its outcomes.
+    """Split → its outcomes; of the splits of `splits_with_outcomes`."""
+    splits = splits_with_outcomes(run, artifacts)
+    return {split: SplitOutcomes.read(run, split, artifacts) for split in splits}
 
-    Empty where the run is not evaluated, or its detections are not on this machine.
+
+def splits_with_outcomes(run: Run, artifacts: Path) -> list[str]:
+    """The run's OOD splits and, after them, the ID test split.
+
+    The latter is left out where it has no outcomes, and all are where the run is not evaluated, or
+    its detections are not on this machine.
     """
     if not _has_outcomes(run, artifacts):
-        return {}
-    return {split.name: SplitOutcomes.read(run, split.name, artifacts) for split in run.splits}
+        return []
+    splits = [split.name for split in run.splits]
+    files = RunFiles(run.name, run.benchmark, artifacts)
+    if run.id_split is not None and _methods(run, files, run.id_split):
+        splits.append(run.id_split)
+    return splits
 
 
 def _has_outcomes(run: Run, artifacts: Path) -> bool:

@@ -89,7 +89,7 @@ PAGES = (
     Page(
         "gallery.html",
         "Gallery",
-        "Which objects are found, misclassified and missed?",
+        "Which objects are found, misclassified, missed and flagged?",
         gallery.write,
     ),
     Page(

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.metrics.catalogue import Metric
-from farther.report import documented, metric_groups, pairs, seeds, tables
+from farther.report import documented, linked_table, metric_groups, pairs, seeds, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import error_budget
 from farther.report.charts.results import outcomes_by_split
 from farther.report.kinds import POST_HOC
+from farther.report.links import GalleryLinks
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.pages import comparisons, self_awareness, wilderness
 from farther.report.results import DISTANCES, SHOWN, Run, heading
@@ -92,6 +93,8 @@ def _benchmark_view(name: str, runs: list[Run], results: AllResults) -> dict[str
     notes = [documented.note_on(run) for run in runs]
     result_tables = tables.benchmark_tables(name, seeds.merge_seeds(runs, results.seeds))
     result_tables += metric_groups.cost_tables(name, runs)
+    links = {run.name: GalleryLinks.of(run, results, "") for run in runs}
+    outcomes = outcomes_by_split(runs_with_method, links)
     return {
         "name": runs[0].benchmark_title,
         "tables": result_tables,
@@ -99,7 +102,8 @@ def _benchmark_view(name: str, runs: list[Run], results: AllResults) -> dict[str
         "notes": [note for note in notes if note],
         "not_applicable": not_applicable(runs),
         "shown": {run.full_title: run.label(method) for run, method in runs_with_method},
-        "outcomes": outcomes_by_split(runs_with_method),
+        "outcomes": outcomes,
+        "outcome_tables": linked_table.of_outcome_charts(outcomes),
     }
 
 

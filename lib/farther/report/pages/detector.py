@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from farther.evaluation.results import MetricValues
-from farther.report import documented, metric_groups, problems, tables
+from farther.report import documented, linked_table, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
 from farther.report.charts import vega as vl
+from farther.report.confusion import Confusion
 from farther.report.gallery.accepted import DecidedImages, decided_images
 from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
+from farther.report.links import GalleryLinks
 from farther.report.listing import Listing, percent
 from farther.report.outcomes import alarms_in_words
 from farther.report.pages import classes, self_awareness, wilderness
@@ -23,6 +25,7 @@ from farther.report.settings import ReportSettings
 #: Sections of the page.
 SECTIONS = {
     "unknown": "Outcomes",
+    "confusion": "Confusion",
     "results": "Results",
     "further": "Further metrics",
     "error-budget": "Error budget",
@@ -65,7 +68,7 @@ def content(
         return variables
     method = results.shown_method(run)
     note = documented.note_on(run)
-    unknown = _unknown_objects(run, method, results.settings.categories)
+    unknown = _unknown_objects(run, method, results)
     variables |= {
         "tables": tables.run_tables(run),
         "notes": [note] if note else [],
@@ -109,7 +112,8 @@ def _with_run(value: Any, run: Run) -> Any:
 def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
     """Anchor of each section that the page has → its title."""
     has_content = {
-        "unknown": variables["outcomes"].charts or variables["confusion"],
+        "unknown": variables["outcomes"].charts,
+        "confusion": variables["confusion"],
         "error-budget": variables["budget"],
         "wilderness": variables["wilderness_section"],
         "self-awareness": variables["aware"],
@@ -126,11 +130,16 @@ def _decided_images(run: Run, results: AllResults, images: ReadImages) -> list[D
     return decided_images(run, results.artifacts, images)
 
 
-def _unknown_objects(run: Run, method: str, categories: int) -> dict[str, Any]:
-    """Charts of the outcomes of unknown objects, and of the classes that they are taken for."""
+def _unknown_objects(run: Run, method: str, results: AllResults) -> dict[str, Any]:
+    """Charts of the outcomes of unknown objects, and the confusion of all objects."""
+    links = GalleryLinks.of(run, results, "../")
+    categories = results.settings.categories
+    outcomes = charts.outcomes(run, method, links)
+    confusion = Confusion.of(run, method)
     return {
-        "outcomes": charts.outcomes(run, method),
-        "confusion": charts.taken_for(run, method, categories),
+        "outcomes": outcomes,
+        "outcome_tables": linked_table.of_outcome_charts(outcomes),
+        "confusion": confusion.table(links, run.id_split or "", categories),
         "confusion_of_known": charts.confusion_at_recall(run, categories, of_known=True),
         "confusion_of_unknown": charts.confusion_at_recall(run, categories, of_known=False),
     }

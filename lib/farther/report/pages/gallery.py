@@ -1,4 +1,4 @@
-"""The gallery: the images themselves, by the outcomes of the unknown objects in them.
+"""The gallery: the images themselves, by the outcomes of the objects in them.
 
 The page `gallery.html` loads its data on demand: images and boxes of a run and split from
 `gallery/<run>/<split>.js`, the outcomes of a method from `gallery/<run>/<split>/<method>.js`; see
@@ -26,9 +26,12 @@ from farther.report.gallery.outcomes import (
     read_run_summaries,
 )
 from farther.report.pages import detector
-from farther.report.results import OodTestSplit, Run, title_of
+from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
+
+#: Title of the ID test split.
+ID_TITLE = "ID test images"
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -188,7 +191,12 @@ class Gallery:
         first_split = next(iter(summaries.values()))
         splits = []
         for split in run.splits:
-            splits.append(self._split_entry(run, split, summaries[split.name]))
+            place = {"title": split.title, "distance": split.distance, "is_id": False}
+            splits.append({**place, **self._split_entry(run, split.name, summaries[split.name])})
+        if run.id_split is not None and run.id_split in summaries:
+            place = {"title": ID_TITLE, "distance": "", "is_id": True}
+            id_summary = summaries[run.id_split]
+            splits.append({**place, **self._split_entry(run, run.id_split, id_summary)})
         entry = {
             "name": run.name,
             "title": run.full_title,
@@ -213,12 +221,11 @@ class Gallery:
             is_wanted=bool(self._settings.images),
         )
 
-    def _split_entry(self, run: Run, split: OodTestSplit, summary: SplitSummary) -> dict[str, Any]:
-        """The entry of a split in the page's index."""
-        name = f"gallery/{run.name}/{split.name}"
+    def _split_entry(self, run: Run, split: str, summary: SplitSummary) -> dict[str, Any]:
+        """The files of a split, for the page's index."""
+        name = f"gallery/{run.name}/{split}"
         return {
-            "name": split.name,
-            "title": split.title,
+            "name": split,
             "images": min(summary.images, self._settings.images),
             "of": summary.images,
             "file": quote(f"{name}.js"),

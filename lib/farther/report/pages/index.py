@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from farther.report import means, power, problems
+from farther.report import linked_table, means, power, problems
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS
 from farther.report.distances import too_few
 from farther.report.gallery.examples import Example, ReadImages, one_of_each
 from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.links import with_links
 from farther.report.outcomes import COVERED
 from farther.report.site import Site
 
@@ -23,11 +24,13 @@ def write(site: Site, results: AllResults) -> None:
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
     without_method = [run for run in results.measured if run.has_no_method]
+    hero = distances.panels(with_links(results.distances.rows, results))
     return {
         "title": results.settings.title or results.distances.finding(),
         "examples": _examples(results),
         "told": results.distances.told,
-        "hero": distances.panels(results.distances.rows),
+        "hero": hero,
+        "hero_tables": linked_table.of_outcome_charts(hero),
         "has_covered": COVERED in set(results.distances.rows["part"]),
         "hero_methods": _method_labels(results),
         "sentences": _sentences(results),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -18,6 +18,7 @@ from farther.evaluation.proposals import RecoveredObjects, SourceResults
 from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
+from farther.report.links import GalleryLinks, View, distance_of
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import DISTANCES, Run, heading, title_of_split
 from farther.report.site import Site
@@ -50,7 +51,9 @@ def write(site: Site, results: AllResults) -> None:
     runs = [run for run in results.evaluated if run.recovered]
     runs_with_method = [(run, results.shown_method(run)) for run in runs]
     part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
-    site.write("missed.html", costs=Markup(part), key=digest(part), **content(runs_with_method))
+    links = {run.name: GalleryLinks.of(run, results, "") for run in runs}
+    variables = content(runs_with_method, links)
+    site.write("missed.html", costs=Markup(part), key=digest(part), **variables)
 
 
 @dataclass(frozen=True)
@@ -150,20 +153,23 @@ class SourceObjects:
     results: RecoveredObjects
 
 
-def content(runs_with_method: Sequence[tuple[Run, str]]) -> dict[str, Any]:
+def content(
+    runs_with_method: Sequence[tuple[Run, str]], links: Mapping[str, GalleryLinks]
+) -> dict[str, Any]:
     """Variables of the template `missed.html`.
 
     Args:
         runs_with_method: The evaluated runs with proposals, and the method that each is shown with.
+        links: Run → the page's links to its images.
     """
     runs = [run for run, _ in runs_with_method]
     return {
         "message": _message(runs),
         "asked": _asked_alarms(runs),
-        "missed": _missed_table(runs),
+        "missed": _missed_table(runs, links),
         "nothing": _without_recovery(runs),
         "curves": _charts(runs),
-        "operating": _operating_table(runs),
+        "operating": _operating_table(runs, links),
         "together": _together_table(runs_with_method),
         "recall": _recall_table(runs),
         "sizes": _sizes_table(runs),
@@ -266,19 +272,35 @@ def _message(runs: Sequence[Run]) -> str:
     )
 
 
-def _missed_table(runs: Sequence[Run]) -> Listing:
-    """Missed objects, and those that no proposal covers at each rate of false alarms."""
+def _missed_table(runs: Sequence[Run], links: Mapping[str, GalleryLinks]) -> Listing:
+    """Missed objects, and those that no proposal covers at each rate of false alarms.
+
+    Args:
+        runs: The runs.
+        links: Run → the page's links to its images.
+    """
     rates: set[float] = set()
     for objects in _objects(runs):
         rates.update(point.alarms for point in objects.results.froc)
     titles = {rate: f"Not covered at {rate:g}" for rate in sorted(rates)}
 
     rows = [_missed_row(objects, titles) for objects in _objects(runs)]
+    row_links = [_missed_links(objects, links[objects.run.name]) for objects in _objects(runs)]
     caption = (
         "Share of the unknown objects that is missed (%), and that no proposal covers either at a "
         "number of false alarms per ID image, with 95% intervals."
     )
-    return Listing.from_rows(caption, rows, ["Objects", "Missed", *titles.values()])
+    listing = Listing.from_rows(caption, rows, ["Objects", "Missed", *titles.values()])
+    return replace(listing, links=row_links)
+
+
+def _missed_links(objects: SourceObjects, links: GalleryLinks) -> dict[str, str]:
+    """The addresses of the images behind a row of the table of missed objects."""
+    view = View(distance_of(objects.distance), source=objects.name)
+    return {
+        "Objects": links.to(view),
+        "Missed": links.to(replace(view, outcomes=("missed",))),
+    }
 
 
 def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str, Any]:
@@ -353,11 +375,18 @@ def _round_up(shares: Iterable[float]) -> float:
     return max(1, math.ceil(10 * max(shares) - 1e-9)) / 10
 
 
-def _operating_table(runs: Iterable[Run]) -> Listing:
-    """False alarms and missed objects at the chosen threshold τ_o: one row per source."""
+def _operating_table(runs: Iterable[Run], links: Mapping[str, GalleryLinks]) -> Listing:
+    """False alarms and missed objects at the chosen threshold τ_o: one row per source.
+
+    Args:
+        runs: The runs.
+        links: Run → the page's links to its images.
+    """
     rows = []
+    row_links = []
     for run in runs:
         for name, source in _sources_of(run):
+            row_links.append(_operating_links(run, name, source, links[run.name]))
             rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(source)})
     caption = (
         "At the threshold τ_o chosen on ID validation images: proposals at or above it in ID test "
@@ -365,7 +394,20 @@ def _operating_table(runs: Iterable[Run]) -> Listing:
         "covers (%)."
     )
     missed_titles = [f"Missed, {distance}" for distance in DISTANCES]
-    return Listing.from_rows(caption, rows, ["τ_o", "False alarms per ID image", *missed_titles])
+    numbers = ["τ_o", "False alarms per ID image", *missed_titles]
+    return replace(Listing.from_rows(caption, rows, numbers), links=row_links)
+
+
+def _operating_links(
+    run: Run, name: str, source: SourceResults, links: GalleryLinks
+) -> dict[str, str]:
+    """The addresses of the images behind a row of the table of sources at τ_o."""
+    view = View(run.id_split or "", source=name, outcomes=("false proposal",))
+    addresses = {"False alarms per ID image": links.to(view)}
+    for distance in source.distances:
+        view = View(distance_of(distance), source=name, outcomes=("uncovered",))
+        addresses[f"Missed, {distance}"] = links.to(view)
+    return addresses
 
 
 def _operating_cells(source: SourceResults) -> dict[str, str]:

@@ -6,6 +6,14 @@ const figures = JSON.parse(document.getElementById("figure-style").textContent);
   const { inches, pixels, dpi, config } = figures;
   const { save, csv } = saving;
 
+  // A figure of a paper has no links, nor its numbers addresses.
+  const withoutLinks = (spec) => {
+    if (!spec.encoding?.href) return spec;
+    const { href, ...encoding } = spec.encoding;
+    const values = spec.data.values.map((row) => ({ ...row, [href.field]: undefined }));
+    return { ...spec, encoding, data: { ...spec.data, values: JSON.parse(JSON.stringify(values)) } };
+  };
+
   // The legend shows the dashes of lines, also where points lie on them.
   const withDashes = (spec) => {
     const { encoding, layer } = spec;
@@ -53,7 +61,8 @@ const figures = JSON.parse(document.getElementById("figure-style").textContent);
   };
 
   // The menu of a chart; `id` begins its files' names, after the run that the chart is of.
-  figures.menu = (id, spec) => {
+  figures.menu = (id, linked) => {
+    const spec = withoutLinks(linked);
     const { run } = spec.usermeta;
     const name = run ? `${run}-${id}` : id;
     const menu = document.createElement("details");

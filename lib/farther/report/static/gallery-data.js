@@ -2,37 +2,61 @@
 // The gallery's data. A page that is opened from disk may not fetch, so the data are scripts, which call
 // `gallery.addSplit` and `gallery.addOutcomes`; see `farther/report/gallery/data.py`.
 window.gallery = {
-  // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object,
-  // what images show that nobody annotated, and the missed objects that a proposal covers.
-  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated", "missed, but a proposal covers it"],
-  SIGNS: ["✓", "≠", "○", "!", "·", "◇"],
+  // Outcomes: of unknown objects; detections that are flagged without an object that counts; what images show that nobody
+  // annotated; missed objects that a proposal covers; of known objects, which can be missed as well; and proposals that
+  // are called unknown in images without unknown objects.
+  OUTCOMES: [
+    "found", "misclassified", "missed", "false unknown", "not annotated", "missed, but a proposal covers it",
+    "correct", "wrong class", "flagged as unknown", "false proposal",
+  ],
+  SIGNS: ["✓", "≠", "○", "!", "·", "◇", "=", "↔", "?", "◆"],
+  // The outcome of an object, by its place in OBJECT_OUTCOMES; null where it is not counted.
+  OF_OBJECT: [0, 1, 2, null, 6, 7, 8],
+  FOUND: 0,
   MISSED: 2,
   FALSE_UNKNOWN: 3,
   UNLABELLED: 4,
   COVERED: 5,
-  NOT_COUNTED: 3,
+  FLAGGED: 8,
+  FALSE_PROPOSAL: 9,
+  // Predicted classes that are none of the detector's: an object that is flagged, and one that is missed.
+  AS_UNKNOWN: "(unknown)",
+  AS_MISSED: "(missed)",
 };
 {
-  const FALSE_UNKNOWN = 2; // as REGION_OUTCOMES numbers outcomes of detections
+  const FALSE_DETECTION = 2; // as REGION_OUTCOMES numbers outcomes of detections
+  const WHOLE = 65535;
 
-  function unpack(text, Type) {
-    const raw = atob(text);
+  // Types of numbers, by the letter that a packed column begins with.
+  const TYPES = {
+    B: Uint8Array, H: Uint16Array, I: Uint32Array, b: Int8Array, h: Int16Array, i: Int32Array, f: Float32Array, d: Float64Array,
+  };
+
+  function unpack(text) {
+    const raw = atob(text.slice(1));
     const bytes = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
-    return new Type(bytes.buffer);
+    return new TYPES[text[0]](bytes.buffer);
   }
 
   const COLUMNS = {
-    images: { root: Uint16Array, width: Uint32Array, height: Uint32Array },
-    objects: { image: Uint32Array, box: Uint16Array, category: Uint16Array, crowd: Uint8Array },
-    detections: { image: Uint32Array, box: Uint16Array, label: Uint16Array, confidence: Float32Array },
+    images: ["root", "width", "height"],
+    objects: ["image", "box", "category", "crowd"],
+    detections: ["image", "box", "label", "confidence"],
   };
-  const PROPOSALS = { image: Uint32Array, box: Uint16Array, objectness: Float32Array, object: Int32Array };
-  const OUTCOMES = { score: Float32Array, detection: Uint8Array, object: Uint8Array, decided: Int32Array };
+  const PROPOSALS = ["image", "box", "objectness", "object"];
+  const OUTCOMES = ["score", "detection", "object", "decided"];
 
-  function unpackAll(table, types) {
-    for (const [name, Type] of Object.entries(types)) table[name] = unpack(table[name], Type);
+  function unpackAll(table, names) {
+    for (const name of names) table[name] = unpack(table[name]);
     return table;
+  }
+
+  // URLs of the images' files; one text for all has an asterisk for each image's id.
+  function filesOf({ id, file }) {
+    if (typeof file !== "string") return file;
+    const quoted = (name) => name.split("/").map(encodeURIComponent).join("/");
+    return id.map((name) => file.replaceAll("*", () => quoted(name)));
   }
 
   // Returns the rows of an image: rows are sorted by image, and the first of each image is stored.
@@ -51,9 +75,11 @@ window.gallery = {
 
   Object.assign(gallery, {
     addSplit(run, split, part) {
-      for (const [table, types] of Object.entries(COLUMNS)) unpackAll(part[table], types);
+      for (const [table, names] of Object.entries(COLUMNS)) unpackAll(part[table], names);
+      part.images.file = filesOf(part.images);
+      part.detections.confidence = Float32Array.from(part.detections.confidence, (one) => one / WHOLE);
       if (part.accepting) {
-        part.uncertainty = unpack(part.accepting.uncertainty, Float64Array);
+        part.uncertainty = unpack(part.accepting.uncertainty);
         part.rejected = Array.from(part.uncertainty, (one) => one > part.accepting.threshold);
       }
       const count = part.images.id.length;
@@ -103,35 +129,47 @@ window.gallery = {
       load(split.file, keyOf(run, split.name)),
       file && load(file, keyOf(run, split.name, method)),
     ]);
-    return { ...part, method: outcomes, called: part.proposals[source] };
+    return { ...part, isId: split.is_id, method: outcomes, called: part.proposals[source] };
   }
 
-  // The outcome of each unknown object, false unknowns, and the detections in images that nobody annotated (or the image
-  // alone), by the chosen method.
+  // The outcome of each object, false unknowns, false proposals, and the detections in images that nobody annotated (or
+  // the image alone), by the chosen method.
   function eventsOf(part) {
-    const { objects, detections, method, called } = part;
+    const { objects, detections, method, called, isId } = part;
     if (!method) return [];
     const events = [];
-    const add = (image, outcome, object, detection, proposal = -1) => events.push({
-      part, image, outcome, object, detection, proposal,
-      category: object < 0 ? null : part.categories[objects.category[object]],
-      label: detection < 0 ? null : part.classes[detections.label[detection]],
-      score: detection < 0 ? NaN : method.score[detection],
-      confidence: detection < 0 ? NaN : detections.confidence[detection],
-    });
-    method.object.forEach((outcome, row) => {
-      const proposal = outcome === gallery.MISSED ? called?.covering.get(row) : undefined;
-      if (proposal !== undefined) add(objects.image[row], gallery.COVERED, row, -1, proposal);
-      else if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
+    const add = (image, outcome, object, detection, proposal = -1) => {
+      const label = detection < 0 ? null : part.classes[detections.label[detection]];
+      const isFlagged = [gallery.FOUND, gallery.FALSE_UNKNOWN, gallery.FLAGGED].includes(outcome);
+      const predicted = label === null ? [] : [label];
+      if (isFlagged) predicted.push(gallery.AS_UNKNOWN);
+      if (object >= 0 && detection < 0) predicted.push(gallery.AS_MISSED);
+      events.push({
+        part, image, outcome, object, detection, proposal, label, predicted,
+        isKnown: isId && object >= 0,
+        category: object < 0 ? null : part.categories[objects.category[object]],
+        score: detection < 0 ? NaN : method.score[detection],
+        confidence: detection < 0 ? NaN : detections.confidence[detection],
+      });
+    };
+    const flagged = new Set(); // detections that flag a known object
+    method.object.forEach((code, row) => {
+      const image = objects.image[row];
+      const outcome = gallery.OF_OBJECT[code];
+      const decided = method.decided[row] < 0 ? -1 : part.detectionsOf(image)[method.decided[row]];
+      const proposal = !isId && outcome === gallery.MISSED ? called?.covering.get(row) : undefined;
+      if (outcome === gallery.FLAGGED) flagged.add(decided);
+      if (proposal !== undefined) add(image, gallery.COVERED, row, -1, proposal);
+      else if (outcome !== null) add(image, outcome, row, decided);
       else if (gallery.isUnlabelled(part, row)) {
-        const image = objects.image[row];
         const seen = [...part.detectionsOf(image)];
         for (const one of seen.length ? seen : [-1]) add(image, gallery.UNLABELLED, -1, one);
       }
     });
     method.detection.forEach((outcome, row) => {
-      if (outcome === FALSE_UNKNOWN) add(detections.image[row], gallery.FALSE_UNKNOWN, -1, row);
+      if (outcome === FALSE_DETECTION && !flagged.has(row)) add(detections.image[row], gallery.FALSE_UNKNOWN, -1, row);
     });
+    if (isId) called?.image.forEach((image, row) => add(image, gallery.FALSE_PROPOSAL, -1, -1, row));
     return events;
   }
 }

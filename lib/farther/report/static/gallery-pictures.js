@@ -1,7 +1,7 @@
 "use strict";
 // Pictures of the gallery: an image with its boxes, and each box and outcome in words.
 {
-  const { OUTCOMES, SIGNS, MISSED, NOT_COUNTED, isUnlabelled } = gallery;
+  const { OUTCOMES, SIGNS, OF_OBJECT, MISSED, FALSE_PROPOSAL, isUnlabelled } = gallery;
   const [TRUE, FALSE, IGNORED] = [0, 2, 4]; // as REGION_OUTCOMES numbers outcomes of detections
   const WHOLE = 65535;
 
@@ -29,8 +29,8 @@
 
   function truthMark({ objects, categories, method }, row) {
     const text = categories[objects.category[row]] + (objects.crowd[row] ? " (group)" : "");
-    const outcome = method.object[row];
-    const name = outcome === NOT_COUNTED ? "not counted" : `${SIGNS[outcome]} ${OUTCOMES[outcome]}`;
+    const outcome = OF_OBJECT[method.object[row]];
+    const name = outcome === null ? "not counted" : `${SIGNS[outcome]} ${OUTCOMES[outcome]}`;
     return { kind: "truth", text, words: `${text}: ${name}` };
   }
 
@@ -46,7 +46,8 @@
 
   function proposalMark({ called }, row) {
     const text = `proposal ${short(called.objectness[row])}`;
-    return { kind: "proposed", text, words: `${text}: ${called.object[row] < 0 ? "on no unknown object" : "covers a missed object"}` };
+    const what = called.object[row] < 0 ? "on no unknown object" : "covers a missed object";
+    return { kind: "proposed", text, words: `${text}: ${what}` };
   }
 
   // Ground truth, detections and proposals; those that the filters ask for last, so that they lie on top.
@@ -119,8 +120,9 @@
   }
 
   function words(event) {
-    const uncovered = event.outcome === MISSED && event.part.called ? ", no proposal covers it" : "";
+    const uncovered = event.outcome === MISSED && !event.isKnown && event.part.called ? ", no proposal covers it" : "";
     const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}${uncovered}`;
+    if (event.outcome === FALSE_PROPOSAL) return `${name}: objectness ${short(event.part.called.objectness[event.proposal])}`;
     if (event.proposal >= 0) return `${name}: ${event.category}, objectness ${short(event.part.called.objectness[event.proposal])}`;
     if (event.detection < 0) return `${name}: ${event.category ?? "no detection"}`;
     const how = `${event.label} ${(100 * event.confidence).toFixed(0)}%, score ${short(event.score)}`;

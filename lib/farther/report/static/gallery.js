@@ -1,20 +1,26 @@
 "use strict";
-// Images by the outcomes of the unknown objects in them: filters, cards, and one image enlarged.
+// Images by the outcomes of the objects in them: filters, cards, and one image enlarged.
 {
-  const { OUTCOMES, SIGNS, MISSED, FALSE_UNKNOWN, UNLABELLED, COVERED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
+  const { OUTCOMES, SIGNS, MISSED, FALSE_UNKNOWN, UNLABELLED, COVERED, FALSE_PROPOSAL, AS_UNKNOWN, AS_MISSED } = gallery;
+  const { acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
   const $ = (id) => document.getElementById(id);
   const INDEX = JSON.parse($("gallery-index").textContent);
   const ALL = "";
   const BATCH = 24;
   const NONE = "none"; // no source of proposals
   const CHOICES = ["run", "split", "method", "source", "category", "class", "accepted", "by", "least", "most", "order"];
-  const ORDER = [0, 1, COVERED, MISSED, FALSE_UNKNOWN, UNLABELLED];
+  const DISTANCE = "distance:"; // begins the value of a choice of all splits of a distance
+  // Outcomes in the order of the page, those of OOD splits, and those of the ID test split.
+  const ORDER = [0, 1, 6, 7, 8, COVERED, MISSED, FALSE_UNKNOWN, FALSE_PROPOSAL, UNLABELLED];
+  const OF_OOD = [0, 1, COVERED, MISSED, FALSE_UNKNOWN, UNLABELLED];
+  const OF_ID = [6, 7, 8, MISSED, FALSE_UNKNOWN, FALSE_PROPOSAL];
 
   let loaded = []; // parts of the run and split that are chosen
-  let events = []; // outcomes of objects, and false unknowns, of the chosen method
+  let events = []; // outcomes of objects and detections, of the chosen method
   let cards = []; // images with events that pass the filters
   let drawn = 0; // number of them on the page
   let open = -1; // the one that is enlarged
+  let expected = 0; // number that the link to this view stood on, of all images of the splits; 0 without one
 
   // --- choices
 
@@ -25,7 +31,13 @@
   }
 
   const chosenRun = () => INDEX.find((run) => run.name === $("run").value);
-  const chosenSplits = () => chosenRun().splits.filter((split) => [ALL, split.name].includes($("split").value));
+  const chosenSplits = () => {
+    const value = $("split").value;
+    return chosenRun().splits.filter((split) => {
+      if (value === ALL) return !split.is_id;
+      return [split.name, DISTANCE + split.distance].includes(value);
+    });
+  };
   const chosenOutcomes = () => OUTCOMES.map((_, k) => $(`outcome-${k}`).checked);
 
   function offerOutcomes() {
@@ -40,7 +52,12 @@
 
   function offerRun() {
     const run = chosenRun();
-    fill($("split"), [[ALL, "all OOD splits"], ...run.splits.map((split) => [split.name, split.title])]);
+    const distances = [...new Set(run.splits.filter((split) => !split.is_id).map((split) => split.distance))];
+    fill($("split"), [
+      [ALL, "all OOD splits"],
+      ...distances.map((distance) => [DISTANCE + distance, `all ${distance} OOD splits`]),
+      ...run.splits.map((split) => [split.name, split.title]),
+    ]);
     const had = run.methods.some((method) => method.name === $("method").value);
     fill($("method"), run.methods.map((method) => [method.name, method.title]));
     if (!had) $("method").value = run.method;
@@ -56,12 +73,16 @@
     return `at ${alarms.toFixed(2)} false alarms per ID image`;
   };
 
+  // Predictions that are no class: at the end, and in words.
+  const TITLES = new Map([[AS_UNKNOWN, "unknown (flagged)"], [AS_MISSED, "missed"]]);
+
   // Names with how many events each would leave, all other filters as they are; the chosen one stays, even with none.
   function offerNames(select, counts) {
     const names = [...counts.keys()].sort();
     const value = select.value;
     if (value && !counts.has(value)) names.push(value);
-    const titled = names.map((name) => [name, `${name} (${grouped(counts.get(name) ?? 0)})`]);
+    names.sort((a, b) => TITLES.has(a) - TITLES.has(b));
+    const titled = names.map((name) => [name, `${TITLES.get(name) ?? name} (${grouped(counts.get(name) ?? 0)})`]);
     fill(select, [[ALL, "all"], ...titled]);
   }
 
@@ -81,14 +102,14 @@
     for (const event of events) {
       if (wanted && event.part.rejected?.[event.image] !== (wanted === "rejected")) continue;
       if (isLimited && !(event[by] >= least && event[by] <= most)) continue;
-      const other = [category && event.category !== category, label && event.label !== label];
+      const other = [category && event.category !== category, label && !event.predicted.includes(label)];
       const fails = [!outcomes[event.outcome], ...other];
       const failed = fails.filter(Boolean).length;
       if (failed === 0) passed.push(event);
       const matters = (k) => failed === 0 || (failed === 1 && fails[k]);
       if (matters(0)) counts.outcome[event.outcome] += 1;
       if (matters(1)) count(counts.category, event.category);
-      if (matters(2)) count(counts.label, event.label);
+      if (matters(2)) for (const name of event.predicted) count(counts.label, name);
     }
     counts.outcome.forEach((number, k) => { $(`count-${k}`).textContent = grouped(number); });
     offerNames($("category"), counts.category);
@@ -136,21 +157,12 @@
     $("cards").replaceChildren();
     const measured = loaded.find((part) => part.method);
     const tau = measured ? ` Flagged as unknown below τ = ${short(measured.method.tau)}.` : "";
-    const numberOf = (outcome) => passed.filter((event) => event.outcome === outcome).length;
-    const [wrong, unlabelled] = [FALSE_UNKNOWN, UNLABELLED].map(numberOf);
-    const things = [
-      [passed.length - wrong - unlabelled, "unknown object"],
-      [wrong, "false unknown"],
-      [unlabelled, "unannotated place"],
-    ].filter(([number]) => number);
-    const isCalled = $("source").value !== NONE;
-    const rename = (k, name) => { $(`outcome-${k}`).parentElement.querySelector(".name").textContent = ` ${name} `; };
-    $(`outcome-${COVERED}`).parentElement.hidden = !isCalled;
-    if (isCalled) rename(COVERED, `${OUTCOMES[COVERED]}, ${atRate($("source").value)}`);
-    rename(MISSED, isCalled ? "missed, no proposal covers it" : "missed");
-    $(`outcome-${UNLABELLED}`).parentElement.hidden = !events.some((event) => event.outcome === UNLABELLED);
-    $("status").textContent = things.length
-      ? `${things.map(([number, name]) => counted(number, name)).join(" and ")} in ${counted(cards.length, "image")}.${tau}`
+    offerOutcomesOfSplits();
+    const things = thingsOf(passed).filter(([number]) => number);
+    const isSampled = passed.length < expected;
+    const of = isSampled ? `${grouped(passed.length)} of ${grouped(expected)} shown: ` : "";
+    $("status").textContent = things.length || isSampled
+      ? `${of}${withAnd(things.map(([number, name]) => counted(number, name)))} in ${counted(cards.length, "image")}.${tau}`
       : `No image passes these filters.${tau}`;
     $("left-out").textContent = chosenSplits()
       .filter((split) => split.images < split.of)
@@ -161,6 +173,32 @@
     remember();
   }
 
+  // Shows the outcomes that objects of the chosen splits can have, under the names that they have there.
+  function offerOutcomesOfSplits() {
+    const splits = chosenSplits();
+    const possible = new Set(splits.flatMap((split) => (split.is_id ? OF_ID : OF_OOD)));
+    const isCalled = $("source").value !== NONE;
+    if (!isCalled) [COVERED, FALSE_PROPOSAL].forEach((k) => possible.delete(k));
+    if (!events.some((event) => event.outcome === UNLABELLED)) possible.delete(UNLABELLED);
+    ORDER.forEach((k) => { $(`outcome-${k}`).parentElement.hidden = !possible.has(k); });
+    const rename = (k, name) => { $(`outcome-${k}`).parentElement.querySelector(".name").textContent = ` ${name} `; };
+    if (isCalled) rename(COVERED, `${OUTCOMES[COVERED]}, ${atRate($("source").value)}`);
+    rename(MISSED, possible.has(COVERED) ? "missed, no proposal covers it" : "missed");
+  }
+
+  // Numbers and names of what passed the filters.
+  function thingsOf(passed) {
+    const numberOf = (condition) => passed.filter(condition).length;
+    return [
+      [numberOf((event) => event.object >= 0 && !event.isKnown), "unknown object"],
+      [numberOf((event) => event.isKnown), "known object"],
+      [numberOf((event) => event.outcome === FALSE_UNKNOWN), "false unknown"],
+      [numberOf((event) => event.outcome === FALSE_PROPOSAL), "false proposal"],
+      [numberOf((event) => event.outcome === UNLABELLED), "unannotated place"],
+    ];
+  }
+
+  const withAnd = (texts) => [texts.slice(0, -1).join(", "), ...texts.slice(-1)].filter(Boolean).join(" and ");
   const grouped = (number) => number.toLocaleString("en");
   const counted = (number, name) => `${grouped(number)} ${name}${number === 1 ? "" : "s"}`;
 
@@ -196,6 +234,7 @@
     for (const id of CHOICES) if ($(id).value !== (usual[id] ?? ALL)) state.set(id, $(id).value);
     const outcomes = chosenOutcomes();
     if (!outcomes.every(Boolean)) state.set("outcome", namesOf(outcomes).join(","));
+    if (expected) state.set("of", expected);
     if (open >= 0) state.set("image", nameOf(cards[open]));
     history.replaceState(null, "", `#${state}`);
   }
@@ -240,6 +279,7 @@
     $("accepted").value = ["accepted", "rejected"].includes(given("accepted")) ? given("accepted") : ALL;
     const outcomes = state.has("outcome") ? outcomesOf(given("outcome").split(",")) : OUTCOMES.map(() => true);
     outcomes.forEach((isChosen, k) => { $(`outcome-${k}`).checked = isChosen; });
+    expected = Number(given("of")) || 0;
     const image = given("image");
     open = -1;
     $("large").close();
@@ -343,6 +383,7 @@
 
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   $("filters").addEventListener("change", (event) => {
+    expected = 0;
     if (event.target === $("run")) offerRun();
     // A range of one score does not apply to another.
     if (["run", "method", "by"].includes(event.target.id)) $("least").value = $("most").value = ALL;
@@ -353,6 +394,7 @@
     event.preventDefault();
     for (const id of ["category", "class", "accepted", "least", "most"]) $(id).value = ALL;
     OUTCOMES.forEach((_, k) => { $(`outcome-${k}`).checked = true; });
+    expected = 0;
     apply();
   });
   $("cards").addEventListener("click", (event) => {

@@ -229,6 +229,111 @@ def test_names_are_text_and_never_markup(page):
     assert page.read("document.querySelectorAll('#cards i, #cards b b, .event b').length") == 0
 
 
+# ID test images
+
+
+def offered(browser) -> list[str]:
+    """The outcomes that can be chosen."""
+    return browser.read(
+        "[...document.querySelectorAll('#outcomes label:not([hidden]) .name')]"
+        ".map((one) => one.textContent.trim())"
+    )
+
+
+def test_id_images_show_what_becomes_of_known_objects(browser, with_known):
+    show(browser, with_known.write_gallery(), "#run=net&split=test")
+    assert offered(browser) == [
+        "correct",
+        "wrong class",
+        "flagged as unknown",
+        "missed",
+        "false unknown",
+    ]
+    assert counts(browser) == ["1", "1", "1", "1", "1"]
+    assert words(browser) == [
+        "= correct: cat, detected as cat 90%, score 2",
+        "↔ wrong class: cat, detected as dog 80%, score 1",
+        "? flagged as unknown: cat, detected as cat 70%, score −1",
+        "! false unknown: dog 60%, score −2",
+        "○ missed: dog",
+    ]
+    assert browser.read(STATUS).startswith("4 known objects and 1 false unknown in 3 images.")
+    choose(browser, method="two")
+    assert counts(browser) == ["2", "1", "0", "1", "0"]
+    assert browser.complaints() == []
+
+
+def test_id_images_are_not_among_those_of_all_ood_splits(browser, with_known):
+    show(browser, with_known.write_gallery(), "#run=net&split=")
+    assert "k1" not in shown(browser)
+    assert "correct" not in offered(browser)
+    choose(browser, split="distance:near")
+    assert "w1" in shown(browser)
+    assert "k1" not in shown(browser)
+
+
+@pytest.mark.parametrize(
+    ("view", "images"),
+    [
+        ("outcome=flagged as unknown,false unknown", ["k2"]),
+        ("category=cat&class=dog&outcome=wrong class", ["k1"]),
+        ("class=(unknown)", ["k2"]),
+        ("class=(missed)", ["k3"]),
+        ("category=cat", ["k1", "k2"]),
+    ],
+)
+def test_an_address_leads_to_known_objects(browser, with_known, view, images):
+    show(browser, with_known.write_gallery(), f"#run=net&split=test&{view}")
+    assert shown(browser) == images
+
+
+def test_a_view_of_a_part_of_the_images_says_how_many_the_link_counted(browser, with_known):
+    page = with_known.write_gallery()
+    show(browser, page, "#run=net&split=test&category=cat&of=57")
+    assert browser.read(STATUS).startswith("3 of 57 shown: 3 known objects in 2 images.")
+    assert browser.read("location.hash").endswith("&of=57")
+    choose(browser, category="dog")
+    assert browser.read(STATUS).startswith("1 known object in 1 image.")
+    assert "of=" not in browser.read("location.hash")
+
+
+def test_each_number_of_a_confusion_is_that_of_the_images_behind_it(browser, built):
+    report = built / "artifacts" / "report"
+    browser.open((report / "detectors" / "pets-net.html").as_uri())
+    links = browser.read(
+        "[...document.querySelectorAll('.matrix a, .linked a')].map((one) => "
+        "[one.href, one.textContent])"
+    )
+    assert len(links) > 10
+    for address, number in links:
+        browser.open("about:blank")
+        browser.open(address)
+        browser.until(f"/images?\\.|No image/.test({STATUS})")
+        assert browser.read(STATUS).split()[0] == number, address
+
+
+def test_a_part_of_a_bar_leads_to_its_images(browser, built):
+    page = built / "artifacts" / "report" / "detectors" / "pets-net.html"
+    browser.open(page.as_uri())
+    bar = "document.querySelector('.chart .mark-rect.role-mark path')"
+    browser.until("document.querySelector('.chart details.save')")  # the chart is complete
+    # The address is kept instead of opened: a page that is left answers nothing any more.
+    browser.read(
+        "HTMLAnchorElement.prototype.dispatchEvent = function () { window.opened = this.href; }, 1"
+    )
+    browser.read(f"{bar}.scrollIntoView({{ block: 'center', behavior: 'instant' }})")
+    x, y = browser.read(
+        f"(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])"
+        f"({bar}.getBoundingClientRect())"
+    )
+    for event in ("mouseMoved", "mousePressed", "mouseReleased"):
+        browser.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
+    browser.until("window.opened")
+    address = browser.read("window.opened")
+    assert "gallery.html#run=pets-net" in address
+    assert "outcome=" in address
+
+
 # Filters
 
 
@@ -267,7 +372,7 @@ def test_each_choice_says_how_many_it_would_leave(page):
     assert page.read(options.format("category")) == ["all", "gnu (2)", "zebra (2)"]
     only(page, 1, 3)
     assert page.read(options.format("category")) == ["all", "zebra (1)"]
-    assert page.read(options.format("class")) == ["all", "dog (2)"]
+    assert page.read(options.format("class")) == ["all", "dog (2)", "unknown (flagged) (1)"]
     choose(page, category="zebra")
     assert counts(page) == ["1", "1", "0", "0"]
 
