@@ -15,7 +15,7 @@ from farther.evaluation.replicates import read_replicates
 from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
 from farther.report.charts.distances import BAR_HEIGHT, figure, panels
-from farther.report.charts.figures import as_files
+from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.outcomes import LYING, bars
 from farther.report.distances import Distances, Shares, _compared, too_few
 from farther.report.outcomes import OutcomeShares
@@ -171,7 +171,7 @@ def test_a_share_of_no_object_has_the_exact_interval_of_the_images_with_objects(
 
 
 def test_the_figure_is_written_in_each_format(distances):
-    files = as_files(figure(distances.rows))
+    files = {kind: draw(figure(distances.rows), kind) for kind in FORMATS}
     assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
     for text in (b">net<", b">found<", b">25%<", b">near<"):
         assert text in files["svg"]

@@ -11,7 +11,7 @@ from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.report.charts import error_budget
 from farther.report.charts.distances import figure, panels
 from farther.report.charts.error_budget import COVERED_KIND
-from farther.report.charts.figures import as_files
+from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.results import outcomes, outcomes_by_split
 from farther.report.distances import Distances
 from farther.report.outcomes import COVERED, PARTS
@@ -35,7 +35,7 @@ def test_what_proposals_cover_is_a_part_of_what_is_missed(run, evaluated):
     assert (shares["far", COVERED], shares["far", "missed"]) == (0, 0.5)
     totals = distances.rows.group_by("distance", "method").agg(pl.col("share").sum())
     assert totals["share"].to_list() == pytest.approx([1] * 4)
-    assert all(as_files(figure(distances.rows)).values())
+    assert all(draw(figure(distances.rows), kind) for kind in FORMATS)
 
 
 def test_covered_objects_are_missed_in_each_chart_and_named_with_their_false_alarms(run, evaluated):
