@@ -182,14 +182,14 @@ def test_a_chart_says_its_numbers_in_words(distances):
     assert "near (4 objects): 25% found, 25% misclassified, 50% missed" in panel.description
 
 
-def test_of_one_run_with_one_split_there_is_one_bar_and_no_word_on_others(evaluated, params):
+def test_of_one_run_with_one_split_there_is_a_bar_per_method_and_no_word_on_others(evaluated, params):
     run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
     near = replace(run, splits=tuple(split for split in run.splits if split.distance == "near"))
-    # The method that is drawn is the one that was chosen for deployment.
-    distances = Distances([near], evaluated / "artifacts", "energy")
+    distances = Distances([near], evaluated / "artifacts", "msp")
     (panel,) = panels(distances.rows).charts
-    assert panel.spec["height"] == BAR_HEIGHT <= 60
-    assert {row["bar"] for row in panel.spec["data"]["values"]} == {0}
+    bars = {(row["bar"], row["method"]) for row in panel.spec["data"]["values"]}
+    assert bars == {(0, "MSP"), (1, "Energy")}
+    assert panel.spec["height"] == len(bars) * BAR_HEIGHT <= 120
     text = " ".join(distances.sentences())
     assert "the 4 unknown objects" in text
     for word in ("1 pairs", "highest of", "mean over", "on average", "near unknown"):
