@@ -16,7 +16,7 @@ from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.listing import Listing, percent
 from farther.report.outcomes import alarms_in_words
-from farther.report.pages import classes, self_awareness, wilderness
+from farther.report.pages import classes, comparisons, self_awareness, wilderness
 from farther.report.results import Run
 from farther.report.settings import ReportSettings
 
@@ -59,6 +59,7 @@ def content(
     variables: dict[str, Any] = {
         "run": run,
         "quality": _quality(run),
+        "classifier": comparisons.classifiers([run]),
         "not_applicable": not_applicable([run]),
     }
     if not run.is_evaluated:
@@ -67,7 +68,7 @@ def content(
     note = documented.note_on(run)
     unknown = _unknown_objects(run, method, results.settings.categories)
     variables |= {
-        "tables": tables.run_tables(run),
+        "tables": [*tables.run_tables(run), *metric_groups.cost_tables(run.name, [run])],
         "notes": [note] if note else [],
         "further": list(metric_groups.further_tables(run)),
         "parts": list(metric_groups.parts(run, method)),
