@@ -4,7 +4,7 @@ It follows from the fitted methods alone, so that every machine has the same ord
 methods that need no extra inference, among these those of a smaller fitted state (kNN's stored
 regions, covariances), and among equal ones those that read the confidence alone. Methods that are
 still equal are in the order of their names. Added latencies, which differ between machines, are on
-the report's page *Cost*.
+the report's page *Deploy*.
 """
 
 from __future__ import annotations

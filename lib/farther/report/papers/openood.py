@@ -391,7 +391,7 @@ def _network_rows(
         if len(counts) == 1:
             images[_heading(column)] = counts[0]
         elif counts:
-            images[_heading(column)] = f"{len(runs)} benchmarks, see page Splits"
+            images[_heading(column)] = f"{len(runs)} benchmarks, see page Data"
         quality[_heading(column)] = percent(_complete_mean([_quality(run) for run in runs]))
     if with_quality:
         return [images, quality]
@@ -462,7 +462,7 @@ PAPER = Paper(
         "each or several in one",
         "rows of methods that train a network": "a trained network is a run here, with rows of its "
         "own; scores made elsewhere are a method `imported`",
-        "times": "times are of one machine; the page Cost has those of this one",
+        "times": "times are of one machine; the page Deploy has those of this one",
         "Acc. of each method": "post-hoc methods do not change the network: a row per network has "
         "its accuracy",
         "FPR@95 and AUPR-In of version 1": "metrics fpr95 and aupr_in of the page of each run",
