@@ -182,7 +182,9 @@ def test_a_chart_says_its_numbers_in_words(distances):
     assert "near (4 objects): 25% found, 25% misclassified, 50% missed" in panel.description
 
 
-def test_of_one_run_with_one_split_there_is_a_bar_per_method_and_no_word_on_others(evaluated, params):
+def test_of_one_run_with_one_split_there_is_a_bar_per_method_and_no_word_on_others(
+    evaluated, params
+):
     run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
     near = replace(run, splits=tuple(split for split in run.splits if split.distance == "near"))
     distances = Distances([near], evaluated / "artifacts", "msp")
