@@ -32,7 +32,7 @@ from farther.escaping import of_spreadsheet
 from farther.printable import printable, printable_line
 from farther.publication import Words
 from farther.publication.card import card
-from farther.report.charts.figures import as_files, figure, numbers
+from farther.report.charts.figures import FORMATS, draw, figure, numbers
 from farther.report.charts.vega import chart, layer, nominal, quantitative
 from farther.report.citations import bibtex
 from farther.report.site import as_script
@@ -107,7 +107,7 @@ def test_figures_and_their_numbers():
     drawn = layer("bar", x=quantitative("share", title=None))
     title = "; ".join(text for text in TEXTS.values() if len(text) < 999)
     made = chart(title, "bars", rows, drawn, step=20, y=nominal("name", title=None))
-    files = as_files(figure(made.spec, 6.9))
+    files = {kind: draw(figure(made.spec, 6.9), kind) for kind in FORMATS}
     elements = list(ElementTree.fromstring(files["svg"]).iter())
     tags = {element.tag.partition("}")[2] for element in elements}
     assert tags <= {"svg", "g", "path", "text", "tspan", "rect", "defs", "line"}

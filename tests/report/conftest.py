@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from PIL import Image
-from tests.support.evaluations import evaluation_of
+from tests.support.evaluations import evaluation_of, recovered_run
 
 from farther import curation
 from farther.evaluation.deploy.choose import write_choice
@@ -28,8 +28,10 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import read_evaluation, write_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
+from farther.report.pages.papers import PAPERS
 from farther.report.results import OodTestSplit, Run
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
@@ -310,6 +312,27 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+#: Folders of results that each run has.
+RESULTS = ("evaluation", "metrics", "outcomes", "regions", "scores")
+
+
+def copy_run(root: Path) -> None:
+    """Gives `pets-later` the results of `pets-net`."""
+    artifacts = root / "artifacts"
+    for name in RESULTS:
+        shutil.copytree(artifacts / name / "pets-net", artifacts / name / "pets-later")
+    for file in artifacts.glob("plots/*/pets-net.csv"):
+        shutil.copy(file, file.with_name("pets-later.csv"))
+    evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
+    copied = evaluation.model_copy(update={"run": "pets-later"})
+    write_results(artifacts / "evaluation/pets-later.json", copied)
+
+
+def add_proposals(root: Path) -> None:
+    """Gives `pets-later` results of proposals."""
+    write_results(RunFiles("pets-later", "pets", root / "artifacts").recovered, recovered_run())
+
+
 class WithCats(Project):
     """The photos of cats are a shifted split; one cat is detected."""
 
@@ -346,6 +369,27 @@ def read() -> Callable[[Path], Page]:
 def report(built: Path) -> Path:
     """The report's folder; to be read only."""
     return built / "artifacts" / "report"
+
+
+@pytest.fixture(scope="session")
+def built_twice(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project whose report has all pages; to be read only.
+
+    Two runs are evaluated, one of them has proposals, and section `report` names all papers.
+    """
+    root = tmp_path_factory.mktemp("two") / "project"
+    shutil.copytree(evaluated, root)
+    copy_run(root)
+    add_proposals(root)
+    papers = [paper.name for paper in PAPERS]
+    build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def report_of_two(built_twice: Path) -> Path:
+    """The folder of the report of two runs; to be read only."""
+    return built_twice / "artifacts" / "report"
 
 
 @pytest.fixture

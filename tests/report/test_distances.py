@@ -15,7 +15,7 @@ from farther.evaluation.replicates import read_replicates
 from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
 from farther.report.charts.distances import BAR_HEIGHT, figure, panels
-from farther.report.charts.figures import as_files
+from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.outcomes import LYING, bars
 from farther.report.distances import Distances, Shares, _compared, too_few
 from farther.report.outcomes import OutcomeShares
@@ -32,7 +32,7 @@ def distances(evaluated, params) -> Distances:
 
 def test_bars_hold_the_outcomes_of_each_distance(distances):
     shares = {}
-    for row in distances.rows.iter_rows(named=True):
+    for row in distances.rows.filter(method="MSP").iter_rows(named=True):
         shares[row["distance"], row["outcome"]] = row["share"]
     near = {("near", "found"): 0.25, ("near", "misclassified"): 0.25, ("near", "missed"): 0.5}
     far = {("far", "found"): 0.5, ("far", "misclassified"): 0, ("far", "missed"): 0.5}
@@ -171,7 +171,7 @@ def test_a_share_of_no_object_has_the_exact_interval_of_the_images_with_objects(
 
 
 def test_the_figure_is_written_in_each_format(distances):
-    files = as_files(figure(distances.rows))
+    files = {kind: draw(figure(distances.rows), kind) for kind in FORMATS}
     assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
     for text in (b">net<", b">found<", b">25%<", b">near<"):
         assert text in files["svg"]
@@ -182,13 +182,16 @@ def test_a_chart_says_its_numbers_in_words(distances):
     assert "near (4 objects): 25% found, 25% misclassified, 50% missed" in panel.description
 
 
-def test_of_one_run_with_one_split_there_is_one_bar_and_no_word_on_others(evaluated, params):
+def test_of_one_run_with_one_split_there_is_a_bar_per_method_and_no_word_on_others(
+    evaluated, params
+):
     run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
     near = replace(run, splits=tuple(split for split in run.splits if split.distance == "near"))
     distances = Distances([near], evaluated / "artifacts", "msp")
     (panel,) = panels(distances.rows).charts
-    assert panel.spec["height"] == BAR_HEIGHT <= 60
-    assert {row["bar"] for row in panel.spec["data"]["values"]} == {0}
+    bars = {(row["bar"], row["method"]) for row in panel.spec["data"]["values"]}
+    assert bars == {(0, "MSP"), (1, "Energy")}
+    assert panel.spec["height"] == len(bars) * BAR_HEIGHT <= 120
     text = " ".join(distances.sentences())
     assert "the 4 unknown objects" in text
     for word in ("1 pairs", "highest of", "mean over", "on average", "near unknown"):

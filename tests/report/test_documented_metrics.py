@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import PARAMS
 
 from farther.evaluation.results import (
     ClassifierResults,
@@ -13,6 +14,7 @@ from farther.evaluation.results import (
     write_results,
 )
 from farther.report import build
+from farther.report.pages.papers import PAPERS
 from farther.tables.documents import read_json, write_json
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -67,9 +69,8 @@ def complete(built, tmp_path_factory):
         for means in evaluated.means.values():
             means.values["oscr"] = 0.5
     write_results(artifacts / "evaluation" / "pets-later.json", evaluation)
-    from tests.report.conftest import PARAMS
-
-    return build(PARAMS, root).parent
+    papers = [paper.name for paper in PAPERS]
+    return build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root).parent
 
 
 def test_the_table_names_pages():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from farther.report.kinds import kind_of
-from farther.report.pages.detectors import kinds
+from farther.report.pages.compare import kinds
 from farther.report.tables import benchmark_tables, to_csv
 
 CROPS = {"passes": {"crop": {"kind": "crops"}, "dropout": {"passes": 10}}}

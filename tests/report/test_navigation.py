@@ -5,52 +5,59 @@ import pytest
 from farther.report.navigation import Link, Navigation
 
 FIRST = Link("index.html", "Overview", "What happens?")
+ENTRY = Link("detectors/a.html", "Detectors", "What does it do?")
+DETECTORS = (Link("detectors/a.html", "A", "What does it do?"), Link("detectors/b.html", "B"))
 METHODS = Link("methods.html", "Methods", "Which one?")
-COMPARISONS = Link("across.html", "Comparisons", "How sure?")
-DATA = Link("splits.html", "Data", "On what?")
+PAPERS = Link("papers.html", "Papers", "How do others print it?")
+PAPER = Link("papers/fmiyc.html", "FMIYC", "How does this one?")
 
 
 @pytest.fixture
 def navigation() -> Navigation:
-    return Navigation(
-        {
-            "index.html": (FIRST,),
-            "methods.html": (METHODS, COMPARISONS),
-            "splits.html": (DATA,),
-        },
-        path=("index.html", "splits.html"),
-    )
+    return Navigation((FIRST, ENTRY, METHODS, PAPERS), {"detectors": DETECTORS, "papers": (PAPER,)})
 
 
-def test_a_page_of_a_section_is_below_the_section_and_the_first_page(navigation):
-    place = navigation.place("across.html")
-    assert place.section == "methods.html"
-    assert place.below == (METHODS, COMPARISONS)
-    assert place.above == (FIRST, METHODS)
-    assert place.answers == "How sure?"
+def test_a_page_that_every_page_links_is_its_own_entry(navigation):
+    place = navigation.place("methods.html")
+    assert place.entry == "methods.html"
+    assert place.siblings == ()
+    assert place.answers == "Which one?"
 
 
-def test_the_only_page_of_a_section_has_no_pages_beside_it(navigation):
-    place = navigation.place("splits.html")
-    assert place.below == ()
-    assert place.above == (FIRST,)
+def test_the_pages_of_a_folder_are_beside_each_other(navigation):
+    for page in DETECTORS:
+        place = navigation.place(page.file)
+        assert place.entry == "detectors/a.html"
+        assert place.siblings == DETECTORS
 
 
-def test_the_path_leads_on_and_pages_beside_it_lead_to_the_next_of_all(navigation):
-    assert navigation.place("index.html").following == DATA
-    assert navigation.place("methods.html").following == COMPARISONS
-    assert navigation.place("across.html").following == DATA
-    assert navigation.place("splits.html").following == FIRST  # after the last, the first
+def test_the_only_page_of_a_folder_has_no_pages_beside_it(navigation):
+    place = navigation.place("papers/fmiyc.html")
+    assert place.entry == "papers.html"
+    assert place.siblings == ()
 
 
-def test_a_page_in_a_folder_leads_to_the_next_of_its_folder_then_on_from_its_parent(navigation):
-    siblings = [Link("methods/msp.html", "MSP"), Link("methods/knn.html", "kNN")]
-    first = navigation.place("methods/msp.html", siblings)
-    assert first.above == (FIRST, METHODS)
-    assert first.answers == ""
-    assert first.following == siblings[1]
-    assert navigation.place("methods/knn.html", siblings).following == COMPARISONS
+def test_pages_lead_through_folders_and_the_last_one_to_the_first(navigation):
+    visited = ["index.html"]
+    while len(visited) < 7:
+        visited.append(navigation.place(visited[-1]).following.file)
+    assert visited == [
+        "index.html",
+        "detectors/a.html",
+        "detectors/b.html",
+        "methods.html",
+        "papers.html",
+        "papers/fmiyc.html",
+        "index.html",
+    ]
+    # The link to the first page of a folder has its own title, not that of the entry.
+    assert navigation.place("index.html").following.title == "A"
+    assert navigation.files == set(visited)
+
+
+def test_a_page_that_is_not_on_the_site_has_no_place(navigation):
+    assert navigation.place("elsewhere.html").entry == ""
 
 
 def test_a_site_of_one_page_has_no_places():
-    assert Navigation({}).place("index.html").following is None
+    assert Navigation().place("index.html").following is None

@@ -24,8 +24,13 @@ def index(report, read):
 
 
 @pytest.fixture(scope="session")
-def detectors(report, read):
-    return read(report / "detectors.html")
+def comparison(report_of_two, read):
+    return read(report_of_two / "compare.html")
+
+
+@pytest.fixture(scope="session")
+def methods(report, read):
+    return read(report / "methods.html")
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +47,8 @@ def project(built, tmp_path):
 # --- the overview and the tables
 
 
-def test_the_tables_hold_the_values_and_mark_the_best(index, detectors):
-    for page in (index, detectors):
+def test_the_tables_hold_the_values_and_mark_the_best(index, comparison):
+    for page in (index, comparison):
         assert page.texts("td").count("25.0†") >= 2
         assert "0.0" in page.texts("strong")
         assert any("4 objects, 4 images" in text for text in page.texts("small"))
@@ -53,8 +58,8 @@ def titles(page):
     return [e.attributes["title"] for e in page.all("td") if "title" in e.attributes]
 
 
-def test_a_value_carries_its_interval(index, detectors):
-    for page in (index, detectors):
+def test_a_value_carries_its_interval(index, comparison):
+    for page in (index, comparison):
         intervals = [e.attributes["data-i"] for e in page.all("td") if "data-i" in e.attributes]
         assert "[100.0, 100.0]" not in intervals
         assert "—" in intervals  # the same in all resamples; its tooltip has the reason
@@ -62,8 +67,8 @@ def test_a_value_carries_its_interval(index, detectors):
         assert len(intervals) >= 3 * 2 * 3
 
 
-def test_each_row_names_detector_and_method(index, detectors):
-    for page in (index, detectors):
+def test_each_row_names_detector_and_method(index, comparison):
+    for page in (index, comparison):
         rows = [text for text in page.texts("th") if text in ("net (pets)", "MSP", "Energy", "kNN")]
         assert rows[:6] == ["net (pets)", "MSP", "net (pets)", "Energy", "net (pets)", "kNN"]
 
@@ -71,7 +76,7 @@ def test_each_row_names_detector_and_method(index, detectors):
 def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_data(
     index, report, read
 ):
-    page = read(report / "splits.html")
+    page = read(report / "data.html")
     listed = [text for text in page.texts("tr") if text.startswith(("benchmark pets", "dataset p"))]
     assert f"{len(listed)} warnings about the data: Data." in index.texts("p")
     assert any(
@@ -80,11 +85,11 @@ def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_d
     assert "Warnings" in page.texts("h2")
 
 
-def test_methods_that_do_not_apply_are_named_with_the_reason(detectors, detector):
-    for page in (detectors, detector):
-        assert any(
-            "LaRD (kNN) to net (pets): lard_knn needs latent" in text for text in page.texts("li")
-        )
+def test_methods_that_do_not_apply_are_named_with_the_reason(comparison, methods, detector):
+    for page in (comparison, methods, detector):
+        reasons = [text for text in page.texts("li") if text.startswith("LaRD (kNN) to net (pets)")]
+        assert reasons
+        assert all("lard_knn needs latent" in text for text in reasons)
 
 
 def test_a_run_that_is_not_evaluated_is_named(index):
@@ -112,8 +117,8 @@ def test_other_parameters_have_another_name(project, params, read):
     assert hash_of_parameters(changed) != hash_of_parameters(params)
 
 
-def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detector):
-    rows = detectors.charts()["outcomes-1-1"]["data"]["values"]
+def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(comparison, detector):
+    rows = comparison.charts()["outcomes-1-1"]["data"]["values"]
     near = {row["outcome"]: row["share"] for row in rows if row["name"] == "net (pets)"}
     assert near == {"found": 0.25, "misclassified": 0.25, "missed": 0.5}
     assert {row["objects"] for row in rows} == {4}
@@ -121,26 +126,19 @@ def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detect
     assert sum(row["share"] for row in rows if row["name"] == "photos far") == pytest.approx(1)
 
 
-def test_outcomes_come_first_on_the_pages_of_detectors_and_methods(
-    detectors, detector, report, read
+def test_outcomes_come_first_on_the_pages_of_detectors_and_of_their_comparison(
+    comparison, detector
 ):
-    assert next(iter(detectors.charts())) == "outcomes-1-1"
-    assert detectors.texts("h2")[0] == "Outcomes of unknown objects, by split"
-    assert detectors.texts("h2")[-2:] == ["Runs", "Downloads"]
+    assert next(iter(comparison.charts())) == "outcomes-1-1"
+    assert comparison.texts("h2")[0] == "Outcomes of unknown objects, by split"
+    assert comparison.texts("h2")[-1] == "Runs"
     assert detector.texts("h2")[0] == "Outcomes of unknown objects"
     assert detector.texts("h2")[-3] == "Detector and run"
     assert "Near, 4 objects: 25% found, 25% misclassified, 50% missed." in detector.texts("li")
-    method = read(report / "methods/msp.html")
-    assert next(iter(method.charts())) == "outcomes-1-1"
-    assert method.texts("h2") == ["Formula", "Results", "Details", "Parameters by detector"]
 
 
-def test_bars_of_outcomes_have_one_order_and_one_legend_on_all_pages(
-    index, detectors, detector, report, read
-):
-    method = read(report / "methods/msp.html")
-    names = ("hero-1", "outcomes-1-1", "outcomes-1", "outcomes-1-1")
-    for page, name in zip((index, detectors, detector, method), names, strict=True):
+def test_bars_of_outcomes_have_one_order_and_one_legend_on_all_pages(index, detector):
+    for page, name in ((index, "hero-1"), (detector, "outcomes-1")):
         spec = page.charts()[name]
         bar = [row["outcome"] for row in spec["data"]["values"] if row["bar"] == 0]
         assert bar == ["found", "misclassified", "missed"]
@@ -154,11 +152,12 @@ def test_one_panel_has_bars_that_lie_below_each_other(index, report):
     spec = index.charts()["hero-1"]
     encoding = spec["layer"][0]["encoding"]
     assert encoding["x"]["field"] == "start"
-    assert encoding["y"]["axis"]["values"] == [0, 1]
-    assert '[["near","4 objects"],["far","2 objects"]]' in encoding["y"]["axis"][
-        "labelExpr"
-    ].replace(", ", ",")
-    assert spec["height"] == 2 * 44
+    assert encoding["y"]["axis"]["values"] == [0, 1, 2, 3]
+    labels = encoding["y"]["axis"]["labelExpr"]
+    for distance, objects in (("near", "4 objects"), ("far", "2 objects")):
+        for method in ("MSP", "Energy"):
+            assert f'["{distance}", "{method}", "{objects}"]' in labels
+    assert spec["height"] == 4 * 44
 
 
 # --- detectors and methods
@@ -179,36 +178,41 @@ def test_a_detector_has_all_its_curves(detector):
     }
 
 
-def test_a_method_is_explained_by_its_own_documentation(report, read):
-    page = read(report / "methods" / "knn.html")
-    text = (report / "methods" / "knn.html").read_text(encoding="utf-8")
-    assert "score = − ‖u − u<sub>(k)</sub>‖" in text
-    assert "`" not in "".join(page.texts("td"))
-    assert any(text.startswith("Sun et al.") for text in page.texts("p"))
-    assert any(text.startswith("k 10 Rank of the neighbour") for text in page.texts("tr"))
-    assert any(text.startswith("net (pets) k = 1") for text in page.texts("tr"))
+def test_each_method_has_a_folded_section_that_tables_link(methods, detector, params):
+    folds = [element.attributes.get("id") for element in methods.all("details")]
+    assert folds == list(params["methods"])
+    summaries = methods.texts("summary")
+    assert any(text.startswith("kNN: Minus the distance to the k-th nearest") for text in summaries)
+    for page, address in ((methods, "methods.html#knn"), (detector, "../methods.html#knn")):
+        links = [link for link in page.all("a") if link.attributes["href"] == address]
+        assert [link.text for link in links] == ["kNN"]
 
 
-def test_a_method_without_results_says_to_what_it_does_not_apply(report, read):
-    page = read(report / "methods" / "lard_knn.html")
-    assert "No results yet." in page.texts("p")
+def test_a_method_is_explained_by_its_own_documentation(methods):
+    assert "score = − ‖u − u<sub>(k)</sub>‖" in methods.source
+    assert "`" not in "".join(methods.texts("td"))
+    assert any(text.startswith("Sun et al.") for text in methods.texts("p"))
+    assert any(text.startswith("k 10 Rank of the neighbour") for text in methods.texts("tr"))
+    assert any(text.startswith("net (pets) k = 1") for text in methods.texts("tr"))
+
+
+def test_a_method_without_results_says_to_what_it_does_not_apply(methods):
+    texts = methods.texts("li")
     assert any(
-        text.startswith("Not applicable to net (pets): lard_knn needs latent")
-        for text in page.texts("li")
+        text.startswith("Not applicable to net (pets): lard_knn needs latent") for text in texts
     )
 
 
 def test_a_choice_among_methods_explains_each_of_them(project, params, read):
     choice = {"ood_split": "photos_far", "grids": {"msp": {}, "knn": {"k": [1, 2]}}}
-    build({**params, "methods": {**params["methods"], "best_of_two": {"oracle": choice}}}, project)
-    page = read(project / "artifacts/report/methods/best_of_two.html")
-    assert page.texts("h2")[:2] == ["knn", "msp"]
+    build({**params, "methods": {"best_of_two": {"oracle": choice}}}, project)
+    page = read(project / "artifacts/report/methods.html")
     assert page.texts("h3") == ["knn", "msp"]
-    methods = read(project / "artifacts/report/methods.html").texts("tr")
-    assert any(text.startswith("best_of_two — The best of knn, msp.") for text in methods)
+    rows = page.texts("tr")
+    assert any(text.startswith("best_of_two — The best of knn, msp.") for text in rows)
 
 
-def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch):
+def test_a_user_defined_method_has_a_section_too(project, params, read, monkeypatch):
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (project / "extensions").mkdir()
@@ -224,17 +228,16 @@ def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch
         "        return np.ones(len(rows))\n"
     )
     build({**params, "methods": {**params["methods"], "report_constant": {}}}, project)
-    page = read(project / "artifacts/report/methods/report_constant.html")
-    assert page.texts("h1") == ["Constant one"]
-    assert "Always one." in page.texts("p")
+    page = read(project / "artifacts/report/methods.html")
+    assert "Constant one: Always one." in page.texts("summary")
     assert "weight 2.0" in page.texts("tr")
 
 
-# --- splits
+# --- data
 
 
 def test_images_are_counted_per_reason_and_per_rule(report, read):
-    rows = read(report / "splits" / "pets.html").texts("tr")
+    rows = read(report / "data.html").texts("tr")
     assert "photos near 4 4" in rows
     assert "photos near: a near category is labelled 4" in rows
     assert "photos ID class: Cat → cat 1" in rows
@@ -244,9 +247,11 @@ def test_images_are_counted_per_reason_and_per_rule(report, read):
 
 
 def pictures(page) -> dict:
-    """Image → its picture on a page."""
+    """Image → its picture among the examples of a page."""
     by_image = {}
     for element in page.all("svg"):
+        if "details" in element.inside:
+            continue  # of a section that is folded away
         title, _, _ = element.attributes["aria-label"].partition(".")
         by_image[title.removeprefix("Image ")] = element
     return by_image
@@ -303,8 +308,9 @@ def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, r
 def test_without_the_evaluation_s_details_the_tables_are_still_there(project, params, read):
     shutil.rmtree(project / "artifacts" / "evaluation")
     build(params, project)
-    assert "25.0" in read(project / "artifacts/report/detectors.html").texts("td")
-    assert not pictures(read(project / "artifacts/report/detectors/pets-net.html"))
+    page = read(project / "artifacts/report/detectors/pets-net.html")
+    assert "25.0" in page.texts("td")
+    assert not pictures(page)
 
 
 def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, read):
@@ -315,14 +321,9 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     index = read(build(params, project))
     assert "kNN (oracle)" in index.texts("th")
     folder = project / "artifacts" / "report"
-    pages = [
-        read(folder / "detectors.html"),
-        read(folder / "detectors/pets-net.html"),
-        read(folder / "methods/knn.html"),
-    ]
-    for page in pages[:2]:
-        assert "kNN (oracle)" in page.texts("th")
-    for page in pages:
+    detector = read(folder / "detectors/pets-net.html")
+    assert "kNN (oracle)" in detector.texts("th")
+    for page in (detector, read(folder / "methods.html")):
         warnings = [e.text for e in page.all("p") if e.attributes.get("class") == "warning"]
         assert any("chosen on test data" in text for text in warnings)
     assert "kNN (oracle)" in (folder / "tables" / "pets-net-ood.md").read_text()
@@ -333,6 +334,7 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     [
         ({"pictures": 3}, "unknown parameter 'pictures'. Known: title"),
         ({"method": "vim"}, "has no method 'vim'"),
+        ({"papers": ["fmyic"]}, "'elephant', 'fmiyc', .* found 'fmyic'"),
     ],
 )
 def test_a_wrong_parameter_is_refused_in_plain_words(built, params, report, message):

@@ -157,7 +157,7 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
 
 def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     monkeypatch.chdir(project)
-    page = (project / "artifacts/report/detectors.html").read_text()
+    page = (project / "artifacts/report/compare.html").read_text()
     assert re.search(
         r"<b>kNN</b> to bare \(\w+\): knn needs features, which these regions do not have", page
     )

@@ -262,7 +262,7 @@ def test_near_and_far_means_are_those_of_an_independent_computation(project):
 
 
 def test_the_report_shows_the_published_means(project):
-    page = (project[0] / "artifacts/report/published.html").read_text()
+    page = (project[0] / "artifacts/report/papers.html").read_text()
     assert "OpenOOD v1.5" in page
     assert "near, mean over its splits" in page
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farther.evaluation.proposals import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
 from farther.evaluation.results import (
     BestThresholds,
     ErrorCauses,
@@ -18,6 +19,7 @@ from farther.evaluation.results import (
     WildernessResults,
 )
 from farther.evaluation.settings import EvaluationSettings, SelfAwarenessSettings
+from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS, MethodWithProposals
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search, Trial
 
@@ -163,3 +165,55 @@ def counts_of(**counts: Any) -> SplitCounts:
         "inputs": {},
     }
     return SplitCounts(**{**empty, **counts})
+
+
+def recovered_objects(missed: float, still_missed: float) -> RecoveredObjects:
+    """Results of four unknown objects, from their shares that are missed and still missed."""
+    values = {
+        "objects": 4,
+        "missed": missed,
+        "still_missed": still_missed,
+        "recovered": missed - still_missed,
+        "ar@10": 0.25,
+    }
+    froc = []
+    for rate in (0.1, 1.0):
+        point = FrocPoint(alarms=rate, recovered=0.0, still_missed=missed, interval=(0, 1))
+        froc.append(point)
+    return RecoveredObjects(
+        values=values,
+        intervals={"still_missed": (0.1, 0.4)},
+        froc=froc,
+        curve=[(0.0, missed), (1.0, still_missed)],
+        by_size={"small": {"objects": 4, "missed": missed, "still_missed": still_missed}},
+    )
+
+
+def with_proposals() -> MethodWithProposals:
+    """A method with the proposals, which find one of its two missed objects."""
+    gains = MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0})
+    values = {"nose": 0.25, "r_u": 0.5, "p_u": 0.6, "ap_u": 0.4, "u_recall": 0.75}
+    return MethodWithProposals(
+        values=values,
+        intervals={"r_u": (0.4, 0.6)},
+        without={**values, "r_u": 0.25},
+        by_size={"small": MetricValues(values={"unknown_objects": 4, "r_u": 0.5})},
+        error_budget={"missed": gains, FOUND_BY_PROPOSALS: gains},
+    )
+
+
+def recovered_run() -> RecoveredRun:
+    """Results of proposals of two distances: they cover half of what is missed near, none far."""
+    near = recovered_objects(0.5, 0.25)
+    far = recovered_objects(0.5, 0.5)
+    source = SourceResults(
+        kind="rpn",
+        threshold=0.5,
+        alarms=0.22,
+        alarms_interval=(0.1, 0.3),
+        proposals=7,
+        splits={"photos_near": near},
+        distances={"near": near, "far": far},
+        methods={"msp": {"photos_near": with_proposals()}},
+    )
+    return RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})

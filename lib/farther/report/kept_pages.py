@@ -2,7 +2,7 @@
 
 A page is kept where its key is the same, and each image file that it has a picture of. The key is a
 digest of all else: parameters, files of results, the code and templates of the report, versions of
-packages, and the titles of the pages that it links to.
+packages, and the pages that it links to.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def shared_inputs(results: AllResults) -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "settings": to_jsonable_python(results.settings),
         "pages of runs": [[run.full_title, run.name] for run in results.measured],
+        "has proposals": any(run.recovered for run in results.evaluated),
         "roots": links,
     }
 

@@ -78,22 +78,27 @@ def further_tables(run: Run) -> Iterator[ResultTable]:
         yield table
 
 
-def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
+def cost_tables(name: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
     """Quality on ID test images and what flagging costs there, detectors and methods as rows.
 
     Classifiers have a table of their own.
+
+    Args:
+        name: Begins the names of the tables: that of a benchmark or of a run.
+        runs: Runs on one benchmark.
     """
     for whole_images in (True, False):
         runs_of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
         if not runs_of_kind:
             continue
         quality = CLASSIFIER_QUALITY if whole_images else DETECTOR_QUALITY
+        kind = "classifiers" if whole_images else "detectors"
         names = (*quality, *COSTS)
         cells = pl.concat([_cost_cells(run, names) for run in runs_of_kind])
         if cells.is_empty():
             continue
         yield ResultTable(
-            name=f"{benchmark}-costs",
+            name=f"{name}-costs-of-{kind}",
             caption=(
                 f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections "
                 "there that are flagged as unknown: false alarms per image, and share (%)."

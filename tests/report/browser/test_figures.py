@@ -43,9 +43,9 @@ def saved(browser, tmp_path):
 
 
 def test_a_chart_is_saved_at_column_width_in_black_on_white_with_its_legend_and_its_numbers(
-    saved, report
+    saved, report_of_two
 ):
-    page = report / "detectors.html"
+    page = report_of_two / "compare.html"
     files = saved(page)
     name, spec = next(charts_of(page.read_text()))
     assert "run" not in spec["usermeta"]

@@ -7,16 +7,15 @@ from farther.report.charts import results as charts
 from farther.report.results import CHARTED, OPEN_SET
 
 
-def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
-    drawn = read(report / "methods" / "msp.html").charts()
+def test_a_detector_s_page_draws_the_values_of_every_method_and_split(report, read, run):
+    drawn = read(report / "detectors/pets-net.html").charts()
     for place, metric in enumerate(CHARTED, start=1):
-        rows = drawn[f"detectors-1-{place}"]["data"]["values"]
+        rows = drawn[f"methods-{place}"]["data"]["values"]
         shown = {(row["row"], row["split"]): row["value"] for row in rows}
-        values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
-        expected = {
-            ("net (pets)", title): value
-            for title, value in values.select("split_title", "value").iter_rows()
-        }
+        values = run.values.filter(metric=metric.name).drop_nulls("value")
+        expected = {}
+        for label, title, value in values.select("label", "split_title", "value").iter_rows():
+            expected[label, title] = value
         assert shown == pytest.approx(expected, abs=1e-4)
         assert len(shown) > 0
 

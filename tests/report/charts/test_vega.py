@@ -13,11 +13,12 @@ from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, se
     "kind",
     [
         "index.html hero-1",
-        "detectors.html outcomes-1-1",
-        "charts.html ood-1",
-        "charts.html correlations",
-        "splits/pets.html categories-1",
-        "methods/msp.html detectors-1-1",
+        "compare.html outcomes-1-1",
+        "methods.html ood-1",
+        "methods.html correlation",
+        "data.html categories-1-1",
+        "missed.html froc-1",
+        "detectors/pets-net.html wild-1",
         "detectors/pets-net.html outcomes-1",
         "detectors/pets-net.html methods-3",
         "detectors/pets-net.html roc-1",
@@ -29,16 +30,16 @@ from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, se
         "detectors/pets-net.html reliability",
     ],
 )
-def test_vega_lite_draws_it(report, read, kind):
+def test_vega_lite_draws_it(report_of_two, read, kind):
     page, name = kind.split()
     svg = vl_convert.vegalite_to_svg(
-        {**read(report / page).charts()[name], "width": 300}, show_warnings=False
+        {**read(report_of_two / page).charts()[name], "width": 300}, show_warnings=False
     )
     assert "<path" in svg
 
 
-def test_each_place_for_a_figure_has_its_specification(report, read):
-    for file in report.rglob("*.html"):
+def test_each_place_for_a_figure_has_its_specification(report_of_two, read):
+    for file in report_of_two.rglob("*.html"):
         page = read(file)
         places = [e.attributes["data-spec"] for e in page.all("div") if "data-spec" in e.attributes]
         assert places == list(page.charts())

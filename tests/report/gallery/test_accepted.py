@@ -9,7 +9,7 @@ from farther.evaluation.results import AcceptedImages
 from farther.report.gallery import accepted
 from farther.report.gallery.accepted import decided_images
 from farther.report.gallery.examples import ReadImages
-from farther.report.pages.self_awareness import content
+from farther.report.pages.self_awareness import of_run
 from farther.report.results import read_run
 from farther.report.write import build
 
@@ -90,14 +90,13 @@ def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no
     assert (
         decided_images(replace(run, evaluation=None), evaluated / "artifacts", ReadImages({})) == []
     )
-    (page,) = content([run], {})["runs"].values()
-    assert page["examples"] == ()
+    assert of_run(replace(run, evaluation=None), []) is None
 
 
 def test_the_page_shows_decision_and_rule_beside_the_pictures(
     report, read, built, params, tmp_path
 ):
-    page = read(report / "self_awareness.html")
+    page = read(report / "detectors/pets-net.html")
     captions = page.texts("figcaption")
     assert "test0 ⊘ rejected (wrong): uncertainty 0.100 > 0.096" in captions
     assert "n2 ✓ accepted (wrong): uncertainty 0.005 ≤ 0.096" in captions
@@ -105,6 +104,6 @@ def test_the_page_shows_decision_and_rule_beside_the_pictures(
     root = tmp_path / "project"
     shutil.copytree(built, root)
     build({**params, "report": {"examples": 0}}, root)
-    assert "To be rejected." not in (root / "artifacts/report/self_awareness.html").read_text(
+    assert "To be rejected." not in (root / "artifacts/report/detectors/pets-net.html").read_text(
         encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""The page of classes: metrics by OODness, and the graph of classes and ID classes."""
+"""The section on classes: metrics by OODness, and the graph of classes and ID classes."""
 
 import numpy as np
 import polars as pl
@@ -7,7 +7,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from farther.evaluation.results import read_evaluation
-from farther.report.pages.classes import _components, class_graph, content, pruned
+from farther.report.pages.classes import _components, class_graph, of_run, pruned
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,6 @@ def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
         "edges": [],
         "similarity": {"category": rows, "id_class": []},
     }
-    page = content([make_run({}, {"classes": classes})])
-    (group,) = page["runs"]["net (voc)"]["charts"]
+    (group,) = of_run(make_run({}, {"classes": classes}))["charts"]
     names = [row["class"] for row in group.charts[0].spec["data"]["values"]]
     assert names == [f"c{n}" for n in (*range(10), *range(15, 25))]

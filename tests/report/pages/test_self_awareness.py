@@ -1,11 +1,11 @@
-"""The page of self-awareness: its first sentence."""
+"""Sections on self-awareness: their first sentence."""
 
 from tests.support.evaluations import self_awareness_of
 
 from farther.report.pages.self_awareness import first_sentence
 
 
-def test_the_page_begins_with_what_is_accepted_and_how_far_confidences_are_off():
+def test_the_section_begins_with_what_is_accepted_and_how_far_confidences_are_off():
     values = {"tpr": 0.8, "tnr": 0.25, "laece": 0.05, "laece_t": None}
     assert first_sentence([self_awareness_of(values=values)]) == (
         "80% of the ID test images are accepted, 25% of the OOD images are rejected and calibrated "

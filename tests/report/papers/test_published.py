@@ -221,7 +221,7 @@ def test_damaged_tables_are_named(tmp_path, file, text, problem):
         Published.read(tmp_path)
 
 
-def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tmp_path):
+def test_the_page_of_papers_has_them_where_a_run_repeats_its_counterpart(built, params, tmp_path):
     root = tmp_path / "project"
     shutil.copytree(built, root)
     folder = root / PRINTED
@@ -230,28 +230,25 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
         csv.writer(file).writerows(
             [[*PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]]
         )
-    report = {"examples": 0, "published": {"pets-net": {"detector": "faster_rcnn", "id": "voc"}}}
-    build({**params, "report": report}, root)
-    page = root / "artifacts" / "report" / "published.html"
-    assert ">11.1<" in page.read_text(encoding="utf-8")
-    build({**params, "report": {"examples": 0}}, root)
-    assert "No run is compared with a published detector" in page.read_text(encoding="utf-8")
+    counterpart = {"detector": "faster_rcnn", "id": "voc", "comparable": True}
+
+    def report_with(**report):
+        build({**params, "report": {"examples": 0, "papers": ["fmiyc"], **report}}, root)
+        return (root / "artifacts/report/papers.html").read_text(encoding="utf-8")
+
+    page = report_with(published={"pets-net": counterpart})
+    assert "Beside the printed values" in page
+    assert ">11.1<" in page
+    context = {**counterpart, "comparable": False}
+    assert "Beside the printed values" not in report_with(published={"pets-net": context})
+    assert "Beside the printed values" not in report_with()
     with pytest.raises(
         ParameterError,
         match=r"published\.pets-net: no published table has fcos/voc\. Known: faster_rcnn/voc",
     ):
-        build(
-            {**params, "report": {"published": {"pets-net": {"detector": "fcos", "id": "voc"}}}},
-            root,
-        )
+        report_with(published={"pets-net": {**counterpart, "detector": "fcos"}})
     with pytest.raises(ParameterError, match=r"no run 'other'\. Known: pets-net, pets-later"):
-        build(
-            {
-                **params,
-                "report": {"published": {"other": {"detector": "faster_rcnn", "id": "voc"}}},
-            },
-            root,
-        )
+        report_with(published={"other": counterpart})
 
 
 # SAOD

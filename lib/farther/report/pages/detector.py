@@ -18,7 +18,7 @@ from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.links import GalleryLinks
 from farther.report.listing import Listing, percent
 from farther.report.outcomes import alarms_in_words
-from farther.report.pages import classes, self_awareness, wilderness
+from farther.report.pages import classes, comparisons, self_awareness, wilderness
 from farther.report.results import Run
 from farther.report.settings import ReportSettings
 
@@ -62,6 +62,7 @@ def content(
     variables: dict[str, Any] = {
         "run": run,
         "quality": _quality(run),
+        "classifier": comparisons.classifiers([run]),
         "not_applicable": not_applicable([run]),
     }
     if not run.is_evaluated:
@@ -70,7 +71,7 @@ def content(
     note = documented.note_on(run)
     unknown = _unknown_objects(run, method, results)
     variables |= {
-        "tables": tables.run_tables(run),
+        "tables": [*tables.run_tables(run), *metric_groups.cost_tables(run.name, [run])],
         "notes": [note] if note else [],
         "further": list(metric_groups.further_tables(run)),
         "parts": list(metric_groups.parts(run, method)),
@@ -99,7 +100,10 @@ def content(
 
 
 def _with_run(value: Any, run: Run) -> Any:
-    """A variable of the template; a chart, or charts, with the run that they are of."""
+    """A variable of the template; its charts with the run that they are of."""
+    if isinstance(value, dict) and "charts" in value:
+        # A section: its charts are one of its variables.
+        return {**value, "charts": [_with_run(group, run) for group in value["charts"]]}
     if isinstance(value, vl.ChartGroup):
         return vl.of_run(value, run.name, run.full_title)
     if isinstance(value, vl.Chart):

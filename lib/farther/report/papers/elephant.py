@@ -187,7 +187,7 @@ PAPER = Paper(
     {
         "rows Mask R-CNN, RetinaNet and YOLOv2": "detectors are those of params.yaml; their printed"
         " values: page Papers",
-        "Section 2": "the column Classifier of the page Detectors says how each detector rejects "
+        "Section 2": "the column Classifier of the page Compare says how each detector rejects "
         "what is no object",
         "Figure 4": "the page of each detector, under Charts, has the confusion of known and of "
         "unknown objects",

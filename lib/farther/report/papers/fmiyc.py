@@ -113,7 +113,7 @@ def _similarity_table(sources: Sources) -> PaperTable:
     caption = (
         "Largest cosine of each image's CLIP embedding to that of an ID image: (a) the benchmark "
         "that FMIYC replaces, (b) its own. The paper draws histograms without numbers: see page "
-        "Splits for these."
+        "Data for these."
     )
     return PaperTable(
         "Figure 3",

@@ -391,7 +391,7 @@ def _network_rows(
         if len(counts) == 1:
             images[_heading(column)] = counts[0]
         elif counts:
-            images[_heading(column)] = f"{len(runs)} benchmarks, see page Splits"
+            images[_heading(column)] = f"{len(runs)} benchmarks, see page Data"
         quality[_heading(column)] = percent(_complete_mean([_quality(run) for run in runs]))
     if with_quality:
         return [images, quality]

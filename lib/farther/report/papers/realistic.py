@@ -163,7 +163,7 @@ PAPER = Paper(
     tables,
     {
         "Table I": "usage of data sets in the literature",
-        "Tables II to V": "composition of data sets: page Splits has the images and objects of each"
+        "Tables II to V": "composition of data sets: page Data has the images and objects of each"
         " split",
         "columns ODIN, IP TS MLV, OODL": "shown where params.yaml lists them; the first two need a "
         "pass of kind perturb",

@@ -640,16 +640,16 @@ PAPER = Paper(
     "Uncertainty Quantification and Calibration. arXiv:2307.00934",
     tables,
     {
-        "Table 1": "the splits are those of params.yaml: page Splits",
+        "Table 1": "the splits are those of params.yaml: page Data",
         "Table A.8, columns T(Val)": "shown where the benchmark has shifted_val: shifted "
         "validation images",
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
-        "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: page Self-awareness, and "
+        "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: the pages of detectors, and "
         "Tables A.13 and A.14",
         "Figure 5": "Tables A.13 and A.14 have its values",
         "Figure A.8": "shown for datasets that say weather, scene and time of day of an image, as "
         "BDD100K does",
-        "Figures A.9 and A.17 to A.20": "examples of images: page Self-awareness",
+        "Figures A.9 and A.17 to A.20": "examples of images: the pages of detectors",
         "Figures 1, 3, A.7, A.10 and A.12": "drawings that explain",
     },
 )

@@ -1,4 +1,4 @@
-"""Charts and tables of splits: categories, similarity, and the outcome of each image."""
+"""The page of data: categories, similarity, and the outcome of each image."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.report import build
-from farther.report.pages.splits import splits_of
+from farther.report.pages.data import splits_of
 from farther.similarity import ImageSimilarity
 from farther.tables.documents import write_json
 
@@ -119,6 +119,6 @@ def test_the_most_doubtful_images_are_listed(measured, params):
 def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params, read):
     params["detectors"] = {}
     build(params, measured.parent)
-    charts = read(measured / "report" / "splits" / "pets.html").charts()
-    assert set(charts) == {"images-1", "similarity-1", "categories-1", "categories-2"}
-    assert charts["images-1"]["data"]["values"][0]["images"] == 4
+    charts = read(measured / "report" / "data.html").charts()
+    assert set(charts) == {"images-1-1", "similarity-1-1", "categories-1-1", "categories-1-2"}
+    assert charts["images-1-1"]["data"]["values"][0]["images"] == 4

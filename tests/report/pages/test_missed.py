@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from tests.support.evaluations import recovered_run, with_proposals
 
-from farther.evaluation.proposals import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
-from farther.evaluation.results import MetricValues
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
-from farther.evaluation.with_proposals import MethodWithProposals
 from farther.report.charts import error_budget
 from farther.report.charts.distances import figure, panels
 from farther.report.charts.error_budget import COVERED_KIND
-from farther.report.charts.figures import as_files
+from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.results import outcomes, outcomes_by_split
 from farther.report.distances import Distances
 from farther.report.links import GalleryLinks
@@ -24,71 +22,23 @@ from farther.report.results import read_runs
 NO_LINKS = GalleryLinks("pets-net", "")
 
 
-def objects(missed, still_missed):
-    """Results of four unknown objects, from their shares that are missed and still missed."""
-    values = {
-        "objects": 4,
-        "missed": missed,
-        "still_missed": still_missed,
-        "recovered": missed - still_missed,
-        "ar@10": 0.25,
-    }
-    froc = []
-    for rate in (0.1, 1.0):
-        point = FrocPoint(alarms=rate, recovered=0.0, still_missed=missed, interval=(0, 1))
-        froc.append(point)
-    return RecoveredObjects(
-        values=values,
-        intervals={"still_missed": (0.1, 0.4)},
-        froc=froc,
-        curve=[(0.0, missed), (1.0, still_missed)],
-        by_size={"small": {"objects": 4, "missed": missed, "still_missed": still_missed}},
-    )
-
-
-def together():
-    """A method with the proposals, which find one of its two missed objects."""
-    gains = MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0})
-    values = {"nose": 0.25, "r_u": 0.5, "p_u": 0.6, "ap_u": 0.4, "u_recall": 0.75}
-    return MethodWithProposals(
-        values=values,
-        intervals={"r_u": (0.4, 0.6)},
-        without={**values, "r_u": 0.25},
-        by_size={"small": MetricValues(values={"unknown_objects": 4, "r_u": 0.5})},
-        error_budget={"missed": gains, PROPOSED: gains},
-    )
-
-
 @pytest.fixture
 def run(evaluated, params):
-    near = objects(0.5, 0.25)
-    far = objects(0.5, 0.5)
-    source = SourceResults(
-        kind="rpn",
-        threshold=0.5,
-        alarms=0.22,
-        alarms_interval=(0.1, 0.3),
-        proposals=7,
-        splits={"photos_near": near},
-        distances={"near": near, "far": far},
-        methods={"msp": {"photos_near": together()}},
-    )
     runs = read_runs(params, evaluated / "artifacts")
     evaluated_run = next(run for run in runs if run.is_evaluated)
-    recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
-    return replace(evaluated_run, recovered=recovered)
+    return replace(evaluated_run, recovered=recovered_run())
 
 
 def test_what_proposals_cover_is_a_part_of_what_is_missed(run, evaluated):
     distances = Distances([run], evaluated / "artifacts", "msp")
     shares = {}
-    for row in distances.rows.iter_rows(named=True):
+    for row in distances.rows.filter(method="MSP").iter_rows(named=True):
         shares[row["distance"], row["part"]] = row["share"]
     assert shares["near", COVERED] == shares["near", "missed"] == 0.25
     assert (shares["far", COVERED], shares["far", "missed"]) == (0, 0.5)
-    totals = distances.rows.group_by("distance").agg(pl.col("share").sum())
-    assert totals["share"].to_list() == pytest.approx([1, 1])
-    assert all(as_files(figure(distances.rows)).values())
+    totals = distances.rows.group_by("distance", "method").agg(pl.col("share").sum())
+    assert totals["share"].to_list() == pytest.approx([1] * 4)
+    assert all(draw(figure(distances.rows), kind) for kind in FORMATS)
 
 
 def test_covered_objects_are_missed_in_each_chart_and_named_with_their_false_alarms(run, evaluated):
@@ -126,7 +76,7 @@ def test_the_error_budget_has_what_they_find_in_its_own_row(run):
     budget = error_budget.unknown_errors(run, "photos_near", "msp")
     without = run.details("photos_near", "msp").error_budget
     # All missed objects remain in the row of missed ones.
-    assert budget == {**without, COVERED_KIND: together().error_budget[PROPOSED]}
+    assert budget == {**without, COVERED_KIND: with_proposals().error_budget[PROPOSED]}
     for value in ("count", "r_u"):
         assert budget[COVERED_KIND].values[value] < budget["missed"].values[value]
     rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
