@@ -39,12 +39,11 @@ def test_the_module_is_the_command():
     assert process.stdout.startswith("Usage: farther ")
 
 
-def test_without_a_subcommand_it_lists_ten_in_the_order_of_the_work_and_the_groups(capsys):
+def test_without_a_subcommand_it_lists_them_in_the_order_of_the_work_and_the_groups(capsys):
     assert main([]) == 0
     printed = capsys.readouterr().out
     section = printed.split("\nCommands, in the order of the work:\n")[1].split("\n\n")[0]
     assert [line.split()[0] for line in section.splitlines()] == list(SUBCOMMANDS)
-    assert len(SUBCOMMANDS) == 10
     more = printed.split("\nMore:\n")[1]
     assert all(
         name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,9 +52,9 @@ class Trial:
 
     Args:
         detector: The detector, as it was recognised.
-        path: Its file, and the folder of the images, as the user wrote them.
-        folder: See `path`.
-        roots: The folder that the images' files are in.
+        path: Its file, as the user wrote it.
+        folder: The folder of the images, as the user wrote it.
+        root: The folder that the images' files are relative to.
         confidence: The smallest confidence of a detection.
         images: The images that were tried.
         total: Number of images in the folder.
@@ -116,7 +117,9 @@ class Trial:
 
     def command(self) -> str:
         """The command that makes a project of it."""
-        return f"farther init project --id ID_DATASET --ood {self.folder} --detector {self.path}"
+        folder = shlex.quote(str(self.folder))
+        detector = shlex.quote(str(self.path))
+        return f"farther init project --id ID_DATASET --ood {folder} --detector {detector}"
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -252,6 +255,8 @@ BATCH = 8
 def _scores(regions: Regions) -> dict[str, np.ndarray]:
     """Title of each method of `SCORES` that the detector has the columns for → its scores."""
     scores = {}
+    if not len(regions):
+        return {methods.get(SCORES[0]).title: np.zeros(0)}
     for name in SCORES:
         method = methods.create(name)
         if type(method).needs <= set(regions.frame.columns) | {"score", "label"}:
