@@ -5,7 +5,8 @@
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`,
 `metrics`, `scoring`, `evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`,
-`review`, `publication`, `projects`; and `farther.Monitor` and `farther.record`. `Method`,
+`review`, `publication`, `projects`; and `farther.Monitor`, `farther.record` and `farther.compare`
+(two detectors of a project on the same images). `Method`,
 `Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
 `farther.extensions`.
 """
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from farther.command.comparison import compare as compare
     from farther.datasets.base import Reader as Reader
     from farther.detectors.base import Detector as Detector
     from farther.detectors.recording import record as record
@@ -57,6 +59,7 @@ _CLASSES = {
     "Metric": ("metrics.user_defined", "UserDefinedMetric"),
     "Monitor": ("monitor", "Monitor"),
     "Reader": ("datasets.base", "Reader"),
+    "compare": ("command.comparison", "compare"),
     "record": ("detectors.recording", "record"),
     "register": ("extensions", "register"),
 }

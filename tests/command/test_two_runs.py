@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.evaluation.deployable import PARAMS, lay
 
+import farther
 from farther.command import main
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
@@ -173,6 +174,17 @@ def test_latex_has_the_verdict_as_caption_and_a_row_per_metric(project, capsys):
     printed = capsys.readouterr().out
     assert r"\caption{fewer is worse than r in 1 of 1 metrics, better in none." in printed
     assert printed.count(r"\\") == 2  # the heading and one metric
+
+
+def test_python_gets_the_same_as_a_frame(project):
+    evaluate(project, "fewer")
+    frame = farther.compare("r", "fewer", project, metrics=["mAP", "R_U"])
+    assert frame["metric"].to_list()[0] == "map"
+    row = frame.row(0, named=True)
+    assert row["difference"] == row["second"] - row["first"] < 0
+    assert row["low"] <= row["difference"] <= row["high"] < 0
+    assert (row["method"], row["result"]) == ("", "worse")
+    assert set(frame["split"]) == {"test", "far", "near"}
 
 
 def test_a_worse_detector_fails_the_check(project, capsys):

@@ -11,6 +11,8 @@ from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Val
 from farther.errors import AmbiguousNameError, FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from farther.evaluation.paired import StoredEvaluation
     from farther.evaluation.results import Evaluation, SplitCounts
 
@@ -511,6 +513,57 @@ def compared_runs(
                 rows += pair.method_changes(method, split, method_metrics)
         notes += _notes_of_pair(pair, methods)
     return rows, notes
+
+
+def compare(
+    first: str,
+    second: str,
+    folder: str | Path = ".",
+    *,
+    methods: Sequence[str] | None = None,
+    splits: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """How one detector differs from another on the same images, as `farther compare --runs`.
+
+    Args:
+        first, second: Two runs of a project that were evaluated on one benchmark.
+        folder: The project's folder.
+        methods, splits, metrics: By any of their names; by default the baseline, all splits, and
+            the metrics that the report compares.
+
+    Returns:
+        One row per split, method ("" for the detector alone) and metric: `first` and `second`, the
+        values; `difference`, second − first; `low` and `high`, its 95% interval over resampled
+        images, and `p`, null where it is not tested; `result`: "better" or "worse" where the second
+        is so significantly, "different", or "".
+
+    Raises:
+        DataError: a run was not evaluated.
+        ParameterError: the runs cannot be compared, or a name is unknown.
+    """
+    import polars as pl
+
+    selection = Selection(None, splits, methods, metrics)
+    rows, _ = compared_runs(Path(folder) / "artifacts", (first, second), selection)
+    cells = []
+    for row in rows:
+        low, high = row.interval or (None, None)
+        cells.append(
+            {
+                "split": row.subject.split,
+                "method": row.subject.method,
+                "metric": row.metric,
+                "first": row.before,
+                "second": row.after,
+                "difference": row.change,
+                "low": low,
+                "high": high,
+                "p": row.p,
+                "result": row.result,
+            }
+        )
+    return pl.DataFrame(cells, infer_schema_length=None)
 
 
 def _common_methods(pair: RunPair, names: Sequence[str]) -> list[str]:

@@ -149,6 +149,10 @@ class Table:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows)"
 
+    def _repr_html_(self) -> str:
+        """The first rows as a table, which notebooks show."""
+        return f"<p>{type(self).__name__}: {len(self):,} rows</p>{self.frame._repr_html_()}"
+
     def array(self, name: str) -> np.ndarray | None:
         """A column as a NumPy array, None where it is absent."""
         values = self._columns.get(name)
