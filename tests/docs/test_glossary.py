@@ -32,7 +32,7 @@ TERMS = (
 
 #: Words of headings that no page has and that mean what they mean elsewhere.
 PLAIN = {"alike", "citing", "classic", "correlation", "could", "ms", "speed", "suggested"}
-PLAIN |= {"details", "summary", "top-5"}
+PLAIN |= {"charts", "confusion", "details", "families", "summary", "top-5"}
 PLAIN |= {"backward", "forward"}  # inferences of a network
 
 
