@@ -19,6 +19,7 @@ import runpy
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -154,12 +155,27 @@ def prepare(folder: Path) -> Path:
 # forks that count their changes
 
 
+def _has_processes(group: int) -> bool:
+    """Whether a process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def forked(act: Callable[[], None]) -> int:
-    """Runs a function in a forked process; returns its exit status, negative for a signal."""
+    """Runs a function in a forked process; returns its exit status, negative for a signal.
+
+    Returns when the processes of its group have ended, too, if it leads one: a killed process is
+    there for a moment, and DVC takes its locks for held meanwhile.
+    """
     gc.freeze()
     child = os.fork()
     if child:
         _, wait_status = os.waitpid(child, 0)
+        while _has_processes(child):
+            time.sleep(0.01)
         return os.waitstatus_to_exitcode(wait_status)
 
     status = 1
