@@ -17,9 +17,9 @@ from farther.report.charts.fonts import installed_fonts
 def exported(report, tmp_path_factory):
     """The figures of two pages, in the widths of a paper, and their numbers."""
     out = tmp_path_factory.mktemp("figures")
-    for page, chart in (("index", "hero-1"), ("deploy", "deploy-pets-net")):
+    for page, chart in (("index", "hero-1"), ("detectors/pets-net", "roc-1")):
         spec = dict(charts_of((report / f"{page}.html").read_text()))[chart]
-        (out / page).mkdir()
+        (out / page).mkdir(parents=True)
         (out / page / f"{chart}.csv").write_text(numbers(spec))
         for inches in (3.3, 6.9):
             for format_ in FORMATS:
@@ -29,7 +29,7 @@ def exported(report, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("inches", "points"), [(3.3, 237.6), (6.9, 496.8)])
-@pytest.mark.parametrize("name", ["index/hero-1", "deploy/deploy-pets-net"])
+@pytest.mark.parametrize("name", ["index/hero-1", "detectors/pets-net/roc-1"])
 def test_each_format_is_as_wide_as_a_column_with_letters_of_eight_points(
     exported, name, inches, points
 ):
@@ -53,9 +53,9 @@ def test_a_figure_has_its_title_and_the_legend_that_the_page_has_above_it(export
     assert {"net", "found", "missed", "misclassified"} <= set(texts)
 
 
-def test_a_figure_of_what_to_deploy_names_its_run_and_its_legend_has_dashes(exported):
-    drawing = (exported / "deploy/deploy-pets-net-3.3in.svg").read_text()
-    assert "net (pets): misclassified" in drawing
+def test_a_figure_of_curves_names_its_run_and_its_legend_has_dashes(exported):
+    drawing = (exported / "detectors/pets-net/roc-1-3.3in.svg").read_text()
+    assert "net (pets)" in drawing
     legend = drawing[drawing.index("role-legend-entry") :]
     symbol = r'role-legend-symbol"[^>]*><path [^>]*d="M-([\d.]+),0L\1,0"[^>]*stroke-dasharray='
     assert re.search(symbol, legend)
