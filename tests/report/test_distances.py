@@ -77,7 +77,6 @@ def test_images_that_are_too_few_for_a_limit_are_named_once(evaluated, params, t
         methods={},
         alone={},
         left_out={},
-        curves={},
         notes=[],
         too_few="21 images are too few.",
     )
