@@ -40,7 +40,8 @@ def metric_files(table: pl.DataFrame, id_split: str) -> dict[str, Mapping[str, A
         table: Its long table; see `farther.evaluation.long_table`.
         id_split: Its ID test split.
     """
-    of_detector = table.filter(pl.col("group").is_in(("detector", "classifier")), part="")
+    is_of_detector = pl.col("group").is_in(("detector", "classifier"))
+    of_detector = table.filter(is_of_detector, pl.col("split").is_in(("", id_split)), part="")
     files: dict[str, Mapping[str, Any]] = {}
     files["detector.json"] = _detector(_values(of_detector))
     files["methods.json"] = _methods(table)
