@@ -76,7 +76,7 @@ def test_what_is_no_name_is_refused_in_one_line(name, capsys):
 
 def test_json_has_types_and_defaults(capsys):
     (section,) = json.loads(listed(capsys, "fit", "--json"))
-    assert (section["name"], section["reruns"]) == ("fit", ["fit", "evaluate"])
+    assert (section["name"], section["reruns"]) == ("fit", ["fit", "evaluate", "choose"])
     (table,) = section["tables"]
     keys = {key["name"]: key for key in table["keys"]}
     assert keys["keep"]["default"] == 0.95

@@ -69,9 +69,9 @@ def table(
     out: Out = None,
     params: Params = PARAMS,
 ) -> None:
-    """Print one table of results: detectors and methods by splits and metrics.
+    """Print one table of results.
 
-    The best value of a column is marked; † marks one that is not significantly different.
+    Detectors and methods are rows, splits and metrics columns. The best value of a column is marked; † marks one that is not significantly different.
 
     \b
     Examples:
@@ -114,7 +114,9 @@ def figure(
     ] = 3.3,
     params: Params = PARAMS,
 ) -> None:
-    """Draw one figure of results, with 8-point type, or write its numbers as CSV.
+    """Draw one figure of results.
+
+    It has 8-point type, as in a paper; a .csv file has its numbers.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ def try_(
     limit: Annotated[
         int, typer.Option("--images", metavar="N", help="Most images, evenly spread.")
     ] = 100,
-    confidence: Annotated[float, option("T", "Smallest confidence of a detection.")] = 0.25,
+    confidence: Annotated[float, option("T", "Smallest confidence.")] = 0.25,
 ) -> None:
     """Try a detector on a folder of images: one page, no project.
 
