@@ -35,7 +35,7 @@ def try_(
     \b
     Examples:
       farther try best.pt photos
-      farther try best.pt photos --labels annotations --images 50 --out tried-photos
+      farther try best.pt photos --labels labels --images 50
     """
     with working("starting"):  # which imports much
         from farther.pipeline import ROOT
