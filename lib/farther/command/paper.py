@@ -71,7 +71,8 @@ def table(
 ) -> None:
     """Print one table of results.
 
-    Detectors and methods are rows, splits and metrics columns. The best value of a column is marked; † marks one that is not significantly different.
+    Detectors and methods are rows, splits and metrics columns. The best value of a column is
+    marked; † marks one that is not significantly different.
 
     \b
     Examples:

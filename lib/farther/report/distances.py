@@ -267,12 +267,15 @@ class Distances:
     def outcome_sentences(self, run: Run, method: str) -> list[str]:
         """The outcomes of a run's unknown objects in words, one sentence per distance."""
         sentences = []
+        has_one_distance = len({split.distance for split in run.splits}) == 1
         for distance in DISTANCES:
             shares = self.shares(run, method, distance)
             if shares is None:
                 continue
             words = self.outcomes(Bar(run, method, distance, shares)).in_words()
-            sentences.append(f"{distance.capitalize()}, {shares.objects:,} objects: {words}.")
+            # Of a run with one distance, its name would tell nothing.
+            name = "All" if has_one_distance else distance.capitalize()
+            sentences.append(f"{name}, {shares.objects:,} objects: {words}.")
         return sentences
 
     def finding(self) -> str:

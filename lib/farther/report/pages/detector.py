@@ -108,7 +108,7 @@ def _with_run(value: Any, run: Run) -> Any:
         return vl.of_run(value, run.name, run.full_title)
     if isinstance(value, vl.Chart):
         return vl.chart_of_run(value, run.name, run.full_title)
-    if isinstance(value, dict) and "charts" in value:  # a section of the page
+    if isinstance(value, dict) and isinstance(value.get("charts"), list):  # a section of the page
         return {**value, "charts": [_with_run(group, run) for group in value["charts"]]}
     return value
 
