@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.metrics.catalogue import Metric
-    from farther.report.charts.vega import Chart, ChartGroup
+    from farther.report.charts.vega import Chart
     from farther.report.results import Run
 
 #: Kinds of figures, and what they show.
@@ -229,7 +229,7 @@ def _metrics(runs: Sequence[Run], names: Sequence[str] | None) -> list[Metric]:
     """The metrics that a user names; by default those of unknown objects, or of detections.
 
     Raises:
-        ParameterError: a metric is unknown, or is not one of a method on a split.
+        ParameterError: a metric is unknown, or is not computed per method and OOD split.
     """
     from farther.evaluation.groups import GROUPS
     from farther.metrics.catalogue import COMPARED, METRICS, metric_name
@@ -278,35 +278,70 @@ def _chart(
     Raises:
         ParameterError: a name is unknown, a split is missing, or there is nothing to show.
     """
+    if kind in OF_SPLIT:
+        run = _on_one_split(run, split)
+    shown = run.methods
+    if methods:
+        shown = [known_name("method", name, run.methods) for name in methods]
+
+    if kind == "outcomes":
+        method = shown[0] if methods else run.shown_method(None)
+        charts = _outcomes(run, method)
+    else:
+        charts = _curves(kind, run, project, shown, metric)
+    if not charts:
+        raise ParameterError(f"run {run.name!r} has nothing to show as {kind!r}")
+    return charts[0]
+
+
+def _on_one_split(run: Run, split: str | None) -> Run:
+    """A run with one of its OOD test splits: the one that a user names, or the only one.
+
+    Raises:
+        ParameterError: the split is unknown, or none is named and there are several.
+    """
+    split_by_name = {test_split.name: test_split for test_split in run.splits}
+    if split is None and len(split_by_name) > 1:
+        raise ParameterError(f"--split: name one of {', '.join(split_by_name)}")
+    if split is None:
+        return run
+    chosen = known_name("split", split, split_by_name)
+    return replace(run, splits=(split_by_name[chosen],))
+
+
+def _outcomes(run: Run, method: str) -> Sequence[Chart]:
+    """The chart of outcomes; [] where no split has unknown objects."""
+    from farther.report.charts import results
+
+    return results.outcomes(run, method).charts
+
+
+def _curves(
+    kind: str, run: Run, project: Project, methods: Sequence[str], metric: str
+) -> Sequence[Chart]:
+    """Charts of a run's curves; [] where a file is absent.
+
+    Raises:
+        ParameterError: the metric is not one that is drawn over a threshold.
+    """
     from farther.evaluation import plots
     from farther.evaluation.files import RunFiles
-    from farther.report.charts import results as charts
     from farther.report.charts.curves import SWEPT, RunCurves
-    from farther.report.charts.vega import ChartGroup
 
-    if kind in OF_SPLIT:
-        names = [split_of_run.name for split_of_run in run.splits]
-        if split is None and len(names) > 1:
-            raise ParameterError(f"--split: name one of {', '.join(names)}")
-        chosen = known_name("split", split or names[0], names)
-        run = replace(run, splits=tuple(one for one in run.splits if one.name == chosen))
-    shown = [known_name("method", name, run.methods) for name in methods or run.methods]
     files = RunFiles(run.name, run.benchmark, project.artifacts)
-    curves = RunCurves(run, {name: files.plot(name) for name in plots.SCHEMAS}, shown)
-
-    groups: dict[str, Callable[[], ChartGroup]] = {
-        "outcomes": lambda: charts.outcomes(run, shown[0] if methods else run.shown_method(None)),
-        "roc": lambda: curves.curves("roc", POINTS),
-        "pr": lambda: curves.curves("pr", POINTS),
-        "tau": lambda: curves.sweep("tau", [known_name("metric", metric, SWEPT)]),
-        "confidence": lambda: curves.sweep("confidence", [known_name("metric", metric, SWEPT)]),
-        "wilderness": curves.wilderness,
-        "reliability": lambda: ChartGroup((), tuple(filter(None, [curves.reliability()]))),
-    }
-    group = groups[kind]()
-    if not group.charts:
-        raise ParameterError(f"run {run.name!r} has nothing to show as {kind!r}")
-    return group.charts[0]
+    file_by_kind = {name: files.plot(name) for name in plots.SCHEMAS}
+    curves = RunCurves(run, file_by_kind, methods)
+    if kind in ("roc", "pr"):
+        return curves.curves(kind, POINTS).charts
+    if kind in ("tau", "confidence"):
+        swept = known_name("metric", metric, SWEPT)
+        return curves.sweep(kind, [swept]).charts
+    if kind == "wilderness":
+        return curves.wilderness().charts
+    reliability = curves.reliability()
+    if reliability is None:
+        return []
+    return [reliability]
 
 
 def _write(content: str | bytes, out: Path | None) -> None:

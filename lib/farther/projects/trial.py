@@ -192,13 +192,13 @@ def _sampled(dataset: Dataset, limit: int) -> tuple[Annotations, int]:
     Of several subsets, the first has them.
 
     Raises:
-        DataError: there is no image.
+        DataError: the dataset has no images.
     """
     reader = datasets.create(**dataset.entry)
     annotations = reader.read(dataset.subsets[0])
     total = len(annotations.images)
     if not total:
-        raise DataError("there is no image", file=dataset.entry["root"])
+        raise DataError("the folder has no images", file=dataset.entry["root"])
     rows = np.unique(np.linspace(0, total - 1, min(limit, total)).round().astype(int))
     return _with_images(annotations, rows), total
 
