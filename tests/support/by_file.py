@@ -16,7 +16,6 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 #: What an example in a docstring begins with.
 PROMPT = ">>> "
@@ -85,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Collects a file and runs its tests, one after another."""
     if not isinstance(item, LateItem):
-        return _run(item, nextitem)
+        return None
     session = item.session
     place = session.items.index(item)
     tests = item.found()
@@ -101,18 +100,4 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if session.shouldfail or session.shouldstop:
             break
     session.items[place] = item
-    return True
-
-
-def _run(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Runs a test in a worker of pytest-xdist, which gets one report of it where it passes.
-
-    As pytest itself runs it, a worker sends five messages per test: that it starts and ends, and
-    reports of its set-up, its call and its teardown.
-    """
-    if not hasattr(item.config, "workerinput"):
-        return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
     return True
