@@ -86,7 +86,11 @@ def test_images_drawn_by_the_page_become_a_split(finished):
 def test_a_method_of_ones_own_is_fitted_scored_and_compared(finished):
     assert 0 <= figures("voc-faster_rcnn", "mine_far", "margin")["auroc"] <= 1
     line = next(line for line in commands("farther") if "compare" in line)
-    assert re.search(r"^auroc +\d", printed(line), flags=re.MULTILINE)
+    _, _, subject, heads, auroc, _ = PAGE.block("text", "is worse than msp").splitlines()
+    output = printed(line)
+    holds(output, f"{subject}\n{heads}")
+    title, *_ = auroc.split()
+    assert re.search(rf"^{title} +\d", output, flags=re.MULTILINE)
 
 
 def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(finished):

@@ -34,6 +34,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import polars as pl
+
 from farther.evaluation import intervals
 from farther.evaluation.classifier_types import classifier_type
 from farther.evaluation.gains import gains
@@ -41,7 +43,6 @@ from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_results import KeptResults
 from farther.evaluation.methods import EvaluatedMethod, FittedRun, too_few_images
-from farther.evaluation.proposals import RecoveredRun
 from farther.evaluation.results import DrawnImages, Evaluation, MethodResults
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
@@ -61,22 +62,44 @@ class EvaluationCode:
     user_defined: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """The metrics of a run.
+
+    Args:
+        evaluation: The content of `evaluation/<run>.json`.
+        frames: {method: {kind of plot: rows}}.
+        computed: What was computed and not kept: "the detector", and methods.
+    """
+
+    evaluation: Evaluation
+    frames: dict[str, dict[str, pl.DataFrame]]
+    computed: list[str]
+
+
 def evaluate_run(
-    inputs: RunInputs,
-    tau: TauSettings,
-    code: EvaluationCode,
-    recovered: RecoveredRun | None = None,
+    inputs: RunInputs, tau: TauSettings, code: EvaluationCode
 ) -> tuple[Evaluation, list[str]]:
-    """Computes and writes all metrics of a run; only what changed since the last time is computed.
+    """Computes and writes all metrics of a run without proposals; see `compute_metrics`.
+
+    Returns:
+        The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
+
+    Raises:
+        DataError: an input is absent or wrong; names file, row and field.
+    """
+    run = compute_metrics(inputs, tau, code)
+    write_run(inputs.files, run.evaluation, run.frames)
+    return run.evaluation, run.computed
+
+
+def compute_metrics(inputs: RunInputs, tau: TauSettings, code: EvaluationCode) -> EvaluatedRun:
+    """Computes all metrics of a run's detector and methods that changed since the last time.
 
     Args:
         inputs: The run's splits, and how it is evaluated.
         tau: How τ is chosen.
         code: Hashes of the code that computes the metrics.
-        recovered: Results of the run's proposals; None where it has none.
-
-    Returns:
-        The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
@@ -104,9 +127,8 @@ def evaluate_run(
         gains=gains(evaluated),
     )
     frames = {name: method.frames for name, method in evaluated.items()}
-    write_run(files, evaluation, frames, recovered)
     computed = [name for name in ("the detector", *evaluated) if name in kept.computed]
-    return evaluation, computed
+    return EvaluatedRun(evaluation, frames, computed)
 
 
 def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:

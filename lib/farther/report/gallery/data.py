@@ -258,12 +258,15 @@ def _shortened(urls: list[str], names: Iterable[str]) -> list[str] | str:
     >>> _shortened(["val/a.jpg", "val/b%201.jpg"], ["a", "b 1"])
     'val/*.jpg'
     """
-    patterns = []
+    patterns = set()
     for url, name in zip(urls, names, strict=True):
         # A URL has no asterisk, as `quote` escapes it.
-        patterns.append(url.replace(quote(name), "*"))
-    if len(set(patterns)) == 1 and "*" in patterns[0]:
-        return patterns[0]
+        stem, dot, suffix = url.rpartition(".")
+        if not stem.endswith(quote(name)):
+            return urls
+        patterns.add(f"{stem.removesuffix(quote(name))}*{dot}{suffix}")
+    if len(patterns) == 1:
+        return patterns.pop()
     return urls
 
 
