@@ -3,8 +3,9 @@
 from typing import Any
 
 from farther.methods.reference import sections
+from farther.pipeline.described_keys import tables_of_schema
 from farther.pipeline.params_reference import reference as reference_of_params
-from farther.pipeline.sections import tables_of
+from farther.pipeline.params_schema import Schemas
 from farther_demo import DemoWorld
 
 METHODS = "<!-- reference of methods -->"
@@ -22,7 +23,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if METHODS in markdown:
         return markdown.replace(METHODS, sections())
     if PARAMS in markdown:
-        tables = {"demo": tables_of("demo", DemoWorld)}
+        schemas = Schemas()
+        tables = {"demo": tables_of_schema("demo", schemas.of(DemoWorld), schemas)}
         return markdown.replace(PARAMS, reference_of_params(tables))
     return markdown
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import numpy as np
 import pytest
 from pydantic.dataclasses import dataclass
+from tests.support.described import classes_of_sections
 
 from farther import methods
 from farther.datasets.base import FORMATS
@@ -24,7 +25,6 @@ from farther.methods.base import METHODS
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.metrics.user_defined import METRICS
-from farther.pipeline.sections import SECTIONS
 from farther.registry import STRICT, Parameters, build
 from farther_demo import DemoWorld
 
@@ -46,10 +46,9 @@ def classes_of_parameters() -> dict[str, type]:
     for registry in REGISTRIES:
         for name in registry.names():
             classes[f"{registry.kind} {name}"] = registry.get(name)
-    for section in SECTIONS:
-        for table in section.load():
-            if table.cls is not None and not inspect.isabstract(table.cls):
-                classes[f"params.yaml: {table.title}"] = table.cls
+    for cls, section in classes_of_sections().items():
+        if not inspect.isabstract(cls):
+            classes[f"params.yaml: {section}: {cls.__name__}"] = cls
     return classes
 
 
@@ -92,7 +91,7 @@ def are_numbers(hint: Any) -> bool:
 
 
 #: Classes of entries that have the parameters of another class beside their own.
-TAKE_ANY = {"params.yaml: detectors.RUN"}
+TAKE_ANY = {"params.yaml: detectors: RunEntry"}
 
 NUMBERS = [
     (what, name)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import ArgsKwargs, CoreSchema, core_schema
 
+from farther.documentation import arguments, summary_and_text
 from farther.errors import ParameterError, shorten
 
 T = TypeVar("T")
@@ -49,6 +56,48 @@ class Parameters:
         """The schema by which pydantic checks the fields."""
         strict = _without_conversions(handler(source))
         return core_schema.no_info_wrap_validator_function(partial(_constructed, cls), strict)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The JSON schema that pydantic writes, with descriptions from the docstring."""
+        schema = handler(core)
+        add_descriptions(handler.resolve_ref_schema(schema), cls)
+        return schema
+
+
+def add_descriptions(schema: dict[str, Any], cls: type) -> None:
+    """Adds what the docstring of a class says of it and of its fields to its JSON schema, in place.
+
+    Defaults that are made by a function are added, too: pydantic leaves them out.
+    """
+    schema["description"] = "\n\n".join(part for part in summary_and_text(cls) if part)
+    description_by_field = arguments(cls)
+    schema_by_field = schema["properties"]
+    schema["properties"] = {}
+    for name, info in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
+        if name not in schema_by_field:
+            continue
+        field = schema["properties"][name] = schema_by_field[name]
+        field.pop("title", None)
+        if name in description_by_field:
+            field["description"] = description_by_field[name]
+        if info.default_factory is not None and "default" not in field:
+            field["default"] = _as_yaml(info.default_factory())
+
+
+def _as_yaml(value: Any) -> Any:
+    """A default as lists, mappings, texts and numbers; {} for a class of parameters."""
+    if is_dataclass(value) and not isinstance(value, type):
+        if not any(info.is_required() for info in type(value).__pydantic_fields__.values()):  # type: ignore[attr-defined]
+            return {}
+        return asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        return [_as_yaml(item) for item in value]
+    return value
 
 
 def build(cls: type[T], what: str, params: dict[str, Any]) -> T:

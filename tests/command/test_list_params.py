@@ -5,7 +5,7 @@ import json
 import pytest
 
 from farther.command import main
-from farther.pipeline.sections import SECTIONS
+from farther.pipeline.params_schema import SECTIONS
 
 
 def listed(capsys, *words):

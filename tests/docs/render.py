@@ -23,7 +23,9 @@ import nbformat
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
+from farther.command.output import as_json
 from farther.methods.reference import table as table_of_methods
+from farther.pipeline.params_schema import params_schema
 from farther.report.results import title_of
 from farther.tables import Images, Objects, Regions
 
@@ -218,6 +220,7 @@ def main(project: str = ".") -> None:
     write_blocks("tutorial.md", {**printed(folder), "sentences": shown})
     write_blocks("start.md", {"sentences": shown})
     write_blocks("methods.md", {"methods": table_of_methods()})
+    (ROOT / "params.schema.json").write_text(as_json(params_schema()) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

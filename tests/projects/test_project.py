@@ -10,7 +10,7 @@ import yaml
 from ruamel.yaml import YAML
 from tests.detectors.test_torchvision_builders import hollow
 from tests.projects.files import coco, picture, results
-from tests.support.described import described, undescribed
+from tests.support.described import described, problems
 from torchvision.models import alexnet
 from transformers import (
     ViTConfig,
@@ -421,8 +421,7 @@ def test_keys_of_a_new_project_are_described_and_its_comments_name_commands(pets
     init(tmp_path / "made", pets, [], [detector], Lookup()).write()
     text = (tmp_path / "made/params.yaml").read_text()
     params = yaml.safe_load(text)
-    absent = [place for name, part in params.items() for place in undescribed(part, [name])]
-    assert absent == []
+    assert problems(params) == {}
     assert set(params) <= set(described())
 
     for file in (tmp_path / "made").rglob("*.yaml"):

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.support.described import RecordedSchemas
 
 from farther.errors import ParameterError
 from farther.params import read_params
 from farther.pipeline import code_digests, later_sections
 from farther.pipeline.later_sections import CLASSES, check_later_sections, class_of
-from farther.pipeline.sections import SECTIONS
+from farther.pipeline.params_schema import SECTIONS
 
 ROOT = Path(__file__).parents[2]
 #: Sections that are read before inference, or by it.
@@ -57,12 +58,13 @@ def test_methods_of_extensions_are_left_to_the_stages_that_run_them(tmp_path, mo
 
 
 def test_every_section_that_one_class_reads_is_checked_here_or_read_early():
-    classes = {}
+    read_by_one = {}
     for section in SECTIONS:
-        for table in section.load():
-            if table.path == section.name and table.cls is not None:
-                classes[section.name] = table.cls
-    late = {name: cls for name, cls in classes.items() if name not in EARLY}
+        schemas = RecordedSchemas()
+        schema = section.make(schemas)
+        if len(schemas.classes) == 1 and "x-name" not in schema:
+            (read_by_one[section.name],) = schemas.classes
+    late = {name: cls for name, cls in read_by_one.items() if name not in EARLY}
     assert late == {name: class_of(name) for name in CLASSES}
 
 

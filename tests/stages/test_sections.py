@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import TypeAdapter
-from tests.support.described import described, undescribed
+from tests.support.described import classes_of_sections, described
 
 import farther.pipeline
 from farther import datasets
@@ -19,49 +19,25 @@ from farther.documentation import describe
 from farther.errors import ParameterError
 from farther.methods.base import METHODS
 from farther.params import RunEntry, parse, run_entry
+from farther.pipeline.described_keys import find_tables
 from farther.pipeline.dvc_file import ROOT
-from farther.pipeline.sections import (
-    REQUIRED,
-    SECTION_BY_NAME,
-    SECTIONS,
-    find_tables,
-    reruns,
-)
+from farther.pipeline.later_sections import class_of
+from farther.pipeline.params_schema import SECTION_BY_NAME, SECTIONS
+from farther.pipeline.reruns import reruns
 from farther.registry import build
 from farther.scoring.entries import read_entry
 
-FILES = [ROOT / "params.yaml", *sorted((ROOT / "profiles").glob("*.yaml"))]
-
-
 TABLES = described()
 ALL_TABLES = [table for tables in TABLES.values() for table in tables]
-READ_BY_CLASS = [table for table in ALL_TABLES if table.cls is not None]
+CLASSES = classes_of_sections()
 #: Those of pydantic dataclasses that can be created; a run's entry is another model.
-CREATED = [
-    table
-    for table in READ_BY_CLASS
-    if table.cls is not RunEntry and not inspect.isabstract(table.cls)
-]
+CREATED = [cls for cls in CLASSES if cls is not RunEntry and not inspect.isabstract(cls)]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_key_of_the_files_that_farther_has_is_described(file):
-    params = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert set(params) <= set(SECTION_BY_NAME)
-    absent = [place for name, section in params.items() for place in undescribed(section, [name])]
-    assert absent == []
-
-
-def test_a_key_that_is_not_described_would_be_noticed():
-    assert list(undescribed({"rule": 0.1, "rul": 0.1}, ["threshold"])) == ["threshold.rul"]
-    runs = {"r": {"passes": {"dropout": {"pass": 3, "rate": 0.1}}}}
-    assert list(undescribed(runs, ["detectors"])) == ["detectors.r.passes.dropout.pass"]
-
-
-@pytest.mark.parametrize("table", CREATED, ids=lambda table: table.title)
-def test_a_key_that_is_not_described_is_refused(table):
+@pytest.mark.parametrize("cls", CREATED, ids=lambda cls: cls.__name__)
+def test_a_key_that_is_not_described_is_refused(cls):
     with pytest.raises(ParameterError, match="unknown parameter 'no_such_key'"):
-        build(table.cls, "section", {"no_such_key": 1})
+        build(cls, "section", {"no_such_key": 1})
 
 
 def test_an_unknown_key_of_an_entry_is_refused(tmp_path):
@@ -83,7 +59,7 @@ def test_each_described_key_of_an_entry_is_read(tmp_path):
     assert run_entry("r", file)["adapter"] == "yolo"
 
     (methods,) = (table for table in TABLES["methods"] if table.path == "methods.METHOD")
-    assert [key.name for key in methods.keys] == ["method", "search", "oracle", "pass", "fit_on"]
+    assert [key.name for key in methods.keys] == ["method", "search", "oracle", "fit_on", "pass"]
     entry = read_entry("mine", {"method": "knn", "pass": "crop", "fit_on": "val", "k": 3})
     assert (entry.method, entry.pass_name, entry.fit_on) == ("knn", "crop", "val")
     assert entry.params == {"k": 3}
@@ -91,16 +67,15 @@ def test_each_described_key_of_an_entry_is_read(tmp_path):
     assert read_entry("mine", {"method": "msp", "oracle": {"ood_split": "s"}}).oracle is not None
 
 
-@pytest.mark.parametrize("table", READ_BY_CLASS, ids=lambda table: table.title)
-def test_the_default_that_is_shown_is_the_one_that_is_used(table):
-    fields = table.cls.__pydantic_fields__
-    for key in table.keys:
-        field = fields.get("pass_name" if key.name == "pass" else key.name)
-        if field is None or not key.has_value:
+@pytest.mark.parametrize("cls", CREATED, ids=lambda cls: cls.__name__)
+def test_the_default_that_is_shown_is_the_one_that_is_used(cls):
+    schema = TypeAdapter(cls).json_schema()
+    for name, field in cls.__pydantic_fields__.items():
+        shown = schema["properties"].get(name, {})
+        if "default" not in shown:
             continue
-        shown = yaml.safe_load(key.written_default)
         used = field.get_default(call_default_factory=True)
-        assert TypeAdapter(field.annotation).validate_python(shown) == used, key.name
+        assert TypeAdapter(field.annotation).validate_python(shown["default"]) == used, name
 
 
 @pytest.mark.parametrize(
@@ -114,7 +89,7 @@ def test_the_default_that_is_shown_is_the_one_that_is_used(table):
 def test_defaults_of_small_sections_are_these(section, values):
     (table,) = TABLES[section]
     assert {key.name: key.default for key in table.keys} == values
-    assert vars(build(table.cls, section, {})) == values
+    assert vars(build(class_of(section), section, {})) == values
 
 
 def classes_that_stages_read() -> set[str]:
@@ -134,7 +109,7 @@ def test_the_classes_are_those_that_the_stages_read():
     # `later_sections`, which other stages build, too.
     read = classes_that_stages_read() - {"InferenceParams", "class_of(section)"}
     assert {"FitSection", "ThresholdSettings", "EmbedSection", "StratifySection"} <= read
-    assert read <= {table.cls.__name__ for table in READ_BY_CLASS}
+    assert read <= {cls.__name__ for cls in CLASSES}
 
 
 def test_every_key_has_a_meaning_that_needs_no_source_code():
@@ -188,19 +163,10 @@ def test_names_that_users_choose_may_be_left_out():
 def test_the_page_says_how_t_star_is_lowered():
     text = TABLES["threshold"][0].text
     for rule in re.findall(r"rule: ([\d.]+)", text):
-        settings = build(TABLES["threshold"][0].cls, "threshold", {"rule": float(rule)})
+        settings = build(class_of("threshold"), "threshold", {"rule": float(rule)})
         assert settings.rule == float(rule)
     params = parse("detectors: {r: {threshold: {rule: 0.1}}}")
     assert params["detectors"]["r"]["threshold"] == {"rule": 0.1}
-
-
-def test_required_keys_are_those_that_cannot_be_left_out():
-    for table in READ_BY_CLASS:
-        for key in table.keys:
-            field = table.cls.__pydantic_fields__.get(key.name)
-            if field is not None and field.is_required() and not key.default_text:
-                assert key.default is REQUIRED
-                assert key.written_default == "required"
 
 
 def test_a_docstring_with_one_argument_keeps_its_last_line():

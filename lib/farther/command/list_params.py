@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.terminal import say
 
 if TYPE_CHECKING:
-    from farther.pipeline.sections import Key, KeyTable, Section
+    from farther.pipeline.described_keys import Key, KeyTable
+    from farther.pipeline.params_schema import Section
 
 #: Columns that keys, and their meanings below them, are indented by.
 KEY_INDENT, MEANING_INDENT = 2, 6
@@ -17,7 +20,7 @@ KEY_INDENT, MEANING_INDENT = 2, 6
 
 def _names(*_: Any) -> list[str]:
     """Names of the sections, for the shell."""
-    from farther.pipeline.sections import SECTION_BY_NAME
+    from farther.pipeline.params_schema import SECTION_BY_NAME
 
     return list(SECTION_BY_NAME)
 
@@ -27,10 +30,14 @@ def params(
         str | None, argument("SECTION", "Section to describe, or a key in it.", _names)
     ] = None,
     json: Json = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of params.yaml, for editors.")
+    ] = False,
 ) -> None:
     """List the sections of params.yaml, or describe the keys of one.
 
-    Each key has its type, its default, its meaning and the stages that it reruns.
+    Each key has its type, its default, its meaning and the stages that it reruns. The JSON schema
+    has the project's extensions, too.
 
     \b
     Examples:
@@ -38,11 +45,15 @@ def params(
       farther list params threshold
       farther list params evaluate.proposals
       farther list params detectors.passes
+      farther list params --schema > params.schema.json
     """
-    from farther.pipeline.sections import SECTION_BY_NAME, SECTIONS, find_tables
+    from farther.pipeline.described_keys import find_tables, tables_of
+    from farther.pipeline.params_schema import SECTION_BY_NAME, SECTIONS, params_schema
 
-    if json and section is None:
-        say(as_json([_section_entry(known, known.load()) for known in SECTIONS]))
+    if schema:
+        say(as_json(params_schema()))
+    elif json and section is None:
+        say(as_json([_section_entry(known, tables_of(known)) for known in SECTIONS]))
     elif section is None:
         rows = [(known.name, known.summary) for known in SECTIONS]
         say(table(("section", "sets"), rows))
@@ -91,7 +102,7 @@ def _key_text(key: Key) -> str:
 
 def _reruns_text(path: str) -> str:
     """A sentence on the stages that a change of a part of params.yaml reruns."""
-    from farther.pipeline.sections import reruns
+    from farther.pipeline.reruns import reruns
 
     stages = reruns(path)
     if not stages:
@@ -101,7 +112,7 @@ def _reruns_text(path: str) -> str:
 
 def _section_entry(section: Section, tables: list[KeyTable]) -> dict[str, Any]:
     """A section and some of its tables, for JSON."""
-    from farther.pipeline.sections import reruns
+    from farther.pipeline.reruns import reruns
 
     return {
         "name": section.name,
@@ -112,7 +123,7 @@ def _section_entry(section: Section, tables: list[KeyTable]) -> dict[str, Any]:
 
 
 def _table_entry(described: KeyTable) -> dict[str, Any]:
-    from farther.pipeline.sections import reruns
+    from farther.pipeline.reruns import reruns
 
     return {
         "path": described.path,

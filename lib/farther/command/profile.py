@@ -68,7 +68,7 @@ def profile(
         raise ParameterError("--json lists the profiles: leave out NAME, or --json")
     name = choose("profile", name, known, aliases={}, listed_by="farther benchmark profile")
     source = known[name]
-    text = placed(read_text(source), data)
+    text = placed(read_text(source), data).replace("$schema=../", "$schema=", 1)
     is_changed = PARAMS.exists() and read_text(PARAMS) != text
     if is_changed and not force and uncommitted(Path(), str(PARAMS)) != []:
         raise ParameterError(f"{PARAMS} has uncommitted changes; commit them, or add --force")
@@ -107,6 +107,8 @@ def _first_comment(file: Path) -> str:
 
     words = []
     for line in read_text(file).splitlines():
+        if line.startswith("# yaml-language-server:"):
+            continue
         if not re.match("# *[^# ]", line):
             break
         words.append(line.lstrip("# "))

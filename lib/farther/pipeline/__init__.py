@@ -22,6 +22,8 @@ DEMO = tuple(stage.name for stage in STAGES if stage.is_demo)
 CLIP = tuple(stage.name for stage in STAGES if stage.needs_clip)
 #: What the dvc.yaml of a project becomes where it is written anew.
 EARLIER = "dvc.yaml.earlier"
+#: The JSON schema of params.yaml, by which editors complete and check it.
+SCHEMA = "params.schema.json"
 #: Folders that stages depend on, which may be empty.
 FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similarity", "extensions")
 #: What DVC leaves out: times are of one machine, and `farther.tables.folders.is_junk` is not read.
@@ -40,9 +42,9 @@ def profiles() -> dict[str, Path]:
 def write_pipeline(folder: Path, *, clip: bool) -> None:
     """Writes the files of a project's pipeline.
 
-    These are dvc.yaml, the templates of its plots, the folders that stages depend on, and the lists
-    of files that git and DVC ignore. An existing dvc.yaml that differs becomes dvc.yaml.earlier.
-    Files of other names stay as they are.
+    These are dvc.yaml, the templates of its plots, the folders that stages depend on, the lists of
+    files that git and DVC ignore, and the schema of params.yaml. An existing dvc.yaml that differs
+    becomes dvc.yaml.earlier. Files of other names stay as they are.
 
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
@@ -52,6 +54,7 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "dvc.yaml"
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
+    _write_schema(folder)
     for name in FOLDERS:
         subfolder = folder / name
         subfolder.mkdir(parents=True, exist_ok=True)
@@ -64,6 +67,12 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
         file.replace(folder / EARLIER)
     with write_aside(file) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def _write_schema(folder: Path) -> None:
+    """Writes the schema of params.yaml into a project."""
+    with write_aside(folder / SCHEMA) as aside:
+        shutil.copyfile(ROOT / SCHEMA, aside)
 
 
 def _check_replaceable(folder: Path, text: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from farther.pipeline.sections import SECTIONS, Key, KeyTable, Section, after_any_change, reruns
+from farther.pipeline.described_keys import Key, KeyTable, tables_of
+from farther.pipeline.params_schema import SECTIONS, Section
+from farther.pipeline.reruns import after_any_change, reruns
 
 #: Characters that Markdown takes for markup outside of code.
 _MARKUP = re.compile(r"([*_<>\[\]|])")
@@ -27,7 +29,7 @@ def reference(tables_by_section: Mapping[str, Sequence[KeyTable]]) -> str:
     note = f"The stages {stages} run after any change of the file, and redo only what changed."
     parts = ["\n".join(lines), note]
     for section in SECTIONS:
-        tables = tables_by_section.get(section.name) or section.load()
+        tables = tables_by_section.get(section.name) or tables_of(section)
         parts += _section_parts(section, tables)
     return "\n\n".join(parts) + "\n"
 

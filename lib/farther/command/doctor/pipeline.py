@@ -44,7 +44,7 @@ def pipeline(project: Project) -> list[Finding]:
 
 def _misspelt(project: Project) -> Iterator[Finding]:
     """Sections that nothing reads and whose names resemble a section that is absent."""
-    from farther.pipeline.sections import SECTION_BY_NAME
+    from farther.pipeline.params_schema import SECTION_BY_NAME
 
     absent = [name for name in SECTION_BY_NAME if name not in project.params]
     for name in project.params:
@@ -90,7 +90,7 @@ def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Fin
         name: Name of the stage.
         stage: Its entry in dvc.yaml.
     """
-    from farther.pipeline.sections import SECTION_BY_NAME
+    from farther.pipeline.params_schema import SECTION_BY_NAME
 
     body = stage.get("do", stage)
     deps = body.get("deps") or []
