@@ -27,10 +27,10 @@ from farther.metrics import ood, open_set
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import not_of_known
 from farther.params import section
-from farther.protocols import Protocol
 from farther.scoring.fit import fit_method
 from farther.scoring.inputs import RunRegions
 from farther.tables import Objects, Regions, RegionsFolder
+from farther.terms import Protocol
 
 METRICS = {
     "auroc": "AUROC",

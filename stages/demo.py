@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from farther.naming.registry import build
 from farther.params import section
-from farther.registry import build
 from farther.stage import run_stage
 from farther_demo import DemoWorld, generate_all
 

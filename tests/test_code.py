@@ -9,8 +9,13 @@ from pathlib import Path
 import grimp
 import pytest
 
-from farther import code
-from farther.code import (
+from farther.datasets.base import FORMATS
+from farther.derived.base import KINDS
+from farther.derived.cutouts import SOURCES
+from farther.detectors.base import registry as detectors
+from farther.errors import ParameterError
+from farther.incremental import code
+from farther.incremental.code import (
     IMPORTED,
     IMPORTS,
     PACKAGES,
@@ -18,16 +23,9 @@ from farther.code import (
     SourceCode,
     modules_digest,
     package_digest,
-    packages_of,
     version_digest,
 )
-from farther.datasets.base import FORMATS
-from farther.derived.base import KINDS
-from farther.derived.cutouts import SOURCES
-from farther.detectors.base import registry as detectors
-from farther.errors import ParameterError
-from farther.methods.base import METHODS
-from farther.stage_digests import (
+from farther.incremental.stage_digests import (
     KEPT,
     PIPELINE_MODULES,
     STAGE_CODE,
@@ -35,6 +33,8 @@ from farther.stage_digests import (
     path_of,
     value_at,
 )
+from farther.methods.base import METHODS
+from farther.naming.extras import packages_of
 from farther_training.trainers import registry as trainers
 
 ROOT = Path(__file__).parents[1]
@@ -181,7 +181,7 @@ def copied(tmp_path_factory) -> Path:
 def library(copied, tmp_path, monkeypatch) -> Iterator[Path]:
     """The copy, whose code the digests are of; edited files are put back."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(code, "__file__", str(copied / "farther/code.py"))
+    monkeypatch.setattr(code, "__file__", str(copied / "farther/incremental/code.py"))
     yield copied
     for file in copied.rglob("*"):
         original = ROOT / "lib" / file.relative_to(copied)

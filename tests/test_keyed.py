@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farther import keyed
 from farther.errors import DataError
-from farther.keyed import Keyed, content_digest, key_of, record_path
+from farther.incremental import keyed
+from farther.incremental.keyed import Keyed, content_digest, key_of, record_path
 
 
 @pytest.fixture

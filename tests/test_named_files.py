@@ -6,8 +6,8 @@ import pytest
 
 from farther.curation.candidates import FROM_POOLS
 from farther.curation.class_similarity import ClassesBy
-from farther.named_files import DEFAULTS, OUTPUTS, NamedFiles
-from farther.registry import parameters
+from farther.incremental.named_files import DEFAULTS, OUTPUTS, NamedFiles
+from farther.naming.registry import parameters
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import textwrap
 import pytest
 
 from farther import methods
-from farther.canonical_names import choose_entry, how_to_have
 from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name
 from farther.methods.base import METHODS
 from farther.metrics import catalogue
 from farther.metrics.catalogue import metric_name
+from farther.naming.canonical_names import choose_entry, how_to_have
 from farther.params import parse
 
 #: What papers, OpenOOD, pytorch-ood and FMIYC's code call methods.

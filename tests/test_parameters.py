@@ -25,7 +25,7 @@ from farther.methods.base import METHODS
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.metrics.user_defined import METRICS
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther_demo import DemoWorld
 
 REGISTRIES = (

@@ -1,6 +1,6 @@
 import pytest
 
-from farther.syntax import imported_at_once, imported_modules, literal, registrations
+from farther.naming.syntax import imported_at_once, imported_modules, literal, registrations
 
 
 def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_docstring(tmp_path):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from farther.terminal import say, working
+from farther.text.terminal import say, working
 
 
 class Terminal(io.StringIO):

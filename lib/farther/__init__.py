@@ -8,7 +8,7 @@ The parts load when they are first used: `farther.tables`, `datasets`, `detector
 `review`, `publication`, `projects`; and `farther.Monitor`, `farther.record` and `farther.compare`
 (two detectors of a project on the same images). `Method`,
 `Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
-`farther.extensions`.
+`farther.naming.extensions`.
 """
 
 import importlib
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from farther.datasets.base import Reader as Reader
     from farther.detectors.base import Detector as Detector
     from farther.detectors.recording import record as record
-    from farther.extensions import register as register
     from farther.methods.base import Method as Method
     from farther.metrics.user_defined import UserDefinedMetric as Metric  # noqa: F401
     from farther.monitor import Monitor as Monitor
+    from farther.naming.extensions import register as register
 
 if find_spec("fcntl") is None:
     raise ImportError(
@@ -61,7 +61,7 @@ _CLASSES = {
     "Reader": ("datasets.base", "Reader"),
     "compare": ("command.comparison", "compare"),
     "record": ("detectors.recording", "record"),
-    "register": ("extensions", "register"),
+    "register": ("naming.extensions", "register"),
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, Literal
 
-from farther.printable import printable, printable_line
+from farther.text.printable import printable, printable_line
 
 #: Most names that a message lists.
 LISTED = 40

@@ -1,4 +1,4 @@
-"""Reads `params.yaml`, and the digests of code and entries in `artifacts/code.json`."""
+"""Reads `params.yaml`."""
 
 import re
 from collections.abc import Mapping
@@ -7,10 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from farther.canonical_names import canonicalise
-from farther.code import CODE
 from farther.errors import LISTED, DataError, ParameterError, choose, shorten
-from farther.tables.documents import parse_yaml, read_json
+from farther.naming.canonical_names import canonicalise
+from farther.tables.documents import parse_yaml
 from farther.tables.files import file_ending, read_text
 from farther.tables.schema import Schema, check
 
@@ -124,7 +123,7 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
     """The sections of a text, checked as `read_params` does.
 
     Section `datasets` has the derived datasets, too. Methods have their registered names, however
-    they are written (`farther.canonical_names`).
+    they are written (`farther.naming.canonical_names`).
 
     >>> parse("methods: {odin: {method: MaxLogit, on: perturbed, keep: true}, kNN: {k: 5}}")
     {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}, 'knn': {'k': 5}}}
@@ -334,21 +333,4 @@ def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
             raise ParameterError(
                 f"{file}: section {where!r}: expected a name, found {shorten(key)}; {advice}"
             )
-    return value
-
-
-def code_digest(*keys: str, file: str | Path = CODE) -> str:
-    """A digest of `farther.stage_digests`: `code_digest("curate")`, `code_digest("infer", "yolo")`.
-
-    Raises:
-        DataError: the stage `code` has not run since the stage or the name was added.
-    """
-    value = read_json(file)
-    for key in keys:
-        if not isinstance(value, dict):
-            value = None
-            break
-        value = value.get(key)
-    if not isinstance(value, str):
-        raise DataError(f"no digest of {'.'.join(keys)!r}; run `farther repro code`", file=file)
     return value

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from farther import extensions
 from farther.errors import FartherError, first_line
-from farther.extras import missing
+from farther.incremental.stage_inputs import inputs_of
+from farther.naming import extensions
+from farther.naming.extras import missing
 from farther.params import PARAMS, snapshot, use_snapshot
-from farther.printable import printable
-from farther.stage_inputs import inputs_of
 from farther.tables.writing import DISK, disk_errors, locked
-from farther.terminal import say
+from farther.text.printable import printable
+from farther.text.terminal import say
 
 #: Exit status after Ctrl-C.
 INTERRUPTED = 130
@@ -37,7 +37,7 @@ def run_stage(main: Callable[..., None], output: str) -> None:
 
     The output is locked: two processes never write it at the same time. The stage reads params.yaml
     once. It fails where what dvc.yaml says that it reads is not what the stage `code` saw, or
-    changes while it runs: see `farther.stage_inputs`.
+    changes while it runs: see `farther.incremental.stage_inputs`.
 
     Bad input, an error of the disk or of an extension, and an absent package end the process with
     status 1 and one message on stderr, without a traceback unless the environment variable

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as checked
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther_demo.drawings import demo_table
 
 Rng = np.random.Generator

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from farther.cores import count_cores
 from farther.curation.sources import smallest_by_digest
 from farther.errors import FartherError, ParameterError
+from farther.processes import count_cores
 from farther.tables.writing import write_aside
 from farther_demo.drawings import catalogue, keep_rendered, render
 from farther_demo.placing import render_size

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from farther.detectors.networks.weights import as_float32, read_tensors, write_tensors
 from farther.images.device import torch_device
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 from farther.tables.writing import delete_work, write_aside

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther_training.ranges import Fraction
 
 #: Probabilities below this are raised to it before their logarithm is taken, as in OpenOOD.

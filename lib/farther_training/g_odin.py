@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.networks.classifier_heads import Similarity
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -14,15 +14,15 @@ import torch
 from farther.curation import LabelledImages, Rules
 from farther.curation.splits import without_unknown
 from farther.errors import DataError, ParameterError
-from farther.escaping import markdown
 from farther.images.device import torch_device
-from farther.registry import build
+from farther.naming.registry import build
 from farther.tables import Images, Objects
 from farther.tables.documents import write_json
 from farther.tables.files import inside
 from farther.tables.schema import read_typed
 from farther.tables.stored import DatasetCategories
 from farther.tables.writing import delete_work, write_aside
+from farther.text.escaping import markdown
 from farther_training import trainers
 from farther_training.samples import Samples
 from farther_training.trainers import Job, Task, Trained

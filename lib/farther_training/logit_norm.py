@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)

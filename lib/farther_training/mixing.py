@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torchvision.transforms import v2
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther_training.ranges import Fraction
 
 

@@ -6,7 +6,7 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther_training.picture_folder import PictureFolder
 
 

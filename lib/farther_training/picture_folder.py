@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.images.read import load
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.endings import IMAGES, is_image
 from farther.tables.files import digest
 from farther.tables.folders import listed

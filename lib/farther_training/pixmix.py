@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from pydantic import Field, PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther_training.picture_folder import PictureFolder
 from farther_training.ranges import Count
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther_training.confidence_branch import ConfidenceBranch
 from farther_training.g_odin import GOdin
 from farther_training.logit_norm import LogitNorm

@@ -11,7 +11,7 @@ from farther import datasets, detectors
 from farther.command.doctor.class_order import check_order
 from farther.curation import Rules
 from farther.detectors import Detector
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 
 NAMES, COLOURS = ("cat", "dog", "owl"), ((200, 0, 0), (0, 200, 0), (0, 0, 200))

@@ -20,8 +20,8 @@ from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
+from farther.naming.registry import build
 from farther.params import parse
-from farther.registry import build
 from farther.scoring.inputs import FitSection
 from farther.tables import Images, Scores
 

@@ -15,7 +15,6 @@ import pytest
 from tests.command.parameters import change
 from tests.support.dvc_commands import dvc
 
-from farther.code import packages_of
 from farther.command import main
 from farther.command.doctor import choose, ingest, report
 from farther.command.doctor.inspection import Inspection
@@ -23,7 +22,7 @@ from farther.command.doctor.machine import dvc_locks
 from farther.command.lists import registry_of
 from farther.detectors import of_entry
 from farther.detectors.check import check_passes
-from farther.extras import AbsentPackagesError, distribution, requirements
+from farther.naming.extras import AbsentPackagesError, distribution, packages_of, requirements
 from farther.params import parse, read_params
 from farther.tables import Images
 
@@ -192,7 +191,7 @@ def test_all_packages_of_an_adapter_are_named_at_once(monkeypatch):
     module = registry_of("detectors").modules["ssd"]
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)  # its import fails
-    monkeypatch.setattr("farther.extras.is_installed", lambda name: name != "torch")
+    monkeypatch.setattr("farther.naming.extras.is_installed", lambda name: name != "torch")
     with pytest.raises(AbsentPackagesError, match=r"detector 'ssd' needs the package 'torch'"):
         registry_of("detectors").get("ssd")
 

@@ -16,7 +16,7 @@ from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
-from farther.registry import build
+from farther.naming.registry import build
 from farther.scoring.inputs import FitSection
 
 

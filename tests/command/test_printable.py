@@ -14,7 +14,7 @@ from farther.command.output import coloured, table
 from farther.curation import Rules
 from farther.pipeline import ingest
 from farther.tables import Images, Objects
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: A colour, the terminal's title, another line, and letters from right to left.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nNext:\N{RIGHT-TO-LEFT OVERRIDE}deb"

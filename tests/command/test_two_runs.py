@@ -17,7 +17,7 @@ from farther.evaluation.paired import StoredEvaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
-from farther.registry import build
+from farther.naming.registry import build
 from farther.scoring.inputs import FitSection
 from farther.tables import Regions
 

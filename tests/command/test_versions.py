@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from farther import keyed
 from farther.command.doctor.versions import versions
-from farther.keyed import Keyed
+from farther.incremental import keyed
+from farther.incremental.keyed import Keyed
 
 
 @pytest.fixture

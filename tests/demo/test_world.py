@@ -11,7 +11,7 @@ from farther import datasets
 from farther.curation import TablesFolder
 from farther.datasets.ingest import ingest
 from farther.errors import FartherError, ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_demo import NAMES, DemoWorld, Subsets, generate, generate_all
 from farther_demo.scene import scene
 

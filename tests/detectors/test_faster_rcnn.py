@@ -24,10 +24,10 @@ from farther.detectors.networks.architectures import (
     load_network,
     save_checkpoint,
 )
-from farther.documentation import describe
 from farther.errors import DataError, ParameterError
 from farther.images.orientation import BACK, turned
 from farther.methods.base import METHODS
+from farther.text.documentation import describe
 
 CLASSES = ("cat", "dog", "fox", "owl")
 BLUEPRINTS = {

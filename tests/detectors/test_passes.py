@@ -12,8 +12,8 @@ from farther.detectors.inference import infer_splits
 from farther.detectors.passes import Pass, infer_passes, read_passes, register_pass
 from farther.detectors.passes.base import PASSES
 from farther.errors import DataError, ParameterError
-from farther.keyed import EMPTY
-from farther.registry import STRICT
+from farther.incremental.keyed import EMPTY
+from farther.naming.registry import STRICT
 from farther.tables import RegionsFolder
 
 

@@ -12,7 +12,7 @@ from tests.images.speckles import SMALL, Speckles, content, draw
 
 from farther.detectors.inference import infer_splits
 from farther.errors import DataError
-from farther.keyed import record_path
+from farther.incremental.keyed import record_path
 from farther.tables import Images, Regions
 
 

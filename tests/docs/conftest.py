@@ -14,8 +14,8 @@ import yaml
 from tests.stages.in_process import OF_RUN
 from tests.support.shared import once
 
+from farther.naming.registry import build
 from farther.params import parse
-from farther.registry import build
 from farther_demo import DemoWorld, generate
 
 ROOT = Path(__file__).parents[2]

@@ -41,7 +41,7 @@ from farther.evaluation.methods import FittedRun
 from farther.evaluation.results import FittedMethod
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.statistics.bootstrap import ImageDraws
-from farther.registry import build
+from farther.naming.registry import build
 from farther.tables import Objects, Scores
 from farther.tables.documents import write_json
 

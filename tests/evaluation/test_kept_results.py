@@ -15,7 +15,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_with_proposals import update_with_proposals
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import stored_tau
-from farther.keyed import EMPTY
+from farther.incremental.keyed import EMPTY
 from farther.metrics.user_defined import METRICS, UserDefinedMetric
 from farther.scoring.inputs import TauSettings
 from farther.tables import (

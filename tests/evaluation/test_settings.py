@@ -6,7 +6,7 @@ import pytest
 from farther.errors import ParameterError
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings, SelfAwarenessSettings
 from farther.evaluation.threshold import ThresholdSettings
-from farther.registry import build
+from farther.naming.registry import build
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.user_defined import METRICS
-from farther.registry import build
+from farther.naming.registry import build
 from farther.scoring.inputs import TauSettings
 from farther.tables import Images, Scores
 from farther.tables.documents import read_json, write_json

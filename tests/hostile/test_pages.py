@@ -24,13 +24,13 @@ from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.monitor.drift import Drift
 from farther.monitor.drift_page import write_drift
-from farther.printable import printable
 from farther.report import build
 from farther.report.leaderboard import StoredRun, write_leaderboard
 from farther.review import ReviewSettings
 from farther.review.serve import make_server
 from farther.tables import Objects
 from farther.tables.documents import write_json
+from farther.text.printable import printable
 
 pytestmark = pytest.mark.slow
 

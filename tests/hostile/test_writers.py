@@ -28,8 +28,6 @@ from farther.command.output import table
 from farther.curation import Decision, DecisionsFile, Rules
 from farther.curation.sources import Categories, LabelledImages
 from farther.errors import DataError
-from farther.escaping import of_spreadsheet
-from farther.printable import printable, printable_line
 from farther.publication import Words
 from farther.publication.card import card
 from farther.report.charts.figures import FORMATS, draw, figure, numbers
@@ -38,7 +36,9 @@ from farther.report.citations import bibtex
 from farther.report.site import as_script
 from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_text
 from farther.tables.documents import write_json
-from farther.terminal import say
+from farther.text.escaping import of_spreadsheet
+from farther.text.printable import printable, printable_line
+from farther.text.terminal import say
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from tests.images.speckles import SMALL, Speckles, World
 
 from farther.errors import ParameterError
 from farther.images.plan import StreamParams
-from farther.registry import build
+from farther.naming.registry import build
 
 
 def test_images_of_similar_shape_share_a_batch(tmp_path):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.documentation import describe
 from farther.methods.base import METHODS
 from farther.methods.reference import reference, source, table
+from farther.text.documentation import describe
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 

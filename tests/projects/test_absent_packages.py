@@ -19,7 +19,7 @@ from farther import methods
 RECOGNISE = """
 import json, sys
 from pathlib import Path
-from farther.extras import missing
+from farther.naming.extras import missing
 from farther.errors import FartherError
 from farther.projects.recognise import recognise
 from farther.projects.recognise_detector import recognise_detector

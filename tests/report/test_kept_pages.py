@@ -9,7 +9,7 @@ from PIL import Image
 from tests.report.conftest import add_proposals, copy_run
 
 from farther.evaluation.results import read_evaluation, write_results
-from farther.keyed import Keyed
+from farther.incremental.keyed import Keyed
 from farther.report import kept_pages, means, power
 from farther.report.charts import vega
 from farther.report.gallery.outcomes import read_run_outcomes

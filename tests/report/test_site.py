@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from farther.errors import DataError
-from farther.keyed import Keyed
+from farther.incremental.keyed import Keyed
 from farther.report import build
 from farther.report.gallery.data import SplitData
 from farther.report.site import Site

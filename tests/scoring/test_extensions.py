@@ -9,16 +9,17 @@ import pytest
 from tests.support.fitting import fit_and_score
 
 import farther
-from farther import datasets, detectors, extensions
+from farther import datasets, detectors
 from farther.datasets.base import FORMATS
 from farther.detectors.base import registry
 from farther.errors import ParameterError
+from farther.incremental.stage_digests import StageDigests
 from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
+from farther.naming import extensions
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import RunRegions
-from farther.stage_digests import StageDigests
 
 REGISTRIES = (METHODS, METRICS, FORMATS, registry)
 
@@ -174,7 +175,7 @@ def test_a_package_names_its_module_under_the_entry_point_group(tmp_path):
     info = tmp_path / "theirs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[farther.extensions]\nscores = theirs\n")
+    (info / "entry_points.txt").write_text("[farther.naming.extensions]\nscores = theirs\n")
     lib = Path(farther.__file__).parents[1]
     command = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(lib)!r}]; import farther; "
     command += "print(farther.methods.create('theirs', scale=2.0))"

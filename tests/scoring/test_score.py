@@ -12,11 +12,11 @@ from tests.support.fitting import fit_and_score
 
 from farther import methods
 from farther.errors import DataError, ParameterError
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.methods import FitError
 from farther.methods.base import count_rows
 from farther.methods.torch_form import ScoreModule
-from farther.registry import build
+from farther.naming.registry import build
 from farther.scoring.device import ScoringSettings, torch_device
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry

@@ -3,7 +3,7 @@ import pytest
 from tests.similarity.embedded import REFERENCE, split
 
 from farther.errors import DataError, ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther.similarity.stratify import (
     Cuts,
     ImageSimilarity,

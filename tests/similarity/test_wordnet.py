@@ -8,7 +8,7 @@ import pytest
 from farther.datasets.hierarchy import HierarchyFile, read_synsets
 from farther.datasets.wordnet import WordNet, WordNetParams, distance_of, open_hierarchy
 from farther.errors import DataError, ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from farther.stage_digests import ENTRY_KEYS
+from farther.incremental.stage_digests import ENTRY_KEYS
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}

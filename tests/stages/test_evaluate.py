@@ -14,7 +14,7 @@ from tests.stages.in_process import OF_RUN, run
 from farther.curation import benchmark
 from farther.errors import FartherError
 from farther.evaluation.results import FittedMethod
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.params import parse
 from farther.report.documented import how_chosen
 from farther.tables import Images, Objects, Regions, Scores
@@ -283,7 +283,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, register
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 
 
 @register("sharpness")

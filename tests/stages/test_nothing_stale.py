@@ -21,7 +21,7 @@ import pytest
 import yaml
 from tests.stages import kills
 
-from farther.stage_digests import STAGE_CODE, StageDigests
+from farther.incremental.stage_digests import STAGE_CODE, StageDigests
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_all_stages_are_traced_and_reach_what_is_known_to_be_used(traced):
         "farther/images/stream.py",
         "farther/metrics/catalogue/metrics.yaml",
         "farther/report/templates/base.html",
-        "farther/keyed.py",
+        "farther/incremental/keyed.py",
     } <= reached
 
 

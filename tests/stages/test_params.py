@@ -14,7 +14,8 @@ from tests.support.cases import slow_but
 from tests.support.dvc_commands import dvc
 
 from farther.errors import DataError, ParameterError
-from farther.params import code_digest, parse, section
+from farther.incremental.code import code_digest
+from farther.params import parse, section
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = (

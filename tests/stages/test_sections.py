@@ -15,17 +15,17 @@ from tests.support.described import classes_of_sections, described
 
 import farther.pipeline
 from farther import datasets
-from farther.documentation import describe
 from farther.errors import ParameterError
 from farther.methods.base import METHODS
+from farther.naming.registry import build
 from farther.params import RunEntry, parse, run_entry
 from farther.pipeline.described_keys import find_tables
 from farther.pipeline.dvc_file import ROOT
 from farther.pipeline.later_sections import class_of
 from farther.pipeline.params_schema import SECTION_BY_NAME, SECTIONS
 from farther.pipeline.reruns import reruns
-from farther.registry import build
 from farther.scoring.entries import read_entry
+from farther.text.documentation import describe
 
 TABLES = described()
 ALL_TABLES = [table for tables in TABLES.values() for table in tables]

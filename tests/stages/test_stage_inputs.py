@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from farther import code
+from farther.incremental import code
+from farther.incremental.stage_inputs import inputs_of
 from farther.params import section, snapshot
 from farther.pipeline import code_digests
 from farther.stage import run_stage
-from farther.stage_inputs import inputs_of
 
 LIB = Path(code.__file__).parents[1]
 
@@ -184,7 +184,7 @@ def test_code_that_changes_is_named(project, monkeypatch, tmp_path):
     (copy / "detectors/yolo.py").write_text('@register("yolo")\nclass YOLO: ...\n')
     (copy / "detectors/detr.py").write_text('@register("detr")\nclass DETR: ...\n')
     (copy / "images/read.py").write_text("1")
-    monkeypatch.setattr(code, "__file__", str(copy / "code.py"))
+    monkeypatch.setattr(code, "__file__", str(copy / "incremental/code.py"))
     code_digests.main()
     assert "yolo.py changed while" in run(
         monkeypatch, "infer a", edit_of(f"{copy}/detectors/yolo.py")

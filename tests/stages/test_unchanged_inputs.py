@@ -20,7 +20,7 @@ from tests.stages.in_process import OF_RUN, run
 from tests.stages.test_imported_run import FAR, KNOWN, as_results, draw
 from tests.support.cases import SEED
 
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
 from farther.tables import Images, Objects

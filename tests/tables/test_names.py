@@ -36,7 +36,7 @@ def test_another_name_is_no_attribute():
 
 def test_parameters_keys_and_repro_load_no_tables():
     code = (
-        "import sys, farther.command.repro, farther.keyed, farther.params;"
+        "import sys, farther.command.repro, farther.incremental.keyed, farther.params;"
         "print([name for name in sys.argv[1:] if name in sys.modules])"
     )
     command = [sys.executable, "-c", code, "numpy", "polars", "pyarrow"]

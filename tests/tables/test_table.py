@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from tests.tables.examples import objects
 
 from farther.errors import ParameterError
-from farther.registry import STRICT, Registry, build
+from farther.naming.registry import STRICT, Registry, build
 from farther.tables import Objects, Regions, Scores, table
 from farther.tables.columns import SMALL_TABLE
 

@@ -9,7 +9,7 @@ from tests.training.tiny import CPU, task
 
 from farther.detectors.classifier import Classifier, ClassifierBlueprint
 from farther.errors import DataError, ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.logit_norm import LogitNorm
 from farther_training.outlier_exposure import OutlierExposure
 from farther_training.recipe import Augmentation, ClassifierRecipe

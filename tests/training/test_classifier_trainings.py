@@ -9,7 +9,7 @@ from farther import methods
 from farther.detectors.classifier import Classifier
 from farther.detectors.networks.heads import EnergyHead
 from farther.errors import ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.confidence_branch import ConfidenceBranch
 from farther_training.g_odin import GOdin
 from farther_training.mixing import CutMix, Mixup

@@ -14,7 +14,7 @@ from tests.training.tiny import CLASSES, RT_DETR, SQUARE, KilledError
 
 from farther import detectors
 from farther.errors import DataError, ParameterError
-from farther.registry import Registry
+from farther.naming.registry import Registry
 from farther_training import trainers
 from farther_training.job import make_job, run_job
 from farther_training.trainers import classifier, detr, faster_rcnn, retinanet, yolo

@@ -11,7 +11,7 @@ from farther.detectors.faster_rcnn import MaskRCNN
 from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
 from farther.detectors.networks.torchvision_builders import MASK_BRANCH
 from farther.errors import ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.trainers.faster_rcnn import add_box_masks, initial_weights, losses
 from farther_training.trainers.mask_rcnn import MaskRCNNJob, build_mask_rcnn
 

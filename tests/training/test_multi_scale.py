@@ -8,7 +8,7 @@ import torch
 from tests.training.tiny import recipe, run, task
 
 from farther.errors import ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.detection import network_input
 from farther_training.multi_scale import ScaleRandomly, cropped, draw, resized
 from farther_training.recipe import FasterRCNNRecipe, MultiScale, Recipe

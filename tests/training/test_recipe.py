@@ -1,7 +1,7 @@
 import pytest
 
 from farther.errors import ParameterError
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.recipe import Recipe
 
 

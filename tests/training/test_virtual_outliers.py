@@ -11,7 +11,7 @@ from farther.detectors.networks.architectures import load_network, save_checkpoi
 from farther.detectors.networks.heads import EnergyHead
 from farther.errors import ParameterError
 from farther.methods import METHODS
-from farther.registry import build
+from farther.naming.registry import build
 from farther_training.recipe import VirtualOutliers
 from farther_training.run import TrainingError
 from farther_training.virtual_outliers import OutlierQueue, outlier_loss

@@ -5,8 +5,8 @@ A killed run resumes where it was.
 
 from pathlib import Path
 
+from farther.naming.registry import build
 from farther.params import section
-from farther.registry import build
 from farther.stage import run_stage
 from farther_training.clip import ClipJob, run_job
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import sys
 
         from farther.command.exit_status import INTERRUPTED
-        from farther.terminal import say
+        from farther.text.terminal import say
 
         say("Stopped.", file=sys.stderr)
         return INTERRUPTED

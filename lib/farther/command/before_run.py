@@ -58,8 +58,8 @@ def refuse(project: Project, targets: Sequence[str] = ()) -> None:
 
 def _was_checked(project: Project) -> bool:
     """Whether code, parameters and the files that they name are those of the last stage `code`."""
+    from farther.incremental.stage_digests import StageDigests
     from farther.params import read_params
-    from farther.stage_digests import StageDigests
     from farther.tables.documents import read_json
 
     try:

@@ -48,7 +48,7 @@ def budget_of(project: Project, **options: Any) -> Budget:
         ParameterError: nothing is limited, or a value is wrong.
     """
     from farther.evaluation.deploy.results import LIMITS, Budget
-    from farther.registry import build
+    from farther.naming.registry import build
 
     replacements = {name: value for name, value in options.items() if value is not None}
     values = dict(project.section("deploy"))

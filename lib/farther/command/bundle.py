@@ -22,7 +22,7 @@ from farther.command.budget import (
 from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import counted, say, working
+from farther.text.terminal import counted, say, working
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
@@ -111,7 +111,7 @@ def bundle(
         from farther.evaluation.files import RunFiles
         from farther.images.plan import StreamParams
         from farther.monitor import Bundle, BundleSource, write_bundle
-        from farther.registry import build
+        from farther.naming.registry import build
         from farther.scoring.entries import read_entry
 
     project = Project(params)

@@ -25,7 +25,7 @@ from farther.command.fetched_objects import Fetched, fetch
 from farther.command.output import next_step
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError, choose
-from farther.terminal import say, working
+from farther.text.terminal import say, working
 
 #: How the URL of a remote begins that is a folder of another one.
 BASED_ON_REMOTE = "remote://"

@@ -18,7 +18,7 @@ from farther.command.output import as_json, coloured, next_step, paragraph, tabl
 from farther.command.project import PARAMS, Json, OptionalRun, Params, Project, option
 from farther.errors import DataError, ParameterError
 from farther.errors import choose as known_name
-from farther.terminal import say
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget, DeployChoices
@@ -172,7 +172,7 @@ def deploy_choices(
     from farther.evaluation.files import RunFiles
     from farther.evaluation.inputs import RunInputs
     from farther.evaluation.settings import EvaluationSettings
-    from farther.registry import build
+    from farther.naming.registry import build
 
     detectors = project.section("detectors")
     entry = detectors[known_name("run", run, detectors)]

@@ -21,9 +21,9 @@ from farther.command.output import as_json, coloured, markdown, next_step, parag
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import Subject, open_metrics
 from farther.errors import ParameterError
-from farther.escaping import latex
-from farther.printable import printable_line
-from farther.terminal import say
+from farther.text.escaping import latex
+from farther.text.printable import printable_line
+from farther.text.terminal import say
 
 #: Columns of numbers in a table: all but the first, which names the metric.
 NUMBERS = 6

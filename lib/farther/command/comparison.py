@@ -146,8 +146,8 @@ def _canonical(selection: Selection, rows: Sequence[Change]) -> Selection:
     Raises:
         ParameterError: no metric has a name; names the first such name.
     """
-    from farther.canonical_names import choose_entry
     from farther.metrics.catalogue import metric_name
+    from farther.naming.canonical_names import choose_entry
 
     known_by_kind: dict[str, set[str]] = {}
     for kind in selection.names_by_kind():
@@ -318,7 +318,7 @@ def evaluated_method(report: Evaluation, name: str) -> str:
             apply to it, with the reason.
         AmbiguousNameError: several may be meant; the message lists them.
     """
-    from farther.canonical_names import choose_entry
+    from farther.naming.canonical_names import choose_entry
 
     entries: dict[str, dict[str, str]] = {entry: {} for entry in report.not_applicable}
     for entry, results in report.methods.items():

@@ -10,9 +10,9 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import PARAMS, OptionalBenchmark, Params, Project
-from farther.escaping import spreadsheet
-from farther.printable import printable
-from farther.terminal import say
+from farther.text.escaping import spreadsheet
+from farther.text.printable import printable
+from farther.text.terminal import say
 
 
 def duplicates(
@@ -39,7 +39,7 @@ def duplicates(
       farther benchmark duplicates voc > duplicates.csv
       farther benchmark duplicates voc --cosine 0.99
     """
-    from farther.registry import build
+    from farther.naming.registry import build
     from farther.similarity import SimilarityFiles, SplitSource, near_duplicates
     from farther.similarity.stratify import StratifySection
 

@@ -13,7 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
-from farther.terminal import say, working
+from farther.text.terminal import say, working
 
 
 def init(

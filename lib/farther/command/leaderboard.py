@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from farther.command.project import argument
-from farther.terminal import say
+from farther.text.terminal import say
 
 
 def leaderboard(

@@ -8,7 +8,7 @@ import typer
 
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
-from farther.terminal import say
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.described_keys import Key, KeyTable

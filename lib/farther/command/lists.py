@@ -12,13 +12,13 @@ import typer
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
-from farther.extras import AbsentPackagesError
-from farther.terminal import say
+from farther.naming.extras import AbsentPackagesError
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
-    from farther.documentation import Description
     from farther.metrics.catalogue import Metric
-    from farther.registry import Registry
+    from farther.naming.registry import Registry
+    from farther.text.documentation import Description
 
 #: How params.yaml names an entry of a kind.
 USAGE = {
@@ -125,7 +125,7 @@ def datasets(
 
 def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
     """Prints all names of a kind, or everything about one."""
-    from farther.documentation import describe
+    from farther.text.documentation import describe
 
     registry = registry_of(kind)
     aliases = registry.aliases
@@ -159,8 +159,8 @@ def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
 
 def _summary_rows(registry: Registry[Any]) -> list[tuple[str, str]]:
     """(name, description) of each name; the description begins with its aliases."""
-    from farther.documentation import describe
-    from farther.registry import different_names
+    from farther.naming.registry import different_names
+    from farther.text.documentation import describe
 
     aliases = registry.aliases
     summaries = registry.summaries  # without importing what the classes need

@@ -11,7 +11,7 @@ import typer
 from farther.command.output import next_step, paragraph
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.errors import DataError, ParameterError
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: Maximum number of leaks that are printed.
 LISTED = 20
@@ -63,7 +63,7 @@ def negatives(
     from farther.curation import read_rules
     from farther.datasets.wordnet import open_hierarchy
     from farther.images.clip import Encoder, EncoderParams
-    from farther.registry import build
+    from farther.naming.registry import build
     from farther.similarity.negatives import MiningParams, mine_negatives
     from farther.tables.writing import write_aside
 

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from farther import escaping
-from farther.printable import printable_line
-from farther.terminal import has_colours, say
+from farther.text import escaping
+from farther.text.printable import printable_line
+from farther.text.terminal import has_colours, say
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
 COLOURS = {

@@ -12,7 +12,7 @@ import typer
 from farther.command.project import PARAMS, Params, Project, metrics, option, splits
 from farther.errors import ParameterError
 from farther.errors import choose as known_name
-from farther.terminal import say
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     from farther.metrics.catalogue import Metric

@@ -15,8 +15,8 @@ import typer
 from farther.command.interruption import say_stopping
 from farther.command.output import next_step
 from farther.command.project import argument, option
-from farther.printable import printable
-from farther.terminal import say, working
+from farther.text.printable import printable
+from farther.text.terminal import say, working
 
 
 def predict(

@@ -12,7 +12,7 @@ from farther.command.committed import uncommitted
 from farther.command.output import as_json, next_step, table
 from farther.command.project import PARAMS, Json, argument, option
 from farther.errors import ParameterError, choose, shorten
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: The folder that profiles name for data.
 DATA = "/data"

@@ -36,8 +36,8 @@ from farther.command import (
 from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
 from farther.command.interruption import answering_interrupts
 from farther.command.usage import Subcommand
-from farther.cores import end_without_collection
-from farther.terminal import say
+from farther.processes import end_without_collection
+from farther.text.terminal import say
 
 #: The subcommands of the first screen, in the order of the work.
 SUBCOMMANDS: dict[str, Callable[..., int | None] | typer.Typer] = {

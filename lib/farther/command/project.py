@@ -78,14 +78,15 @@ class Project:
     def method(self, name: str) -> str:
         """The entry of section `methods` that a user names.
 
-        By its own name, or by any name of its method (`farther.canonical_names.choose_entry`).
+        By its own name, or by any name of its method
+        (`farther.naming.canonical_names.choose_entry`).
 
         Raises:
             ParameterError: there is no such entry; the message suggests the nearest ones, and what
                 to write where the name is that of a method.
             AmbiguousNameError: several entries may be meant; the message lists them.
         """
-        from farther.canonical_names import choose_entry, how_to_have
+        from farther.naming.canonical_names import choose_entry, how_to_have
 
         try:
             return choose_entry("method", name, self.section("methods"))

@@ -9,7 +9,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option, splits
-from farther.terminal import say
+from farther.text.terminal import say
 
 
 def publish(

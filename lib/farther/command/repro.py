@@ -23,9 +23,9 @@ from farther.command.exit_status import FINE, INTERRUPTED, WRONG_INPUT
 from farther.command.interruption import answering_interrupts
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
-from farther.cores import count_cores, has_gpu
 from farther.errors import ParameterError, choose
-from farther.terminal import say, working
+from farther.processes import count_cores, has_gpu
+from farther.text.terminal import say, working
 
 #: What DVC prints of its own work, which is left out. Another DVC may print more: it is shown.
 OF_DVC = re.compile(

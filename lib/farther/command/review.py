@@ -11,7 +11,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import OptionalBenchmark, Project, option
-from farther.terminal import say
+from farther.text.terminal import say
 
 
 def review(

@@ -14,7 +14,7 @@ import typer
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project
 from farther.command.stored_metrics import since_commit
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: Differences up to this are of rounding: another processor adds in another order.
 ROUNDING = 1e-4

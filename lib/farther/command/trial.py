@@ -10,7 +10,7 @@ import typer
 from farther.command.output import hanging, next_step
 from farther.command.project import argument, option
 from farther.command.summary import show_page
-from farther.terminal import say, working
+from farther.text.terminal import say, working
 
 
 def try_(

@@ -10,7 +10,7 @@ import typer
 from farther.command.output import as_json, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
 from farther.errors import DataError, ParameterError, choose
-from farther.terminal import say
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     import numpy as np

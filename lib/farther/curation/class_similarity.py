@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import LabelledImages
 from farther.datasets.hierarchy import Measure, NameSimilarity, Scale, read_synsets
 from farther.datasets.wordnet import open_hierarchy
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
 
 #: OODness of a class that no rule names.

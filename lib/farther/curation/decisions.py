@@ -30,9 +30,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from farther.errors import DataError, FartherError
-from farther.escaping import of_spreadsheet, spreadsheet
 from farther.tables.arguments import instance
 from farther.tables.files import is_present, read_text, refuse_broken_link, separator_of
+from farther.text.escaping import of_spreadsheet, spreadsheet
 
 Choice = Literal["keep", "remove", "near", "far"]
 

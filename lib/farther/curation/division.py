@@ -10,7 +10,7 @@ from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from farther.errors import LISTED, ParameterError
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.files import digest
 
 

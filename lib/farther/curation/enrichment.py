@@ -25,10 +25,10 @@ from farther.curation.parameters import Benchmark, OodSplit, RuledImages
 from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import RuledSource, fates_by_rules, id_split
-from farther.distances import OodDistance
 from farther.errors import ParameterError
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.files import digest
+from farther.terms import OodDistance
 
 #: Kinds of rules (None: no rule) of the categories that make an image a candidate for a distance.
 KINDS: Mapping[OodDistance, tuple[str | None, ...]] = {

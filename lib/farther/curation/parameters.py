@@ -13,11 +13,11 @@ from pydantic import Discriminator, Field, PositiveInt, Tag
 from pydantic.dataclasses import dataclass
 
 from farther.curation.division import Division
-from farther.distances import OodDistance
 from farther.errors import ParameterError, shorten
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.arguments import instance
 from farther.tables.files import file_ending
+from farther.terms import OodDistance
 
 #: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
 #: anomaly detection.

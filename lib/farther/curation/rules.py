@@ -17,7 +17,7 @@ from farther.curation.parameters import Benchmark
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError, shorten
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther.tables import SortedClasses
 from farther.tables.arguments import instance
 from farther.tables.documents import read_yaml

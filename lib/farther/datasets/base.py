@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.datasets.records import Location
 from farther.errors import DataError, shorten
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables.endings import IMAGES, is_unread_image, why_unread
 from farther.tables.files import inside, is_present
 from farther.tables.folders import files_below, find_file

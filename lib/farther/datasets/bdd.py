@@ -27,7 +27,7 @@ from farther.datasets.base import (
     register,
 )
 from farther.datasets.records import Location, Record, read_record, records
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.folders import listed
 

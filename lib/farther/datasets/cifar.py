@@ -12,7 +12,7 @@ from farther.datasets.base import Annotations, Expected, Reader, register
 from farther.datasets.pixels import Block, labelled
 from farther.datasets.records import read_lines
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside, is_folder, is_present, regular_file
 
 #: Bytes of an image: red, green and blue planes of 32 × 32.

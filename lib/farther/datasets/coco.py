@@ -24,7 +24,7 @@ from farther.datasets.base import (
     register,
 )
 from farther.datasets.records import Location, Record, stream
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside, is_present
 from farther.tables.oriented import angle_unit, envelope_of_corners, envelope_of_rotated
 

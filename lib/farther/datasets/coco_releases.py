@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import Collector, Expected, SecondFile, register
 from farther.datasets.coco import COCO, add_objects, id_text
 from farther.datasets.records import stream
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside, is_folder
 from farther.tables.folders import listed
 

@@ -12,7 +12,7 @@ from farther.datasets.huggingface import HuggingFace
 from farther.datasets.huggingface_files import data_files, split_of
 from farther.datasets.records import Record
 from farther.errors import shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.folders import listed
 
 #: Possible fields of `categories` with the ids of the classes, and with their names.

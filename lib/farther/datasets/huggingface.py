@@ -39,7 +39,7 @@ from farther.datasets.huggingface_files import (
 )
 from farther.datasets.records import Record
 from farther.errors import DataError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import has_ending
 from farther.tables.files import inside, is_folder, refuse_broken_link
 from farther.tables.folders import listed

@@ -21,7 +21,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Location
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import is_image
 from farther.tables.files import is_file, is_folder
 from farther.tables.folders import files_below, in_unicode, listed

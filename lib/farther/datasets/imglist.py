@@ -22,7 +22,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import refuse_twins
 from farther.tables.files import inside, is_present
 from farther.tables.folders import listed

@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 from tqdm import tqdm
 
-from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
 from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import (
@@ -26,6 +25,7 @@ from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
 from farther.images.read import problem_with, read_header
+from farther.processes import count_cores
 from farther.tables import ImageAttributes, Images, Objects
 from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import Annotations, Expected, Reader, register
 from farther.datasets.pixels import Block, labelled
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import open_binary
 
 #: Largest number of bytes of an uncompressed file.

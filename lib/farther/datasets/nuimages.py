@@ -18,7 +18,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Record, records
 from farther.errors import shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.files import inside
 

@@ -34,7 +34,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Location, read_record
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import with_lower_ending
 from farther.tables.files import csv_rows, inside, is_present, open_binary
 from farther.tables.folders import entries

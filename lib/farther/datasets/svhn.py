@@ -20,7 +20,7 @@ from farther.datasets.base import Annotations, Collector, Expected, Reader, imag
 from farther.datasets.pixels import Block, labelled
 from farther.datasets.records import Location
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside, open_binary, regular_file
 
 ABSENT = "the file does not exist; parameter 'root' says where the dataset is"

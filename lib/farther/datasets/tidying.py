@@ -16,7 +16,7 @@ import polars as pl
 from farther.datasets.base import Annotations, DataWarning, Reader, SecondFile
 from farther.datasets.file_names import with_found_files
 from farther.tables.annotations import why_ignored
-from farther.terminal import counted
+from farther.text.terminal import counted
 
 REPEATED = "objects that are annotated twice"
 ABSENT_SUBSET = "subset that is not there"

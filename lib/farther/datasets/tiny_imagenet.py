@@ -19,7 +19,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import is_image
 from farther.tables.files import inside
 from farther.tables.folders import listed

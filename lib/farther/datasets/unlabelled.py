@@ -27,8 +27,8 @@ from farther.datasets.base import (
 from farther.datasets.records import Location
 from farther.datasets.tidying import corrected
 from farther.errors import DataError, shorten
-from farther.extras import missing
-from farther.registry import STRICT
+from farther.naming.extras import missing
+from farther.naming.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, is_video
 from farther.tables.folders import files_below, in_unicode
 

@@ -29,7 +29,7 @@ from farther.datasets.base import (
 from farther.datasets.file_names import canonical_name, names_by_form
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, refuse_twins, with_lower_ending
 from farther.tables.files import inside, open_binary
 from farther.tables.folders import entries, find_file, listed

@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.endings import YAML, has_ending
 from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved

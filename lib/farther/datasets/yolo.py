@@ -29,7 +29,7 @@ from farther.datasets.records import Location, are_texts, mapping_of, read_lines
 from farther.datasets.subset_names import is_neutral, read_names
 from farther.datasets.yolo_labels import find_labels, label_file_of, labels_of
 from farther.errors import DataError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.documents import parse_yaml
 from farther.tables.endings import CLASS_NAMES, TEXT, has_ending, is_image
 from farther.tables.files import inside, is_folder, is_present, read_text

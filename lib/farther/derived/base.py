@@ -18,7 +18,7 @@ from farther.curation import LabelledImages, Rules, TablesFolder, select_id_clas
 from farther.datasets.coco_writer import write_coco
 from farther.errors import DataError, shorten
 from farther.images.read import MAX_PIXELS, load
-from farther.registry import STRICT, Parameters, Registry, build
+from farther.naming.registry import STRICT, Parameters, Registry, build
 from farther.tables import Objects
 from farther.tables.documents import write_json
 from farther.tables.files import inside

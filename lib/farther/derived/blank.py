@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.derived.base import KINDS, Scenes
 from farther.derived.changed import Change, ChangedImages
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 
 #: Name of the dataset's only subset.
 SUBSET = "blank"

@@ -13,7 +13,7 @@ from farther.curation.sources import LabelledImages, TablesFolder
 from farther.derived.base import Share
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 from farther.images import read as pictures
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from pydantic.dataclasses import dataclass as checked
 from tqdm import tqdm
 
-from farther.cores import count_cores
 from farther.derived.base import CocoFile, Derived, Scenes
 from farther.errors import DataError
 from farther.images.folders import refuse_absent_folder
 from farther.images.read import load
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
+from farther.processes import count_cores
 from farther.tables.writing import write_aside
 
 #: Number of images per process below which a further process does not pay.

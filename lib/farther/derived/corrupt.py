@@ -16,7 +16,7 @@ from farther.derived.base import KINDS, Scenes
 from farther.derived.changed import Change, ChangedImages
 from farther.errors import ParameterError, choose
 from farther.images import corruptions
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import write_csv
 
 #: Columns of `corruptions.csv`.

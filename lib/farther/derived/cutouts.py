@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.curation.sources import Categories
 from farther.derived.base import Share
 from farther.images.read import MAX_PIXELS
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 
 
 class CutOut(NamedTuple):

@@ -14,7 +14,7 @@ from farther.derived.cutouts import CutOut, CutOuts, CutOutSource, register
 from farther.errors import DataError
 from farther.images.orientation import upright
 from farther.images.read import RAISE, excess, open_image, problem_with
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.endings import has_ending
 from farther.tables.folders import listed
 

@@ -20,7 +20,7 @@ from farther.datasets.records import Record, read_record
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 from farther.images import read as pictures
 from farther.images.orientation import BACK, UPRIGHT, turned
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import inside
 
 #: Left, top, right, bottom of a part of an image, in pixels.

@@ -21,7 +21,7 @@ from farther.derived.cutouts import CutOut, CutOuts, create
 from farther.derived.pasting import Canvas, Pasting, place, trimmed
 from farther.errors import DataError, ParameterError
 from farther.images.folders import refuse_absent_folder
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import digest, write_csv
 from farther.tables.writing import write_aside
 

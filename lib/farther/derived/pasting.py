@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.derived.base import Share
 from farther.errors import ParameterError
 from farther.images.read import without_pillow_limit
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 
 #: Smallest alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128

@@ -23,10 +23,10 @@ from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.inputs import as_pixels, images_of, name_of
-from farther.protocols import Protocol
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest, regular_file
+from farther.terms import Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -225,7 +225,7 @@ class Detector(Adapter):
 
     @property
     def code_modules(self) -> tuple[str, ...]:
-        """Dotted names of the modules for `farther.code.modules_digest`."""
+        """Dotted names of the modules for `farther.incremental.code.modules_digest`."""
         return (type(self).__module__,)
 
     def files(self) -> tuple[Path, ...]:

@@ -41,7 +41,7 @@ from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.images.bounds import network_errors
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.header import unique_names
 
 FORMAT = "farther.classifier"

@@ -27,7 +27,7 @@ from farther.detectors.imported.records import (
     with_upright_boxes,
 )
 from farther.errors import DataError, ParameterError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.folders import listed, resolved
 from farther.tables.json_stream import list_elements
 

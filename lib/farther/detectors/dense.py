@@ -64,7 +64,7 @@ from farther.detectors.settings import (
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 
 #: Pixels between two cells of the finest pyramid level; each further level has twice as many.

@@ -21,7 +21,7 @@ from farther.detectors.imported.records import (
     columns_of,
 )
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import is_folder, regular_file
 from farther.tables.folders import entries
 

@@ -22,7 +22,7 @@ from farther.detectors.networks.detr import (
 from farther.detectors.networks.detr_inference import replay, unit
 from farther.detectors.networks.replay import GroupedReplay
 from farther.detectors.settings import BoxSelection, PerQuery
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header
 
 

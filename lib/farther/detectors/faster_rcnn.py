@@ -40,7 +40,7 @@ from farther.detectors.networks.weights import (
 )
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header
 
 

@@ -29,7 +29,7 @@ from farther.detectors.networks.weights import (
 )
 from farther.errors import DataError, ParameterError, first_line
 from farther.images.bounds import MOST, check_description, network_errors
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.documents import read_json
 from farther.tables.files import inside, is_file, is_present, regular_file
 from farther.tables.header import unique_names

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from farther.code import modules_digest
 from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
 from farther.errors import DataError
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
-from farther.keyed import Keyed, key_of, record_path
+from farther.incremental.code import modules_digest
+from farther.incremental.keyed import Keyed, key_of, record_path
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.writing import disk_errors
-from farther.terminal import say
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector, ReplayDetector

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Detector, register
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 
 

@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torchvision.ops import batched_nms
 
-from farther.cores import count_cores
 from farther.detectors.base import Count, Detector, Fraction, register
 from farther.detectors.networks.onnx_graph import GraphDescription, Port, external_files, shape_text
 from farther.detectors.networks.onnx_input import (
@@ -48,7 +47,8 @@ from farther.detectors.networks.onnx_layouts import (
 )
 from farther.detectors.networks.onnx_sidecar import Settings, read_sidecars, sidecars
 from farther.errors import DataError, ParameterError, first_line, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
+from farther.processes import count_cores
 from farther.tables import Header, Regions
 from farther.tables.files import inside, regular_file
 

@@ -24,7 +24,7 @@ from farther.detectors.whole_images import (
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.clip import HUB, LOCAL, ClipPreprocessing, Encoder, EncoderParams
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import is_file, is_folder
 from farther.tables.folders import listed
 

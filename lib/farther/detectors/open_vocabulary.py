@@ -37,7 +37,7 @@ from farther.detectors.settings import BoxSelection
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.images.device import inference_mode
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.documents import read_json
 from farther.tables.files import is_file

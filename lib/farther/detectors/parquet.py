@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported, RowLocation
 from farther.errors import DataError, ParameterError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import read_json
 from farther.tables.files import is_file, is_folder

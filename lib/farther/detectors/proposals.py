@@ -28,7 +28,7 @@ from farther import detectors
 from farther.detectors.imported import Imported
 from farther.detectors.settings import MapSelection, ProposalSelection
 from farther.errors import ParameterError, choose
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 
 if TYPE_CHECKING:
     from farther.detectors.adapter import Adapter

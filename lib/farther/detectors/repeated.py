@@ -20,7 +20,7 @@ from farther.detectors.base import Count, Detector, Fraction, register, registry
 from farther.detectors.networks.replay import CandidateReplay, Dropout
 from farther.detectors.passes.moments import Moments
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import is_file
 from farther.tables.folders import listed

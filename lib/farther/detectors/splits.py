@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.keyed import Keyed
+from farther.incremental.keyed import Keyed
 from farther.tables import Header, Images, RegionsFolder
 from farther.tables.folders import listed
 from farther.tables.writing import delete_work

@@ -27,7 +27,7 @@ from farther.detectors.networks.weights import (
     read_weights,
 )
 from farther.detectors.settings import BoxSelection
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header
 
 

@@ -32,7 +32,7 @@ from farther.detectors.whole_images import (
 )
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 
 
 @register("transformers_classifier")

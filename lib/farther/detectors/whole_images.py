@@ -28,7 +28,7 @@ from farther.detectors.scaling import Scaled
 from farther.detectors.settings import NO_LAYERS, Layers, to_numpy
 from farther.errors import DataError, ParameterError
 from farther.images.device import inference_mode, ordinary_tensors
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.regions import LAYER, OUTPUTS
 

@@ -39,7 +39,7 @@ from farther.detectors.settings import (
 )
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header
 
 # isort: split

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from farther.cores import has_gpu
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass
@@ -31,7 +30,8 @@ from farther.images.read import load
 from farther.methods import Method, not_applicable
 from farther.methods import load as load_method
 from farther.methods.loading import read_method
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
+from farther.processes import has_gpu
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside

@@ -13,7 +13,6 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from farther.cores import release_memory
 from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
 from farther.evaluation.image_pairs import PairedSplit
@@ -33,6 +32,7 @@ from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.user_defined import create_all
 from farther.metrics.weighting import ImageWeights, joined
+from farther.processes import release_memory
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)

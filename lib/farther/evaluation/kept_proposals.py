@@ -13,7 +13,7 @@ from farther.evaluation.proposals import RecoveredRun, evaluate_proposals
 from farther.evaluation.results import read_results, write_results
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
-from farther.keyed import Keyed, key_of
+from farther.incremental.keyed import Keyed, key_of
 
 #: Items below `recovered/<run>`.
 RESULTS = "results.json"

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
-from farther.cores import count_cores, release_memory
 from farther.evaluation.classes import RunClasses, joined_classes
 from farther.evaluation.groups.user_defined import UserDefined, user_defined_case
 from farther.evaluation.inputs import RunInputs
@@ -28,7 +27,8 @@ from farther.evaluation.results import (
 from farther.evaluation.scored_split import MethodScores, ScoredSplit
 from farther.evaluation.tau import Calibration
 from farther.evaluation.threshold import StoredTau
-from farther.keyed import Keyed, key_of
+from farther.incremental.keyed import Keyed, key_of
+from farther.processes import count_cores, release_memory
 from farther.scoring.inputs import TauSettings
 
 #: The stored results of the detector.

@@ -9,7 +9,7 @@ from farther.evaluation.methods import FittedRun
 from farther.evaluation.results import write_results
 from farther.evaluation.threshold import stored_tau
 from farther.evaluation.with_proposals import called_sources, measure_methods
-from farther.keyed import Keyed, key_of
+from farther.incremental.keyed import Keyed, key_of
 
 
 def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:

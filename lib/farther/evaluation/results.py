@@ -614,7 +614,7 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
 
 
 def read_kept_results(kind: type[T], file: Path, advice: str) -> T:
-    """Reads a file of an item that `farther.keyed.Keyed.is_current` found undamaged.
+    """Reads a file of an item that `farther.incremental.keyed.Keyed.is_current` found undamaged.
 
     Its hash is not computed again, which takes longer than all else.
 

@@ -27,7 +27,7 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
-from farther.protocols import Protocol
+from farther.terms import Protocol
 
 #: Key of all OOD splits together, beside their names: no name has a space.
 ALL_OOD = "all OOD"

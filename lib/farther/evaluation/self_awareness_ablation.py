@@ -25,8 +25,8 @@ from farther.metrics.self_awareness.detector import (
 from farther.metrics.self_awareness.images import ANY_OVERLAP
 from farther.metrics.self_awareness.matches import ClassMatches
 from farther.metrics.weighting import plain
-from farther.protocols import Protocol
 from farther.tables import Regions
+from farther.terms import Protocol
 
 #: Values of τ that the sensitivity to it is measured at (Figure A.13).
 IOUS = (0.1, 0.3, 0.5, 0.7, 0.9)

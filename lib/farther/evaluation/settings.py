@@ -16,8 +16,8 @@ from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.metrics.statistics.bootstrap import MAX_IMAGES, MIN_REPLICATES, Comparisons, ImageDraws
-from farther.protocols import Protocol
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
+from farther.terms import Protocol
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
 SeparatedSide = Literal["gtu", "uu", "correct_id"]

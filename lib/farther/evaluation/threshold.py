@@ -14,7 +14,7 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import true_classes
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.documents import read_json, write_json
 from farther.tables.schema import Schema, check
 

@@ -19,7 +19,7 @@ from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.clip_config import check_folder
 from farther.images.clip_patches import Patches
 from farther.images.device import inference_mode, torch_device
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.files import digest, regular_file
 from farther.tables.folders import listed
 

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.cores import count_cores
 from farther.errors import ParameterError
 from farther.images import read
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
+from farther.processes import count_cores
 from farther.tables import Images
 from farther.tables.files import inside
 

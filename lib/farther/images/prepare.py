@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from farther.child_process import follow_parent
 from farther.errors import DataError, FartherError
 from farther.images import read
 from farther.images.folders import refuse_absent_folder
 from farther.images.plan import Batch
+from farther.processes import follow_parent
 
 if TYPE_CHECKING:
     from farther.images.stream import Model

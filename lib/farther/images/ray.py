@@ -23,8 +23,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.code import version_digest
 from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.incremental.code import version_digest
 
 if TYPE_CHECKING:
     from farther.images.stream import Job

@@ -44,13 +44,13 @@ import numpy as np
 import polars as pl
 from tqdm import tqdm
 
-from farther.code import modules_digest
-from farther.cores import freed_memory_kept
 from farther.errors import DataError, FartherError
 from farther.images.device import float32_products, inference_mode, one_thread
 from farther.images.plan import Batch, Plan, StreamParams
 from farther.images.prepare import Preparation, Unusable, map_batches
-from farther.keyed import key_of
+from farther.incremental.code import modules_digest
+from farther.incremental.keyed import key_of
+from farther.processes import freed_memory_kept
 from farther.tables import Images, Table
 from farther.tables.shards import ShardWriter
 

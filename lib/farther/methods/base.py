@@ -27,7 +27,7 @@ from farther.errors import DataError, FartherError, ParameterError
 from farther.methods.arrays import Array
 from farther.methods.linear_algebra import clipped
 from farther.methods.rows import RegionRows, Rows
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest

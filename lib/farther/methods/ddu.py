@@ -13,7 +13,7 @@ from farther.methods.base import Annotation, FitError, Labelled, Method, Regions
 from farther.methods.gaussian_bounds import GaussianBounds
 from farther.methods.linear_algebra import class_means, is_singular
 from farther.methods.rows import Rows
-from farther.protocols import Protocol
+from farther.terms import Protocol
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from farther.methods.arrays import Array, softmax
 from farther.methods.base import Method, register
 from farther.methods.rows import Rows
-from farther.protocols import Protocol
 from farther.tables.regions import DENOMINATOR, NUMERATOR
+from farther.terms import Protocol
 
 
 @register("g_odin")

@@ -12,9 +12,9 @@ from pydantic import Field, NonNegativeInt
 from farther.methods.arrays import Array, at_least, cast
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.rows import Rows
-from farther.protocols import Protocol
 from farther.tables import Regions
 from farther.tables.regions import GRAM
+from farther.terms import Protocol
 
 #: Added to the absolute value of a bound that a deviation is divided by, as in the published code.
 OFFSET = 1e-6

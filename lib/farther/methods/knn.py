@@ -21,7 +21,7 @@ from farther.methods.neighbours import (
     ranked_square,
 )
 from farther.methods.rows import RegionRows, Rows
-from farther.protocols import Protocol
+from farther.terms import Protocol
 
 #: Stored vectors that the recall of an approximate index is measured on: more would take as long as
 #: the index.

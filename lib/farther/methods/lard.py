@@ -19,8 +19,8 @@ from farther.methods.linear_algebra import principal_components
 from farther.methods.mahalanobis import Mahalanobis
 from farther.methods.neighbours import parts_of
 from farther.methods.rows import Rows
-from farther.protocols import Protocol
 from farther.tables import Regions
+from farther.terms import Protocol
 
 #: Values of projected rows that are kept between two passes: 128 MiB of float64.
 MAX_KEPT = 1 << 24

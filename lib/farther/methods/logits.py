@@ -33,8 +33,8 @@ from farther.methods.arrays import (
 )
 from farther.methods.base import Method, RegionsLike, parameters
 from farther.methods.rows import Activation, Background, Rows, class_columns, last_layer_of
-from farther.protocols import Protocol
 from farther.tables import Regions
+from farther.terms import Protocol
 
 __all__ = [
     "LARGEST_EXPONENT",

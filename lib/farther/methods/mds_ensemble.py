@@ -20,7 +20,7 @@ from farther.methods.base import (
 )
 from farther.methods.mahalanobis import Mahalanobis, squared_distances
 from farther.methods.rows import Rows
-from farther.protocols import Protocol
+from farther.terms import Protocol
 
 
 class LayerState(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import re
 
-from farther.documentation import describe
 from farther.methods import logits
 from farther.methods.base import METHODS, Method
-from farther.registry import different_names, other_names
+from farther.naming.registry import different_names, other_names
+from farther.text.documentation import describe
 
 #: Descriptions of the inputs that methods declare in `needs`.
 NEEDS = {

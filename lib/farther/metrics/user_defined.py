@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.errors import ParameterError
 from farther.metrics.open_set.outcomes import Outcome
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables import Regions
 
 

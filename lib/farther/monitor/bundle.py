@@ -17,15 +17,15 @@ import warnings
 from pathlib import Path
 
 from farther import detectors
-from farther.code import modules_digest
 from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError
-from farther.keyed import content_digest
+from farther.incremental.code import modules_digest
+from farther.incremental.keyed import content_digest
 from farther.methods import Method, load
 from farther.monitor.bundle_info import BundleInfo
-from farther.registry import build
+from farther.naming.registry import build
 from farther.tables import Header
 from farther.tables.documents import parse_json
 from farther.tables.files import digest, inside, read_text

@@ -21,9 +21,8 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
-from farther.extras import require
 from farther.images.plan import StreamParams
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.methods import Method, load, not_applicable
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.bundle import CHECKPOINT, FILE, METHOD, Bundle, code_digest, header_digest
@@ -38,6 +37,7 @@ from farther.monitor.bundle_info import (
 )
 from farther.monitor.bundle_proposals import BundledProposals, ProposalChoice, bundled_proposals
 from farther.monitor.drift import Rates
+from farther.naming.extras import require
 from farther.scoring.entries import MethodEntry
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json

@@ -15,13 +15,13 @@ import numpy as np
 from tqdm import tqdm
 
 from farther.errors import ParameterError
-from farther.extras import require
 from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
 from farther.monitor.output import RESULTS, AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
+from farther.naming.extras import require
 from farther.tables.writing import disk_errors, locked, refuse_other_files, write_aside
-from farther.terminal import counted, say
+from farther.text.terminal import counted, say
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitor, Monitored

@@ -1,9 +1,9 @@
 """Digests of the code of each stage, and of each registered name: what a change of code reruns.
 
 Reads the installed farther, the project's extensions, and the files that params.yaml names. Writes
-artifacts/code.json (`farther.stage_digests`), which all other stages wait for: the names in
-params.yaml, which become part of commands and paths, and the sections that only late stages read
-are checked here before any of them runs.
+artifacts/code.json (`farther.incremental.stage_digests`), which all other stages wait for: the
+names in params.yaml, which become part of commands and paths, and the sections that only late
+stages read are checked here before any of them runs.
 """
 
 import os
@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from farther.code import CODE
 from farther.errors import FartherError
+from farther.incremental.code import CODE
+from farther.incremental.stage_digests import StageDigests
 from farther.params import read_params
 from farther.pipeline.later_sections import check_later_sections
 from farther.stage import run_stage
-from farther.stage_digests import StageDigests
 from farther.tables.documents import read_json, write_json
 
 OUTPUT = "artifacts/code.json"

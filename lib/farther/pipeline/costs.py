@@ -29,15 +29,16 @@ from farther.evaluation.cost import (
     time_network,
     update,
 )
-from farther.keyed import key_of, write_record
-from farther.params import code_digest, section
-from farther.registry import build
+from farther.incremental.code import code_digest
+from farther.incremental.keyed import key_of, write_record
+from farther.naming.registry import build
+from farther.params import section
 from farther.scoring.entries import MethodEntry, read_entry
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import inside
 from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_cost, read_times
-from farther.terminal import say
+from farther.text.terminal import say
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/cost.json"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from farther.curation import TablesFolder, benchmark, curate
-from farther.keyed import write_record
+from farther.incremental.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
-from farther.terminal import say
+from farther.text.terminal import say
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/splits"

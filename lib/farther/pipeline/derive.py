@@ -8,7 +8,7 @@ from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.datasets.coco import COCO
 from farther.derived import Scenes, derived
-from farther.keyed import write_record
+from farther.incremental.keyed import write_record
 from farther.params import DERIVED, section
 from farther.pipeline.ingest import store
 from farther.stage import run_stage

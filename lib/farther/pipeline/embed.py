@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from farther.datasets import image_roots
+from farther.naming.registry import build
 from farther.params import section
-from farther.registry import build
 from farther.similarity import Encoder, embed_dataset
 from farther.similarity.embed import EmbedSection
 from farther.stage import run_stage

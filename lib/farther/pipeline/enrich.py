@@ -16,7 +16,7 @@ from farther.curation.enrichment import (
 from farther.params import section
 from farther.similarity import Lookalikes, not_embedded
 from farther.stage import run_stage
-from farther.terminal import say
+from farther.text.terminal import say
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = str(FROM_POOLS / "{}.csv")

@@ -10,7 +10,7 @@ from farther.evaluation.write import write_run
 from farther.pipeline.runs import fit, score
 from farther.pipeline.runs.evaluate import evaluate_methods, summary
 from farther.stage import run_stage
-from farther.terminal import say
+from farther.text.terminal import say
 
 OUTPUT = "artifacts/evaluation"
 

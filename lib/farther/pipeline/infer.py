@@ -18,13 +18,13 @@ from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
 from farther.errors import ParameterError
+from farther.naming.registry import build
 from farther.params import run_entry, section
-from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.files import is_file
 from farther.tables.parquet import read_parquet
 from farther.tables.schema import read_typed
-from farther.terminal import say
+from farther.text.terminal import say
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/regions/{}"

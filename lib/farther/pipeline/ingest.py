@@ -7,13 +7,13 @@ from pathlib import Path
 from farther import datasets
 from farther.datasets import Reader
 from farther.datasets.ingest import ingest
-from farther.keyed import write_record
+from farther.incremental.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.folders import refuse_linked_folders
 from farther.tables.stored import ingest_warnings
-from farther.terminal import say
+from farther.text.terminal import say
 
 OUTPUT = "artifacts/tables/{}"
 

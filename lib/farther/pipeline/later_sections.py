@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from farther import extensions
-from farther.canonical_names import CHOICES
-from farther.registry import build
+from farther.naming import extensions
+from farther.naming.canonical_names import CHOICES
+from farther.naming.registry import build
 from farther.tables.content import digest
 
 #: The class that reads a section, for sections without entries: module and name.

@@ -24,10 +24,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from farther.errors import plain_name
-from farther.extras import AbsentPackagesError
-from farther.parameter_checks import add_descriptions
+from farther.naming.extras import AbsentPackagesError
+from farther.naming.parameter_checks import add_descriptions
+from farther.naming.registry import Registry
 from farther.params import NAME
-from farther.registry import Registry
 
 #: A JSON schema, or a part of one.
 JsonSchema = dict[str, Any]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from farther.params import code_digest, section
+from farther.incremental.code import code_digest
+from farther.params import section
 from farther.report import build
 from farther.stage import run_stage
-from farther.terminal import say
+from farther.text.terminal import say
 
 OUTPUT = "artifacts/report"
 

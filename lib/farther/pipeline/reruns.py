@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from farther.code import CODE
+from farther.incremental.code import CODE
+from farther.incremental.stage_digests import ENTRY_KEYS
 from farther.pipeline.described_keys import is_chosen
 from farther.pipeline.dvc_file import ROOT
-from farther.stage_digests import ENTRY_KEYS
 from farther.tables.documents import read_yaml
 
 #: An entry of a section, as stages are addressed by it: `infer@RUN`.

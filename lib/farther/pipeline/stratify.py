@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from farther.curation import benchmark
-from farther.keyed import write_record
+from farther.incremental.keyed import write_record
+from farther.naming.registry import build
 from farther.params import section
-from farther.registry import build
 from farther.similarity import (
     BenchmarkSimilarity,
     SimilarityFiles,
@@ -17,7 +17,7 @@ from farther.similarity import (
 )
 from farther.similarity.stratify import StratifySection
 from farther.stage import run_stage
-from farther.terminal import say
+from farther.text.terminal import say
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/similarity"

@@ -18,15 +18,14 @@ from typing import Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from farther.child_process import follow_parent
-from farther.cores import count_cores, free_memory
 from farther.errors import FartherError, choose
-from farther.keyed import FORCE, is_forced, write_empty
+from farther.incremental.keyed import FORCE, is_forced, write_empty
+from farther.naming.registry import STRICT, Parameters, build
 from farther.params import read_params, section, snapshot, use_snapshot
-from farther.registry import STRICT, Parameters, build
+from farther.processes import count_cores, follow_parent, free_memory
 from farther.stage import explained, shows_tracebacks
 from farther.tables.folders import files_below
-from farther.terminal import say
+from farther.text.terminal import say
 
 GIB = 2**30
 REGIONS = Path("artifacts/regions")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from farther.printable import printable_line
 from farther.projects.class_matching import ClassMatch
 from farther.projects.entries import ProjectDataset, ProjectDetector
 from farther.projects.yaml_text import line_of
+from farther.text.printable import printable_line
 
 PARAMS = "params.yaml"
 #: Most lines that are printed.

@@ -13,10 +13,10 @@ from farther import detectors
 from farther.detectors.imported import Imported
 from farther.detectors.known_classes import with_class_names
 from farther.errors import ParameterError
+from farther.naming.registry import parameters
 from farther.projects.class_matching import ClassMatch, Lookup, match_classes
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
-from farther.registry import parameters
 from farther.tables.folders import resolved
 
 

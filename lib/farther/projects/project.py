@@ -24,7 +24,6 @@ from farther.datasets.subset_names import SUBSETS, SubsetNames, read_names
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.evaluation.deploy.results import Budget
-from farther.printable import printable, printable_line
 from farther.projects.assumptions import (
     PARAMS,
     Assumption,
@@ -41,7 +40,8 @@ from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
-from farther.terminal import working
+from farther.text.printable import printable, printable_line
+from farther.text.terminal import working
 
 #: Parts of a subset that is the only one.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}

@@ -14,8 +14,8 @@ import numpy as np
 from farther import detectors
 from farther.detectors import Detector
 from farther.errors import DataError, FartherError, shorten
-from farther.extras import missing, require
 from farther.monitor.bundle import Bundle
+from farther.naming.extras import missing, require
 from farther.projects.class_matching import Lookup
 from farther.projects.recognise import Dataset
 from farther.projects.recognise_results import recognise_results
@@ -110,7 +110,7 @@ def recognise_detector(
     Raises:
         DataError: it is none of these, and what it seems to be; a state dict has another number of
             classes; or a package is not installed that a checkpoint probably needs.
-        AbsentPackagesError: see `farther.extras`.
+        AbsentPackagesError: see `farther.naming.extras`.
     """
     if not is_present(path):
         raise DataError("the file does not exist", file=path)

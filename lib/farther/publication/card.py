@@ -16,10 +16,10 @@ from jinja2 import Environment, StrictUndefined
 import farther
 from farther.curation.fates import category_counts, fate_counts
 from farther.datasets.base import Credit
-from farther.escaping import markdown
 from farther.publication.contents import Publication, PublishedSplit
 from farther.publication.datasheet import Question, datasheet
 from farther.publication.parquet import described, split_name
+from farther.text.escaping import markdown
 
 #: Number of categories per split that the card lists; the files contain all.
 SHOWN = 20

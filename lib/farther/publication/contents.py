@@ -17,12 +17,12 @@ from farther.curation.rules import read_rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
-from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError, choose
 from farther.publication.datasheet import Words
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside
 from farther.tables.stored import similarities
+from farther.terms import SplitDistance
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.datasets.records import read_mapping
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT, Parameters, build
+from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.documents import parse_yaml
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import farther
 from farther.errors import ParameterError, choose
-from farther.extras import require
+from farther.naming.extras import require
 from farther.publication.coco import write_split
 from farther.publication.contents import Publication
 from farther.publication.parquet import SHARD_BYTES, write_parquet

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 import farther
-from farther import escaping
+from farther.text import escaping
 
 #: `Authors, "Title", year, … arXiv:1234.56789`, as references of methods are written.
 REFERENCE = re.compile(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from farther.documentation import describe
 from farther.evaluation.results import FittedMethod
 from farther.methods.base import METHODS
 from farther.methods.reference import NEEDS
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
 from farther.scoring.entries import read_entry
+from farther.text.documentation import describe
 
 
 class MethodText(NamedTuple):

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 import farther
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
-from farther.keyed import key_of
+from farther.incremental.keyed import key_of
 from farther.report.gallery.data import folder_url
 from farther.report.results import Run
 from farther.tables.folders import listed

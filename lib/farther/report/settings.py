@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -17,11 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import farther
-from farther.keyed import Keyed
-from farther.printable import printable_texts
+from farther.incremental.keyed import Keyed
 from farther.report.charts.vega import FIGURES
 from farther.report.navigation import Navigation
 from farther.tables.files import inside
+from farther.text.printable import printable_texts
 
 #: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"
@@ -53,7 +53,8 @@ class Site:
         images_of: Address of the images behind a cell of a table of results, relative to the
             report's folder; "" for none.
         keys: File → the key that it was made under, of files that a later report may keep.
-        read: File → further files that it was made from; see `farther.keyed.RecordedItem`.
+        read: File → further files that it was made from; see
+            `farther.incremental.keyed.RecordedItem`.
     """
 
     def __init__(
@@ -193,7 +194,8 @@ class Site:
 
         Args:
             name, key: See `keep`.
-            read: Further files that it was made from; see `farther.keyed.RecordedItem`.
+            read: Further files that it was made from; see
+            `farther.incremental.keyed.RecordedItem`.
         """
         self.keys[name] = key
         self.read[name] = read or {}

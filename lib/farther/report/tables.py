@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from farther.escaping import latex, markdown, spreadsheet
 from farther.evaluation.groups import GROUPS
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.documented import note_on
 from farther.report.listing import ABSENT, percent
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
+from farther.text.escaping import latex, markdown, spreadsheet
 
 
 class Kind(NamedTuple):
@@ -436,7 +436,7 @@ def to_csv(runs: Sequence[Run]) -> str:
 
 
 def _harmless(texts: pl.Series) -> pl.Series:
-    """Texts of a column, guarded by `farther.escaping.spreadsheet`; few of them are different."""
+    """Texts of a column, guarded by `text.escaping.spreadsheet`; few of them are different."""
     guarded = {}
     for text in texts.drop_nulls().unique():
         guarded[text] = spreadsheet(text)

@@ -13,8 +13,8 @@ from typing import Any
 
 from farther.datasets import image_roots
 from farther.errors import ParameterError
-from farther.keyed import Keyed
-from farther.registry import build as build_settings
+from farther.incremental.keyed import Keyed
+from farther.naming.registry import build as build_settings
 from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances

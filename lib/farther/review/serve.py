@@ -19,7 +19,7 @@ from farther.review.label_checker import label_checker_for
 from farther.review.server import ReviewServer
 from farther.review.session import Session
 from farther.review.suspects import read_suspects
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: Folder of a benchmark's decisions where its parameters name no file.
 DECISIONS = Path("data/decisions")

@@ -39,7 +39,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.orientation import UPRIGHT, orientation_of, upright
 from farther.images.read import open_image
-from farther.registry import build
+from farther.naming.registry import build
 from farther.review.session import Filters, Session
 from farther.tables.documents import parse_json
 from farther.tables.schema import Schema, check

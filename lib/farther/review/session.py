@@ -24,11 +24,11 @@ from farther.curation import (
 )
 from farther.curation.decisions import IMAGE
 from farther.errors import ParameterError, shorten
-from farther.printable import printable_texts
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
 from farther.tables.annotations import label_of
+from farther.text.printable import printable_texts
 
 #: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3

@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from farther.cores import has_gpu
 from farther.errors import ParameterError
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
+from farther.processes import has_gpu
 
 #: Devices that a user may write.
 Device = Literal["auto", "cpu", "cuda"]

@@ -14,7 +14,7 @@ names the pass of a run that is scored instead of its detections. `fit_on` names
 learn from than `fit.split`. `search` and `oracle` choose the parameters; all other keys are the
 method's parameters.
 
-User-defined methods are in the project's folder `extensions/`: see `farther.extensions`.
+User-defined methods are in the project's folder `extensions/`: see `farther.naming.extensions`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from farther.canonical_names import canonical_method
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
-from farther.registry import STRICT, Parameters, build
+from farther.naming.canonical_names import canonical_method
+from farther.naming.registry import STRICT, Parameters, build
 
 #: Values of `fit_on` that say whose regions a method learns from; others name an ID split.
 OF_PASS = ("pass", "detections")

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther import extensions
 from farther.errors import DataError, ParameterError
-from farther.keyed import Keyed, key_of
+from farther.incremental.keyed import Keyed, key_of
 from farther.methods.base import (
     METHODS,
     FitError,
@@ -22,6 +21,7 @@ from farther.methods.base import (
     describe_refused,
 )
 from farther.methods.loading import not_applicable, read_method
+from farther.naming import extensions
 from farther.scoring.entries import MethodEntry
 from farther.scoring.fitted import ENTRIES, FittedEntries, FittedEntry
 from farther.scoring.inputs import RunRegions

@@ -17,14 +17,14 @@ import polars as pl
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.cores import count_cores
 from farther.errors import ParameterError, choose
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.imported import ImportedScores
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
+from farther.processes import count_cores
 from farther.tables import Header, Images, Objects, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.folders import listed

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from farther import extensions
-from farther.cores import count_cores, in_threads
 from farther.errors import DataError
-from farther.keyed import Keyed, content_digest, key_of
+from farther.incremental.keyed import Keyed, content_digest, key_of
 from farther.methods.base import Method
 from farther.methods.loading import load, read_method
+from farther.naming import extensions
+from farther.processes import count_cores, in_threads
 from farther.scoring.device import Device, torch_device
 from farther.scoring.fitted import FittedEntry, applicable, read_entries
 from farther.tables import Header, Regions, RegionsFolder, Scores
@@ -70,7 +70,7 @@ class ScoreTable:
     Args:
         method: The method's name in the section `methods`.
         regions: Folder of the regions that are scored.
-        key: See `farther.keyed`.
+        key: See `farther.incremental.keyed`.
     """
 
     method: str

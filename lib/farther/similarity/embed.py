@@ -14,13 +14,13 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.code import package_digest
 from farther.errors import DataError
 from farther.images.clip import Encoder, EncoderParams
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
-from farther.keyed import Keyed, key_of
-from farther.registry import STRICT, Parameters
+from farther.incremental.code import package_digest
+from farther.incremental.keyed import Keyed, key_of
+from farther.naming.registry import STRICT, Parameters
 from farther.similarity.embeddings import (
     Embeddings,
     EmbeddingsFolder,
@@ -31,7 +31,7 @@ from farther.tables import Images
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
 from farther.tables.stored import DatasetCategories
-from farther.terminal import say
+from farther.text.terminal import say
 
 NAMES = "names.parquet"
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy
 from farther.errors import DataError
 from farther.images.clip import Encoder
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 
 #: Texts whose cosines with the ID classes are in memory at once.
 BLOCK = 8192

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from farther.distances import SplitDistance
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
 from farther.similarity.nearest import vectors as vectors_of
 from farther.tables import Images, Objects
 from farther.tables.arguments import instance, texts
 from farther.tables.files import inside
+from farther.terms import SplitDistance
 
 
 @dataclass(frozen=True)

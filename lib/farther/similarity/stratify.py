@@ -12,15 +12,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from farther.datasets.wordnet import WordNetParams
-from farther.distances import SplitDistance
 from farther.errors import DataError, ParameterError
 from farther.metrics.ood import auroc
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Table
 from farther.tables.arguments import floats, instance, instances, number, one_of
+from farther.terms import SplitDistance
 
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 

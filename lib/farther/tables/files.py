@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from farther.errors import DataError, shorten
-from farther.registry import LONGEST_NAME, LONGEST_PATH
+from farther.naming.registry import LONGEST_NAME, LONGEST_PATH
 from farther.tables.content import TEXT_BYTES as TEXT_BYTES
 from farther.tables.content import csv_rows as csv_rows
 from farther.tables.content import digest as digest

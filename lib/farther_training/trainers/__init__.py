@@ -22,7 +22,7 @@ from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
 from farther.curation import Division
-from farther.registry import STRICT, Parameters, Registry
+from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables.files import digest
 
 if TYPE_CHECKING:

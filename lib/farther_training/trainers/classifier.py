@@ -37,7 +37,7 @@ from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.taps import recorded_calls
 from farther.detectors.networks.weights import as_float32, read_weights
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables.files import digest
 from farther_training.confidence_branch import interpolated_loss, price_of_hints
 from farther_training.pixmix import PixMix

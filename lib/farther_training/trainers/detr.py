@@ -34,7 +34,7 @@ from farther.detectors.networks.detr import (
 from farther.detectors.networks.detr_inference import replay
 from farther.detectors.settings import BoxSelection
 from farther.errors import ParameterError, first_line
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.ranges import Count

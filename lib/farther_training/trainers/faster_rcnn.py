@@ -31,7 +31,7 @@ from farther.detectors.networks.architectures import (
 from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay, run_rpn
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.box_losses import variance_loss

@@ -16,7 +16,7 @@ from farther.detectors.networks.architectures import (
 )
 from farther.detectors.networks.pooling import set_strides
 from farther.detectors.networks.torchvision_builders import MASK_BRANCH
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther_training.trainers import register
 from farther_training.trainers.faster_rcnn import FasterRCNNJob
 

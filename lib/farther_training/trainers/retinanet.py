@@ -23,7 +23,7 @@ from farther.detectors.networks.retinanet import (
     save_retinanet,
 )
 from farther.detectors.settings import to_numpy
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.detection import DetectorRun, bytes_of, fitting_weights, network_input

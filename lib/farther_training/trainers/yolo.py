@@ -31,7 +31,7 @@ from farther.detectors.networks.yolo import (
 )
 from farther.detectors.settings import BoxSelection
 from farther.detectors.yolo import replay
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.ranges import Count

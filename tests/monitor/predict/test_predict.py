@@ -22,12 +22,12 @@ from farther import detectors, methods
 from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
-from farther.extras import AbsentPackagesError
 from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
 from farther.monitor.drift import Drift, Rates
 from farther.monitor.monitor import Monitored
 from farther.monitor.predict import LISTED, Predicted, PredictSettings, predict
 from farther.monitor.sources import ImageSource, SourceSettings, open_source
+from farther.naming.extras import AbsentPackagesError
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
 HEADER = Header(
@@ -493,7 +493,9 @@ def test_other_files_are_never_overwritten(photos, tmp_path):
 
 
 def test_an_absent_package_is_named_before_the_first_image(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("farther.extras.is_installed", lambda module: module != "supervision")
+    monkeypatch.setattr(
+        "farther.naming.extras.is_installed", lambda module: module != "supervision"
+    )
     with pytest.raises(AbsentPackagesError, match=r"'supervision': pip install 'farther\["):
         run(photos, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import typer
 from farther.command.output import as_json, coloured, hanging, next_step, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
-from farther.terminal import say, working
+from farther.text.terminal import say, working
 
 #: Topics that are printed first, in this order.
 FIRST_TOPICS = ("pipeline", "parameters", "packages", "datasets", "checkpoints")

@@ -9,7 +9,7 @@ from farther.command.doctor.inspection import ARTIFACTS, Inspection
 from farther.errors import Finding, refused
 from farther.evaluation.deploy.results import Budget
 from farther.evaluation.settings import read_settings
-from farther.registry import build
+from farther.naming.registry import build
 from farther.tables.parquet import count_rows
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, refused
 from farther.evaluation.cost import CostParams
-from farther.registry import build
+from farther.naming.registry import build
 
 
 def check(project: Inspection) -> Iterator[Finding]:

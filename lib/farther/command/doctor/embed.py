@@ -8,7 +8,7 @@ from pathlib import Path
 
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, refused
-from farther.registry import build
+from farther.naming.registry import build
 from farther.similarity.embed import EmbedSection
 
 

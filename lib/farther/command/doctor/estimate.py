@@ -251,7 +251,7 @@ class _RunCosts:
         The rest takes less.
         """
         from farther.evaluation.settings import EvaluationSettings
-        from farther.registry import build
+        from farther.naming.registry import build
 
         section = dict(self.project.section("evaluate"))
         settings = build(EvaluationSettings, "evaluate", section)

@@ -8,7 +8,7 @@ from functools import partial
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, ParameterError, refused
 from farther.evaluation.settings import EvaluationSettings
-from farther.registry import build
+from farther.naming.registry import build
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from farther.command.doctor.evaluate import check_id_split, check_id_splits
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, choose, refused
 from farther.evaluation.threshold import ThresholdSettings
-from farther.registry import build
+from farther.naming.registry import build
 from farther.scoring.device import ScoringSettings
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSection

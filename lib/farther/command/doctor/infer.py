@@ -22,7 +22,7 @@ from farther.detectors.check import (
 from farther.detectors.imported import Imported, Scopes
 from farther.detectors.inference import InferenceParams
 from farther.errors import Finding, refused
-from farther.registry import build
+from farther.naming.registry import build
 
 if TYPE_CHECKING:
     from farther.tables import Images

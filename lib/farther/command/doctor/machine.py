@@ -17,7 +17,7 @@ from farther.command.committed import uncommitted
 from farther.command.output import size
 from farther.command.project import Project
 from farther.errors import DataError, Finding
-from farther.terminal import counted
+from farther.text.terminal import counted
 
 GIB = 2**30
 

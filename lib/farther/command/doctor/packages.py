@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from farther.code import packages_of
 from farther.command.doctor.pipeline import has_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
 from farther.errors import Finding
-from farther.extras import command_for, distribution, is_installed, pins, requirements
+from farther.naming.extras import (
+    command_for,
+    distribution,
+    is_installed,
+    packages_of,
+    pins,
+    requirements,
+)
 
 #: Packages that the code can do without, and what it then lacks.
 OPTIONAL = {

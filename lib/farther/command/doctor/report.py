@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from farther.canonical_names import choose_entry
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, choose, refused
-from farther.registry import build
+from farther.naming.canonical_names import choose_entry
+from farther.naming.registry import build
 from farther.report.settings import ReportSettings
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from farther.command.doctor.inspection import Inspection
 from farther.errors import Finding, refused
-from farther.registry import build
+from farther.naming.registry import build
 from farther.similarity.stratify import StratifySection
 
 

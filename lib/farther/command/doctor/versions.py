@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from farther.errors import FartherError, Finding
-from farther.keyed import RECORDS, Record, package_versions, read_record
+from farther.incremental.keyed import RECORDS, Record, package_versions, read_record
 from farther.tables.folders import files_below
 
 #: Most outputs that a finding names.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
-from farther.escaping import of_spreadsheet
-from farther.printable import printable_line
-from farther.terminal import say
+from farther.text.escaping import of_spreadsheet
+from farther.text.printable import printable_line
+from farther.text.terminal import say
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,7 +11,7 @@ from farther.command.comparison import evaluated_method
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
-from farther.terminal import counted, say
+from farther.text.terminal import counted, say
 
 if TYPE_CHECKING:
     from farther.evaluation.results import Evaluation, MetricValues

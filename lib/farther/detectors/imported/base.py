@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.adapter import Adapter, Fraction
 from farther.errors import DataError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.arrays import read_arrays
 from farther.tables.files import digest

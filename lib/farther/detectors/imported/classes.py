@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.imported.base import Imported
 from farther.errors import ParameterError, shorten
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header
 from farther.tables.header import Activation
 

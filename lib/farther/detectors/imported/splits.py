@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from farther.code import modules_digest
 from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.images import (
     BenchmarkImage,
@@ -22,9 +21,10 @@ from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.splits import SplitFolders, read_splits, region_ids
 from farther.errors import DataError, shorten
 from farther.images.stream import columns_as_json
-from farther.keyed import key_of
+from farther.incremental.code import modules_digest
+from farther.incremental.keyed import key_of
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: Largest part of a split's boxes that may lie outside of their images by more than half of their
 #: area.

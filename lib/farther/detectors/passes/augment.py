@@ -20,7 +20,7 @@ from farther.detectors.passes.base import Pass, register_pass
 from farther.detectors.passes.moments import Moments
 from farther.detectors.settings import to_numpy
 from farther.errors import DataError, ParameterError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Regions
 from farther.tables.files import digest
 

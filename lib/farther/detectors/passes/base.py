@@ -23,7 +23,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.registry import STRICT, Parameters, Registry, parameters
+from farther.naming.registry import STRICT, Parameters, Registry, parameters
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from farther.errors import LISTED, DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
 from farther.images.read import without_pillow_limit
 from farther.images.stream import Model
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Images, Regions, RegionsFolder, Table
 from farther.tables.files import digest
 from farther.tables.parquet import read_parquet

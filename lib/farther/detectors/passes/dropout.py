@@ -13,7 +13,7 @@ from farther.detectors.networks.taps import find_module
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.moments import Moments
 from farther.detectors.settings import to_numpy
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Regions
 
 

@@ -20,11 +20,11 @@ from farther.detectors.networks.replay import Replay, RowOutputs
 from farther.detectors.passes.base import Pass, check_replay, register_pass
 from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
-from farther.protocols import Protocol
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import digest
 from farther.tables.regions import CONFIDENCE, NUMERATOR
+from farther.terms import Protocol
 
 
 @plain_dataclass(frozen=True)

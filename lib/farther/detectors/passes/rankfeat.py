@@ -25,7 +25,7 @@ from farther.detectors.passes.base import (
 )
 from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 from farther.tables import Regions
 
 #: Module of a Faster R-CNN whose outputs, the maps of the boxes, are the inputs of its box head.

@@ -20,11 +20,11 @@ from farther.detectors.passes.crops import CropModel, Crops
 from farther.detectors.splits import read_splits, rename_classes
 from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
-from farther.keyed import Keyed
+from farther.incremental.keyed import Keyed
 from farther.tables import Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.parquet import read_parquet
 from farther.tables.writing import disk_errors
-from farther.terminal import say
+from farther.text.terminal import say
 
 #: Largest difference from the stored regions, in pixels and in score: other machines round
 #: differently.

@@ -29,7 +29,6 @@ from functools import cached_property
 import numpy as np
 from pydantic_core import to_jsonable_python
 
-from farther.cores import count_cores
 from farther.errors import choose
 from farther.evaluation.deploy.dial import DialData, DialSource, dial_data
 from farther.evaluation.deploy.gains import Axis, PairedCounts, gains_of
@@ -70,6 +69,7 @@ from farther.evaluation.tau import Calibration
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.risk_control import upper_bound
 from farther.metrics.weighting import ImageWeights, ratio
+from farther.processes import count_cores
 from farther.scoring.inputs import TauSettings
 from farther.tables.documents import write_json
 

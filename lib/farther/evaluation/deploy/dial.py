@@ -39,7 +39,7 @@ from farther.evaluation.results import FittedMethod
 from farther.evaluation.tau import Calibration
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching.boxes import OverlapPairs, places
-from farther.registry import STRICT
+from farther.naming.registry import STRICT
 
 #: Largest size of a run's data in bytes.
 LARGEST = 1_000_000

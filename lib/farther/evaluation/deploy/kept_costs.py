@@ -15,7 +15,7 @@ from pydantic import Field
 from farther.evaluation.deploy.results import DeploySetting, MeasuredCost
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import Stored, read_kept_results, write_results
-from farther.keyed import Keyed, key_of
+from farther.incremental.keyed import Keyed, key_of
 
 
 class SettingCosts(Stored):

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.statistics.risk_control import Guarantee, images_needed, smallest_limit
-from farther.registry import STRICT, Parameters
+from farther.naming.registry import STRICT, Parameters
 from farther.tables.schema import read_typed
 
 #: Axes that a budget may limit, and the parameter of each limit.

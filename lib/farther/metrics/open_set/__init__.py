@@ -37,9 +37,9 @@ from farther.metrics.precision_recall import (
     ranked_areas,
 )
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
-from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 from farther.tables.arguments import booleans, floats, instance, texts
+from farther.terms import Protocol
 
 #: Metrics whose mean over IoU thresholds is taken.
 OVER_IOU = ("nose", "p_u", "r_u", "ap_u", "ap_u_11")

@@ -57,9 +57,9 @@ from farther.metrics.matching.boxes import (
     pairs,
     places_among,
 )
-from farther.protocols import Protocol
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 from farther.tables.arguments import booleans, floats, instance, number, one_of, texts
+from farther.terms import Protocol
 
 #: Outcomes of an object.
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3

@@ -24,9 +24,9 @@ from farther.metrics.self_awareness.matches import (
     match,
 )
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
-from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 from farther.tables.arguments import array_of, floats, instance, instances, number, one_of, texts
+from farther.terms import Protocol
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, match
-from farther.registry import Parameters
+from farther.naming.registry import Parameters
 from farther.tables import Objects, Regions
 from farther.tables.arguments import floats, instance, one_of
 

@@ -19,7 +19,7 @@ from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
-from farther.registry import Parameters
+from farther.naming.registry import Parameters
 from farther.tables import Regions
 
 #: Source of the image threshold: pseudo-OOD images, or the threshold at which 95% of the ID

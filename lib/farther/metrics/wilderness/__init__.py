@@ -33,9 +33,9 @@ from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
 from farther.metrics.wilderness import published_code
 from farther.metrics.wilderness.class_detections import ClassDetections, ClosedDetections
-from farther.protocols import Protocol
 from farther.tables import Objects, Regions
 from farther.tables.arguments import floats, instance, number, one_of, texts, whole_number
+from farther.terms import Protocol
 
 #: Recalls of the paper's Table 2.
 RECALLS = (0.1, 0.3, 0.5)

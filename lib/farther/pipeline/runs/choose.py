@@ -8,8 +8,9 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import read_settings
-from farther.params import code_digest, run_entry, section
-from farther.registry import build
+from farther.incremental.code import code_digest
+from farther.naming.registry import build
+from farther.params import run_entry, section
 from farther.scoring.inputs import FitSection
 
 

@@ -11,8 +11,9 @@ from farther.evaluation.kept_with_proposals import update_with_proposals
 from farther.evaluation.proposals import RecoveredRun, read_recovered
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.evaluation.write import write_run
-from farther.params import code_digest, run_entry, section
-from farther.registry import build
+from farther.incremental.code import code_digest
+from farther.naming.registry import build
+from farther.params import run_entry, section
 from farther.scoring.inputs import FitSection
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
-from farther.params import code_digest, run_entry, section
-from farther.registry import build
+from farther.incremental.code import code_digest
+from farther.naming.registry import build
+from farther.params import run_entry, section
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import FitSection, RunRegions

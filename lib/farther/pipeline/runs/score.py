@@ -6,8 +6,9 @@ from functools import partial
 
 from farther.errors import ParameterError
 from farther.evaluation.paths import RunFiles
-from farther.params import code_digest, run_entry, section
-from farther.registry import build
+from farther.incremental.code import code_digest
+from farther.naming.registry import build
+from farther.params import run_entry, section
 from farther.scoring.device import ScoringSettings
 from farther.scoring.score import score_run
 

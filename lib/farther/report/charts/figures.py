@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from farther.escaping import spreadsheet
-from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES, without_links
+from farther.text.escaping import spreadsheet
+from farther.text.printable import printable_texts
 
 FORMATS = ("svg", "pdf", "png")
 

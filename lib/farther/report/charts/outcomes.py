@@ -13,9 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from farther.printable import printable_texts
 from farther.report.charts import vega as vl
 from farther.report.outcomes import COVERED, alarms_in_words
+from farther.text.printable import printable_texts
 
 #: Parts of a bar, in the order of stacking.
 KEYS = (

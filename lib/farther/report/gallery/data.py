@@ -43,7 +43,7 @@ import polars as pl
 from pydantic_core import to_jsonable_python
 
 from farther.errors import DataError
-from farther.keyed import key_of
+from farther.incremental.keyed import key_of
 from farther.report.gallery.outcomes import REGION, SplitOutcomes
 from farther.report.gallery.packing import packed, packed_integers
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES

@@ -15,7 +15,7 @@ from PIL import UnidentifiedImageError
 from farther.errors import DataError
 from farther.images.orientation import upright
 from farther.images.read import open_image
-from farther.keyed import content_digest
+from farther.incremental.keyed import content_digest
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables.annotations import UNLABELLED, label_of
 from farther.tables.files import inside

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from farther.keyed import key_of
-from farther.printable import printable_texts
+from farther.incremental.keyed import key_of
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData, is_elsewhere
 from farther.report.gallery.examples import ReadImages
@@ -29,6 +28,7 @@ from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
+from farther.text.printable import printable_texts
 
 #: Title of the ID test split.
 ID_TITLE = "ID test images"

@@ -31,8 +31,8 @@ from typing import TypeVar
 from pydantic.dataclasses import dataclass
 
 from farther.errors import FartherError, ParameterError
-from farther.parameter_checks import STRICT
-from farther.syntax import Registration, imported_modules, registrations
+from farther.naming.parameter_checks import STRICT
+from farther.naming.syntax import Registration, imported_modules, registrations
 
 C = TypeVar("C", bound=type)
 

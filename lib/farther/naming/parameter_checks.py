@@ -18,8 +18,8 @@ from pydantic import (
 )
 from pydantic_core import ArgsKwargs, CoreSchema, core_schema
 
-from farther.documentation import arguments, summary_and_text
 from farther.errors import ParameterError, shorten
+from farther.text.documentation import arguments, summary_and_text
 
 T = TypeVar("T")
 

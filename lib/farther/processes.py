@@ -1,4 +1,4 @@
-"""The processor cores that this process may use, and memory that it no longer does."""
+"""Processes: the cores that this one may use, memory that it no longer does, and its parent."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import atexit
 import ctypes
 import gc
 import math
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,3 +162,20 @@ def _c_library() -> Any:
         return ctypes.CDLL(None)
     except (OSError, TypeError):  # TypeError on Windows
         return None
+
+
+def follow_parent() -> None:
+    """Has this process, which `multiprocessing` started, end with its parent, and only then.
+
+    Ctrl-C goes to both: the parent ends its workers. One that is killed with -9 cannot tell them.
+    """
+    end_without_collection()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

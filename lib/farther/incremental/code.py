@@ -23,15 +23,17 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from farther import extensions
-from farther.errors import ParameterError
-from farther.syntax import imported_at_once, imported_modules, literal, registered_names
-
-#: The top-level packages of farther's code; the versions of others are pinned elsewhere.
-PACKAGES = ("farther", "farther_demo", "farther_training")
+from farther.errors import DataError, ParameterError
+from farther.naming import extensions
+from farther.naming.extras import PACKAGES, source_file
+from farther.naming.syntax import imported_modules, literal, registered_names
+from farther.tables.documents import read_json
 
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
+
+#: The folders of modules that all packages import.
+SHARED = ("farther", "farther/incremental", "farther/naming", "farther/text")
 
 #: The packages that each package of farther imports.
 IMPORTS = {
@@ -135,7 +137,7 @@ class SourceCode:
     """
 
     def __init__(self) -> None:
-        self._lib = Path(__file__).parents[1]
+        self._lib = Path(__file__).parents[2]
         self._files: dict[str, dict[str, Path]] = {}
         self._modules_in: dict[str, dict[str, Path]] = {}
         self._contents: dict[Path, _Content] = {}
@@ -152,7 +154,9 @@ class SourceCode:
         Returns:
             {path relative to the folder of farther's packages: file}.
         """
-        files = dict(self._directly_in("farther"))
+        files = {}
+        for folder in SHARED:
+            files.update(self._directly_in(folder))
         for package in _with_imported([*packages, *whole]):
             for label, file in self._files_of(package).items():
                 if package in whole or self._is_shared(label, file):
@@ -175,7 +179,7 @@ class SourceCode:
         """The files of modules of farther, by dotted names."""
         files = {}
         for module in modules:
-            file = _source_file(self._lib, module)
+            file = source_file(self._lib, module)
             if file is not None:
                 files[self._label(file)] = file
         return files
@@ -306,32 +310,11 @@ def version_digest() -> str:
     """
     source = SourceCode()
     files = source.extension_files()
-    lib = Path(__file__).parents[1]
+    lib = Path(__file__).parents[2]
     for package in PACKAGES:
         for file in _files_below(lib / package):
             files[file.relative_to(lib).as_posix()] = file
     return source.digest(files)
-
-
-def packages_of(module: str) -> set[str]:
-    """Top-level packages outside farther and the standard library that a module imports.
-
-    Modules of its own package (`farther.detectors`) that it imports at its top level are followed.
-    """
-    lib = Path(__file__).parents[1]
-    own_package = ".".join(module.split(".")[:2])
-    queue = [module]
-    visited = set()
-    names = set()
-    while queue:
-        current = queue.pop()
-        file = _source_file(lib, current)
-        if file is None or current in visited:
-            continue
-        visited.add(current)
-        names |= {name.partition(".")[0] for name in imported_modules(file)}
-        queue += [name for name in imported_at_once(file) if name.startswith(f"{own_package}.")]
-    return names - sys.stdlib_module_names - set(PACKAGES)
 
 
 def _with_imported(packages: Iterable[str]) -> list[str]:
@@ -344,17 +327,6 @@ def _with_imported(packages: Iterable[str]) -> list[str]:
             visited.add(package)
             queue += IMPORTS[package]
     return sorted(visited)
-
-
-def _source_file(lib: Path, module: str) -> Path | None:
-    """The source file of a module of farther; None for another name."""
-    if module.partition(".")[0] not in PACKAGES:
-        return None
-    path = lib.joinpath(*module.split("."))
-    for file in (path.with_suffix(".py"), path / "__init__.py"):
-        if file.is_file():
-            return file
-    return None
 
 
 def _dotted(label: str) -> str:
@@ -472,3 +444,22 @@ def _watched_files(file: Path) -> dict[str, Path]:
 
 def _advice() -> str:
     return f'write {WATCHED} = ["tools/weights.json"], relative to the project'
+
+
+def code_digest(*keys: str, file: str | Path = CODE) -> str:
+    """A digest in `artifacts/code.json`: `code_digest("curate")`, `code_digest("infer", "yolo")`.
+
+    See `farther.incremental.stage_digests`.
+
+    Raises:
+        DataError: the stage `code` has not run since the stage or the name was added.
+    """
+    value = read_json(file)
+    for key in keys:
+        if not isinstance(value, dict):
+            value = None
+            break
+        value = value.get(key)
+    if not isinstance(value, str):
+        raise DataError(f"no digest of {'.'.join(keys)!r}; run `farther repro code`", file=file)
+    return value

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from farther.printable import printable, printable_line
+from farther.text.printable import printable, printable_line
 
 #: Colours that `say` lets through: those of `farther.command.output`.
 _COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")

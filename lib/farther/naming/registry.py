@@ -2,8 +2,9 @@
 
 A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a
 pydantic dataclass in a module, registered beside its code. Which module registers a name is read
-from its syntax (`farther.syntax`), so a module is imported only when one of its names is used, and
-it may import what its code needs. The classes that users add are in `farther.extensions`.
+from its syntax (`farther.naming.syntax`), so a module is imported only when one of its names is
+used, and it may import what its code needs. The classes that users add are in
+`farther.naming.extensions`.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from farther import extensions
 from farther.errors import AmbiguousNameError, ParameterError, choose, plain_name
-from farther.extras import AbsentPackagesError
-from farther.parameter_checks import LONGEST_NAME as LONGEST_NAME
-from farther.parameter_checks import LONGEST_PATH as LONGEST_PATH
-from farther.parameter_checks import STRICT as STRICT
-from farther.parameter_checks import Parameters as Parameters
-from farther.parameter_checks import build as build
-from farther.parameter_checks import parameters as parameters
-from farther.syntax import Registration, registered_names, registrations
+from farther.naming import extensions
+from farther.naming.extras import AbsentPackagesError, packages_of
+from farther.naming.parameter_checks import LONGEST_NAME as LONGEST_NAME
+from farther.naming.parameter_checks import LONGEST_PATH as LONGEST_PATH
+from farther.naming.parameter_checks import STRICT as STRICT
+from farther.naming.parameter_checks import Parameters as Parameters
+from farther.naming.parameter_checks import build as build
+from farther.naming.parameter_checks import parameters as parameters
+from farther.naming.syntax import Registration, registered_names, registrations
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -255,8 +256,6 @@ class Registry(Generic[T]):
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            from farther.code import packages_of
-
             packages = packages_of(module)
             if (error.name or "").partition(".")[0] not in packages:
                 raise

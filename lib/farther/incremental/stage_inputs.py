@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.code import CODE
 from farther.errors import DataError, FartherError
-from farther.params import PARAMS, parse, snapshot
-from farther.stage_digests import (
+from farther.incremental.code import CODE
+from farther.incremental.stage_digests import (
     ENTRY_KEYS,
     STAGE_CODE,
     TITLE,
@@ -24,6 +23,7 @@ from farther.stage_digests import (
     path_of,
     value_at,
 )
+from farther.params import PARAMS, parse, snapshot
 from farther.tables.content import read_text
 from farther.tables.documents import parse_yaml, read_json, read_yaml
 from farther.tables.folders import is_junk

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from farther import cores
-from farther.cores import count_cores, freed_memory_kept, keep_to_share
+from farther import processes
+from farther.processes import count_cores, freed_memory_kept, keep_to_share
 
 
 @pytest.fixture(autouse=True)
 def eight_cores_and_no_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    monkeypatch.setattr("farther.cores.LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr("farther.processes.LIMIT", tmp_path / "cpu.max")
 
 
 def test_only_the_cores_of_the_process_count_not_those_of_the_machine(monkeypatch):
@@ -65,7 +65,7 @@ def test_programs_beside_one_another_have_cores_of_their_own(monkeypatch, cores,
 #: layer's output, in the block and after it.
 FAULTS = """
 import resource, numpy as np
-from farther.cores import freed_memory_kept
+from farther.processes import freed_memory_kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -93,9 +93,9 @@ def test_memory_that_is_freed_in_the_block_is_used_again_without_page_faults():
 
 
 def test_another_c_library_keeps_memory_as_it_likes(monkeypatch):
-    monkeypatch.setattr(cores, "_c_library", lambda: None)
+    monkeypatch.setattr(processes, "_c_library", lambda: None)
     with freed_memory_kept():
-        cores.release_memory()
+        processes.release_memory()
 
 
 CYCLE = """
@@ -113,7 +113,10 @@ print("last", end=" ")
     ("before", "printed"),
     [
         ("", "last collected"),
-        ("from farther.cores import end_without_collection\nend_without_collection()\n", "last"),
+        (
+            "from farther.processes import end_without_collection\nend_without_collection()\n",
+            "last",
+        ),
     ],
 )
 def test_a_process_may_end_without_collecting_cycles(before, printed):

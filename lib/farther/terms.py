@@ -1,8 +1,12 @@
-"""Distances of a benchmark's splits from the in-distribution (ID) classes."""
+"""Terms that parameters of several packages take as values."""
 
 from __future__ import annotations
 
 from typing import Literal
+
+#: "paper" follows the text of a publication; "published-code" reproduces the numbers of its tables,
+#: with all that the code published with it does differently.
+Protocol = Literal["paper", "published-code"]
 
 #: Distance of an OOD split: its objects resemble those of ID classes, do not resemble them, or are
 #: not even of the same domain.

@@ -26,9 +26,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from farther import extensions
-from farther.code import SourceCode
-from farther.named_files import NamedFiles, texts_of
+from farther.incremental.code import SourceCode
+from farther.incremental.named_files import NamedFiles, texts_of
+from farther.naming import extensions
 
 #: Key of an entry of params.yaml that only the report reads.
 TITLE = "title"
@@ -39,7 +39,7 @@ class StageCode:
     """The code that a stage may run.
 
     Args:
-        packages: Packages of farther; those that they import count, too: `farther.code.IMPORTS`.
+        packages: Packages of farther; those that they import count, too (`IMPORTS`).
         names_of: The package whose names the stage runs one of: it has one digest per name.
         whole: Packages of which all modules that register names count.
         modules: Modules of `farther.pipeline` that count besides those of no stage.

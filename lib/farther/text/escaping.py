@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from farther.printable import printable_line
+from farther.text.printable import printable_line
 
 #: A text that a spreadsheet would take for a formula; numbers are none.
 _FORMULA = re.compile(r"(?![+-]?[\d.]+(e[+-]?\d+)?$)[=+\-@\t\r\n＝＋－＠]")

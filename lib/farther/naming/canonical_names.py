@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from farther import extensions
 from farther.errors import FartherError, ParameterError, choose
-from farther.registry import WrittenNames, other_names
+from farther.naming import extensions
+from farther.naming.registry import WrittenNames, other_names
 
 #: The names that farther's own methods register.
 METHODS = WrittenNames("farther.methods")

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+
+from farther.naming.syntax import imported_at_once, imported_modules
+
+#: The top-level packages of farther's code; the versions of others are pinned elsewhere.
+PACKAGES = ("farther", "farther_demo", "farther_training")
 
 #: Distributions by module, where their names differ.
 DISTRIBUTIONS = {
@@ -136,3 +143,35 @@ def _name(requirement: str) -> str:
     if not match:
         return ""
     return re.sub(r"[-_.]+", "-", match[0]).lower()
+
+
+def packages_of(module: str) -> set[str]:
+    """Top-level packages outside farther and the standard library that a module imports.
+
+    Modules of its own package (`farther.detectors`) that it imports at its top level are followed.
+    """
+    lib = Path(__file__).parents[2]
+    own_package = ".".join(module.split(".")[:2])
+    queue = [module]
+    visited = set()
+    names = set()
+    while queue:
+        current = queue.pop()
+        file = source_file(lib, current)
+        if file is None or current in visited:
+            continue
+        visited.add(current)
+        names |= {name.partition(".")[0] for name in imported_modules(file)}
+        queue += [name for name in imported_at_once(file) if name.startswith(f"{own_package}.")]
+    return names - sys.stdlib_module_names - set(PACKAGES)
+
+
+def source_file(lib: Path, module: str) -> Path | None:
+    """The source file of a module of farther; None for another name."""
+    if module.partition(".")[0] not in PACKAGES:
+        return None
+    path = lib.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None

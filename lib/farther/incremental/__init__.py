@@ -1,0 +1,1 @@
+"""What is up to date: kept items, hashes of code, and of files that parameters name."""

@@ -1,0 +1,1 @@
+"""Text as it is printed and written: escaping, terminals, and what docstrings say."""
