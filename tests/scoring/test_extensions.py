@@ -175,7 +175,7 @@ def test_a_package_names_its_module_under_the_entry_point_group(tmp_path):
     info = tmp_path / "theirs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[farther.naming.extensions]\nscores = theirs\n")
+    (info / "entry_points.txt").write_text("[farther.extensions]\nscores = theirs\n")
     lib = Path(farther.__file__).parents[1]
     command = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(lib)!r}]; import farther; "
     command += "print(farther.methods.create('theirs', scale=2.0))"
