@@ -4,7 +4,7 @@
         10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in DIR, deleted afterwards
     python benchmarks/growth.py DIR --rows 1000000
         one size
-    python benchmarks/growth.py DIR --draw docs/growth.svg
+    python benchmarks/growth.py DIR --draw benchmarks/growth.svg
         the chart of the sizes that were measured last
 
 Detections are drawn, 10 per image, with features of 64 values in float16 and 11 logits. N regions

@@ -7,6 +7,9 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+#: Files that pages link for download.
+EXAMPLES = DOCS / "examples"
+
 
 class Page:
     """A page.

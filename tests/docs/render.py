@@ -1,7 +1,6 @@
 """Renders the demo's results in the docs: run `python tests/docs/render.py` after `make demo`.
 
-It renders `docs/outcomes.png`, `docs/carrots.jpg`, the page `docs/notebook.md` with its pictures,
-and the marked blocks of other pages:
+It renders `docs/outcomes.png`, `docs/carrots.jpg`, and the marked blocks of pages:
 
     <!-- rendered: NAME -->
     …
@@ -16,10 +15,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import nbclient
-import nbformat
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
@@ -114,31 +110,6 @@ def write_blocks(page: str, texts: dict[str, str]) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def notebook(project: Path) -> tuple[str, dict[str, str]]:
-    """The executed notebook as a page, and its pictures by file name."""
-    cells = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
-    client = nbclient.NotebookClient(
-        cells, timeout=600, resources={"metadata": {"path": str(project)}}
-    )
-    page, pictures = [], dict[str, str]()
-    for cell in client.execute().cells:
-        if cell.cell_type == "markdown":
-            page.append(cell.source)
-            continue
-        page.append(f"```python\n{cell.source}\n```")
-        for output in cell.outputs:
-            data: dict[str, Any] = output.get("data", {})
-            if "image/svg+xml" in data:
-                name = f"notebook-{len(pictures) + 1}.svg"
-                pictures[name] = data["image/svg+xml"]
-                page.append(f"![The chart that this cell draws]({name})")
-            elif text := data.get("text/plain") or output.get("text"):
-                page.append(f"```text\n{text.rstrip()}\n```")
-    note = "[Download the notebook](notebook.ipynb). The outputs below are those of the demo."
-    page.insert(1, note)
-    return "\n\n".join(page) + "\n", pictures
-
-
 def figure(file: Path) -> None:
     """The first figure of the report, in 64 colours: a tenth of its size."""
     picture = Image.open(file).convert("RGB")
@@ -210,15 +181,9 @@ def main(project: str = ".") -> None:
     artifacts = folder / "artifacts"
     figure(artifacts / "report/figures/outcomes.png")
     carrots(folder)
-    page, pictures = notebook(folder)
-    (DOCS / "notebook.md").write_text(page, encoding="utf-8")
-    for name, picture in pictures.items():
-        (DOCS / name).write_text(picture, encoding="utf-8")
     texts = {split: table(artifacts, split) for split in SPLITS}
-    shown = sentences(folder)
-    write_blocks("reading-results.md", {**texts, "sentences": shown})
-    write_blocks("tutorial.md", {**printed(folder), "sentences": shown})
-    write_blocks("start.md", {"sentences": shown})
+    write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
+    write_blocks("tutorial.md", printed(folder))
     write_blocks("methods.md", {"methods": table_of_methods()})
     (ROOT / "params.schema.json").write_text(as_json(params_schema()) + "\n", encoding="utf-8")
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import supervision as sv
-from tests.docs.pages import Page
+from tests.docs.pages import EXAMPLES, Page
 
 import farther
 from farther.command import main
@@ -26,10 +26,16 @@ PAGE = Page("deploy.md")
 
 
 def run(script: str) -> str:
-    """What a script of the page prints."""
+    """What a script of the page, or one that it links, prints."""
+    linked = EXAMPLES / script
+    if linked.exists():
+        assert f"](examples/{script})" in PAGE.text
+        source = linked.read_text(encoding="utf-8")
+    else:
+        source = PAGE.block("python", f"# {script}")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(PAGE.block("python", f"# {script}"), script, "exec"), {})
+        exec(compile(source, script, "exec"), {})
     return printed.getvalue()
 
 

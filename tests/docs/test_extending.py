@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docs.pages import Page
+from tests.docs.pages import EXAMPLES, Page
 
 ROOT = Path(__file__).parents[2]
 PLACED = re.compile(r"^# (extensions/\S+\.py)\n")
+ROWS = "file,xmin,ymin,xmax,ymax,category\na.jpg,10,20,110,220,kangaroo\n"
 
 #: Uses all that was added, in one process, as loading PyTorch takes longer than the rest.
 USE = """
@@ -41,7 +43,7 @@ detector = detectors.create(
 )
 found = detector.detect(["mine/test/a.jpg", "mine/test/b.jpg"])
 
-scores = methods.create("sharpness").fit(found).score(found)
+scores = methods.create("margin").fit(found).score(found)
 
 # One region on each object: the first is kept as known.
 on = Regions(
@@ -78,12 +80,12 @@ def used(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> dict[str, 
         place = PLACED.match(code)
         assert place, f"no place is named for: {code[:60]}"
         (folder / place[1]).write_text(code)
-    (adapter,) = [code for code in Page("detectors.md").blocks("python") if "@register(" in code]
-    (folder / "extensions/any_name.py").write_text(adapter)
+    for page, name in (("detectors.md", "resnet18.py"), ("extending.md", "boxes_csv.py")):
+        assert f"](examples/{name})" in Page(page).text
+        shutil.copy(EXAMPLES / name, folder / "extensions")
     (method,) = [code for code in Page("methods.md").blocks("python") if "@register(" in code]
     (folder / "extensions/scores.py").write_text(method)
-    rows = Page("extending.md").blocks("text")[0]
-    (folder / "use.py").write_text(f"CSV = {rows!r}\n{USE}")
+    (folder / "use.py").write_text(f"CSV = {ROWS!r}\n{USE}")
     command = [commands / "python", "use.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-1500:]

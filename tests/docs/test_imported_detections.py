@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.docs.pages import Page
+from tests.docs.pages import EXAMPLES, Page
 
 from farther import detectors
 from farther.detectors.imported import import_splits
@@ -73,7 +73,7 @@ def results_per_image(root: Path) -> dict:
 
 
 def coco(root: Path) -> dict:
-    order = yaml.safe_load(PAGE.blocks("yaml", "UnSniffer")[-1])["params"]["categories"]
+    order = params_of("unsniffer_results.py")["categories"]
     number = {name: key for key, name in order.items()}
     rows = [
         {
@@ -104,21 +104,22 @@ def predictions(root: Path) -> dict:
 
 
 WRITERS = {
-    "ORE": ("ORE, OpenDet", text_files),
-    "OpenDet": ("ORE, OpenDet", text_files),
-    "OW-DETR": ("OW-DETR, PROB", results_per_image),
-    "PROB": ("OW-DETR, PROB", results_per_image),
-    "UnSniffer": ("UnSniffer", coco),
-    "YOLO-UniOW": ("YOLO-UniOW", predictions),
+    "ORE": ("owod_text.py", text_files),
+    "OpenDet": ("owod_text.py", text_files),
+    "OW-DETR": ("owdetr_results.py", results_per_image),
+    "PROB": ("owdetr_results.py", results_per_image),
+    "UnSniffer": ("unsniffer_results.py", coco),
+    "YOLO-UniOW": ("mmdet_results.py", predictions),
 }
 
 
-def params_of(heading: str) -> dict:
-    """The section's parameters; where it has none, what its text makes of ORE's."""
-    if blocks := PAGE.blocks("yaml", heading):
-        return yaml.safe_load(blocks[-1])["params"]
-    params = params_of("ORE, OpenDet")
-    if heading == "YOLO-UniOW":
+def params_of(script: str) -> dict:
+    """The parameters that the script says; where it says none, what the page makes of ORE's."""
+    if script == "unsniffer_results.py":
+        text = (EXAMPLES / script).read_text(encoding="utf-8")
+        return yaml.safe_load(text.partition("Parameters of the entry:\n\n")[2].partition('"""')[0])
+    params = yaml.safe_load(PAGE.block("yaml", "80: unknown"))["params"]
+    if script == "mmdet_results.py":
         params["match"] = "file_name"
         params["categories"][20] = params["categories"].pop(80)
     return params
@@ -126,10 +127,11 @@ def params_of(heading: str) -> dict:
 
 @pytest.mark.parametrize("detector", WRITERS)
 def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkeypatch):
-    heading, write = WRITERS[detector]
+    script, write = WRITERS[detector]
     assert f"| [{detector}](https://github.com/" in PAGE.text
+    assert f"](examples/{script})" in PAGE.text
     monkeypatch.chdir(tmp_path)
-    exec(PAGE.blocks("python", heading)[-1], write(tmp_path))
+    exec((EXAMPLES / script).read_text(encoding="utf-8"), write(tmp_path))
     images = {
         "image_id": [IMAGE],
         "dataset": ["coco"],
@@ -137,7 +139,7 @@ def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkey
         "digest": ["-"],
     }
     Images(**images, width=[100], height=[80]).write(tmp_path / "splits/test/images.parquet")
-    params = params_of(heading)
+    params = params_of(script)
     adapter = detectors.create(
         "coco_results", weights=tmp_path / "detections/open_world.json", **params
     )

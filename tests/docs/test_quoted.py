@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.docs.pages import Page
+from tests.docs.pages import EXAMPLES, Page
 from tests.support import dvc_commands
 
 from farther.command import main
@@ -76,14 +76,15 @@ def test_a_message_that_nothing_prints_is_noticed():
 def test_pinned_versions_that_pages_install_are_those_of_the_package():
     locked = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     pins = re.findall(r"^(?:torch|torchvision)==[\d.]+\d", locked, re.MULTILINE)
-    for page in ("gpu.md", "ci.md"):
-        (line,) = [line for line in Page(page).text.splitlines() if "pip install torch" in line]
+    for file in (DOCS / "install.md", EXAMPLES / "evaluate.yml"):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        (line,) = [line for line in lines if "pip install torch" in line]
         assert re.findall(r"\b\w+==[\d.]+\d", line) == pins
 
 
 def workflow() -> dict:
-    (text,) = Page("ci.md").blocks("yaml")
-    return yaml.safe_load(text)
+    assert "](examples/evaluate.yml)" in Page("dvc.md").text
+    return yaml.safe_load((EXAMPLES / "evaluate.yml").read_text(encoding="utf-8"))
 
 
 def test_the_workflow_of_the_page_is_one_of_github():
@@ -136,11 +137,10 @@ def test_the_table_of_methods_is_made_from_their_classes():
     assert f"<!-- rendered: methods -->\n{table()}<!-- end -->" in text
 
 
-@pytest.mark.parametrize("page", ["../README.md", "index.md"])
-def test_numbers_below_the_picture_are_those_of_the_reports_sentences(page):
-    """Those of the sentences that `tests/docs/render.py` writes into the tutorial."""
-    text = " ".join(Page(page).text.split())
-    sentences = Page("start.md").text.partition("<!-- rendered: sentences -->")[2]
+def test_numbers_of_the_readme_below_the_picture_are_those_of_the_reports_sentences():
+    """Those of the sentences that `tests/docs/render.py` writes into the page on results."""
+    text = " ".join(Page("../README.md").text.partition("docs/outcomes.png")[2].split())
+    sentences = Page("reading-results.md").text.partition("<!-- rendered: sentences -->")[2]
     sentences = " ".join(sentences.partition("<!-- end -->")[0].split())
     quoted = re.findall(r"\d+% \[\d+, \d+\]", text)
     assert len(quoted) == 4
@@ -149,6 +149,15 @@ def test_numbers_below_the_picture_are_those_of_the_reports_sentences(page):
     assert f" {objects} " in sentences
     (alarms,) = re.findall(r"([\d.]+) false alarms per ID image", text)
     assert f"{alarms} false alarms per ID image" in sentences
+
+
+def test_numbers_of_the_readme_on_photographs_are_those_of_their_page():
+    page = Page("photographs.md").text
+    table = page.partition("## Outcomes")[2].partition("## Methods")[0]
+    text = Page("../README.md").text.partition("docs/outcomes.png")[0]
+    quoted = re.findall(r"\d+% \[\d+, \d+\]", text)
+    assert len(quoted) == 3
+    assert [words for words in quoted if words.replace("%", "") not in table] == []
 
 
 def test_no_page_says_that_an_index_has_farther():

@@ -1,4 +1,4 @@
-"""The steps of docs/text-scores.md, with boxes alone and an untrained CLIP."""
+"""Text scores as docs/methods.md explains them, with boxes alone and an untrained CLIP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farther.command import main
 from farther.tables import Images, Objects
 
 ROOT = Path(__file__).parents[2]
-PAGE = Page("text-scores.md")
+PAGE = Page("methods.md")
 KINDS = "thing: {animal: [cat, dog, fox], scenery: [cloud, hill, lake], tool: [hammer, saw]}"
 
 
@@ -93,8 +93,8 @@ def project(tmp_path, monkeypatch):
         "evaluate": {"replicates": 100, "kept": [0.95], "confidences": [0.5]},
         "deploy": {"max_false_alarms": 0.02},
     }
-    for text in PAGE.blocks("yaml"):
-        params |= yaml.safe_load(text)
+    for word in ("local-dir", "mcm_on_crops"):
+        params |= yaml.safe_load(PAGE.block("yaml", word))
     params["methods"]["knn_on_crops"]["k"] = 3
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     of_methods = dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")

@@ -20,7 +20,7 @@ import nbformat
 import numpy as np
 import pytest
 import yaml
-from tests.docs.pages import Page
+from tests.docs.pages import EXAMPLES, Page
 from tests.stages.in_process import OF_RUN
 from tests.support import dvc_commands
 
@@ -55,20 +55,26 @@ def holds(output: str, shown: str) -> None:
     assert wanted <= printed, f"not printed: {wanted - printed}"
 
 
+def example(name: str) -> Path:
+    """A script that the page links."""
+    assert f"](examples/{name})" in PAGE.text
+    return EXAMPLES / name
+
+
 @pytest.fixture(scope="module")
 def finished(evaluated, commands):
     """The project at the end of section 4."""
     project = evaluated
     Path("extensions").mkdir()
-    for text in PAGE.blocks("python"):
-        Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
-    subprocess.run([commands / "python", "draw.py"], check=True)
+    method = Page("methods.md").block("python", "@register(")
+    Path("extensions/margin.py").write_text(method, encoding="utf-8")
+    subprocess.run([commands / "python", example("draw.py")], check=True)
     first, second, third = (parse(text) for text in PAGE.blocks("yaml"))
     project.change(first)
     project.stage("ingest", "mine")
     project.change(second)
     project.evaluate("voc-faster_rcnn")
-    subprocess.run([commands / "python", "export.py"], check=True)
+    subprocess.run([commands / "python", example("export.py")], check=True)
     project.change(third)
     project.evaluate("voc-mine")
     yield project
@@ -101,13 +107,6 @@ def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(
     fitted = json.loads(Path("artifacts/fitted/voc-mine/knn/method.json").read_text())
     assert fitted["not_applicable"] == reason
     assert f'the report says why: "{reason}"' in " ".join(PAGE.text.split())
-
-
-def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished, commands):
-    done = subprocess.run(
-        [commands / "python", "try.py"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("{'auroc': ")
 
 
 def test_the_explanation_of_a_figure_reads_as_shown(finished):
