@@ -76,7 +76,10 @@ def _table(parameters: Sequence[Parameter]) -> str:
 
 def metrics() -> str:
     """All metrics with their definitions."""
-    lines = ["| metric | in reports | better | meaning | source |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| metric | in reports | better | meaning | source |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for name, metric in METRICS.items():
         better = DIRECTIONS[metric.higher_is_better]
         cells = [f"`{name}`", metric.title, better, metric.meaning, metric.source]

@@ -21,7 +21,10 @@ class BoxesCSV(Reader):
     subset_names: tuple[str, ...] = ("test",)
 
     def expects(self, subset: str) -> list[Expected]:
-        return [Expected("boxes", (f"{subset}.csv",), "your own"), Expected("images", (subset,), "your own")]
+        return [
+            Expected("boxes", (f"{subset}.csv",), "your own"),
+            Expected("images", (subset,), "your own"),
+        ]
 
     def read(self, subset: str) -> Annotations:
         file = inside(self.root, f"{subset}.csv")
@@ -33,10 +36,15 @@ class BoxesCSV(Reader):
                     found.add_image(name, image_file(self.root, subset, name, location), location)
                 category = categories.setdefault(row["category"], len(categories))
                 try:
-                    xmin, ymin, xmax, ymax = (float(row[edge]) for edge in ("xmin", "ymin", "xmax", "ymax"))
+                    xmin, ymin, xmax, ymax = (
+                        float(row[edge]) for edge in ("xmin", "ymin", "xmax", "ymax")
+                    )
                 except ValueError as error:
                     raise location.error(f"expected four numbers: {error}") from None
                 found.add_object(found.rows[name], (xmin, ymin, xmax, ymax), category, number)
         return found.annotations(
-            categories=list(categories), files=[file.name], row="line {row}", box_field="xmin … ymax"
+            categories=list(categories),
+            files=[file.name],
+            row="line {row}",
+            box_field="xmin … ymax",
         )

@@ -15,7 +15,10 @@ for number in range(40):
     picture = Image.new("RGB", (224, 160), chance.choice(["skyblue", "khaki", "lightgreen"]))
     category = chance.randrange(len(names))
     drawing = sprite(catalogue()[names[category]].train[0], chance.randrange(70, 130))
-    x, y = (chance.randrange(whole - part) for whole, part in zip(picture.size, drawing.size, strict=True))
+    x, y = (
+        chance.randrange(whole - part)
+        for whole, part in zip(picture.size, drawing.size, strict=True)
+    )
     picture.paste(drawing, (x, y), drawing)
     picture.save(f"mine/images/{number:03}.jpg", quality=88)
     images.append({"id": number, "file_name": f"{number:03}.jpg", "width": 224, "height": 160})

@@ -47,9 +47,13 @@ class ResNet18(Detector):
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         import torch
 
-        pixels = torch.from_numpy(np.stack([pixels for pixels, _ in prepared])).to(self.torch_device())
+        pixels = torch.from_numpy(np.stack([pixels for pixels, _ in prepared])).to(
+            self.torch_device()
+        )
         inputs = []
-        hook = self.network.fc.register_forward_pre_hook(lambda layer, given: inputs.append(given[0]))
+        hook = self.network.fc.register_forward_pre_hook(
+            lambda layer, given: inputs.append(given[0])
+        )
         with torch.inference_mode():
             logits = self.network(pixels.permute(0, 3, 1, 2).float() / 255)
         hook.remove()

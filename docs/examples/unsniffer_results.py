@@ -16,4 +16,6 @@ for one in detections:
         one["score"] = min(max(one["complete_scores"], 0.0), 1.0)
 Path("detections").mkdir(exist_ok=True)
 fields = ("image_id", "category_id", "bbox", "score")
-Path("detections/open_world.json").write_text(json.dumps([{field: one[field] for field in fields} for one in detections]))
+Path("detections/open_world.json").write_text(
+    json.dumps([{field: one[field] for field in fields} for one in detections])
+)

@@ -31,7 +31,8 @@ TERMS = (
 )
 
 #: Words of headings that no page has and that mean what they mean elsewhere.
-PLAIN = {"alike", "citing", "classic", "correlation", "could", "ms", "speed", "suggested"}
+PLAIN = {"alike", "citing", "classic", "correlation", "could", "downloads", "ms", "speed"}
+PLAIN |= {"suggested"}
 PLAIN |= {"charts", "confusion", "details", "families", "summary", "top-5"}
 PLAIN |= {"backward", "forward"}  # inferences of a network
 
