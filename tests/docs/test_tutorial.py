@@ -19,9 +19,7 @@ import nbclient
 import nbformat
 import numpy as np
 import pytest
-import yaml
 from tests.docs.pages import EXAMPLES, Page
-from tests.stages.in_process import OF_RUN
 from tests.support import dvc_commands
 
 from farther.command import main
@@ -112,23 +110,6 @@ def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(
 def test_the_explanation_of_a_figure_reads_as_shown(finished):
     line = next(line for line in commands("farther") if "explain number" in line)
     holds(printed(line), PAGE.block("text", "meaning   Share"))
-
-
-def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
-    params = finished.params
-    over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
-    over |= dict.fromkeys(("infer", *OF_RUN), params["detectors"])
-    named = [
-        line.split("'")[1]
-        for text in PAGE.blocks("text")
-        for line in text.splitlines()
-        if "Running stage" in line
-    ]
-    named += [word for line in commands("dvc") for word in line.split() if "@" in word]
-    assert named
-    for stage, _, item in (name.partition("@") for name in named):
-        assert stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-        assert not item or item in over[stage], f"{stage}@{item}"
 
 
 @pytest.mark.parametrize("line", commands("dvc"))
