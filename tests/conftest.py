@@ -13,14 +13,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.support import forked
-from tests.support.shared import shared_folder
 
 from farther.datasets.base import FORMATS
 from farther.detectors.base import registry as detectors
@@ -40,9 +36,6 @@ FLAGS = (
     "--hide-scrollbars",
 )
 
-#: In the temporary folder of all processes: see `forked.start`.
-COMMANDS = "commands"
-
 #: Key codes of keys other than letters.
 CODES = {
     "Tab": 9,
@@ -55,9 +48,6 @@ CODES = {
     "ArrowDown": 40,
 }
 
-
-# The tests read files of YAML again and again: with libyaml, where PyYAML was built with it.
-yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 #: Files that take minutes run first: as the last ones they would keep one worker busy while the
 #: others are idle. One makes the project that others of its folder read: at the same time, these
@@ -93,16 +83,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(
                     pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set")
                 )
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
-    """Workers of pytest-xdist are forked from a process that has imported the packages."""
-    if sys.platform == "linux":
-        folder = config._tmp_path_factory.getbasetemp() / COMMANDS
-        python = forked.start(folder) / "python"
-        for spec in specs:
-            spec.python = shlex.quote(str(python))
 
 
 class Chromium:
@@ -310,11 +290,9 @@ def registries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PATH, whose `python`, `dvc` and `farther` start at once: see `forked`."""
-    if sys.platform != "linux":
-        return Path(sys.executable).parent
-    return forked.start(shared_folder(tmp_path_factory) / COMMANDS)
+def commands() -> Path:
+    """The folder of `python`, `dvc` and `farther`."""
+    return Path(sys.executable).parent
 
 
 @pytest.fixture(scope="session")
