@@ -443,10 +443,8 @@ def test_cards_are_drawn_as_they_are_scrolled_to(page):
     assert 24 <= before < 60
     page.evaluate("document.getElementById('more').scrollIntoView()")
     until(page, f"document.querySelectorAll('#cards li').length > {before}")
-    until(
-        page,
-        "(document.getElementById('more').scrollIntoView(), document.getElementById('more').hidden)",
-    )
+    more = "document.getElementById('more')"
+    until(page, f"({more}.scrollIntoView(), {more}.hidden)")
     assert shown(page) == [f"m{i:02}" for i in range(60)]
 
 
