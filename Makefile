@@ -36,12 +36,10 @@ demo: $(VENV)/ready
 repro: $(VENV)/ready
 	@farther repro
 
-# Each of the workers collects the files that it runs (tests/support/by_file.py) and takes the next one when it is free;
-# PyTorch and BLAS have one thread in each. No percentages are printed, as the number of tests is not known before.
-# Some tests wait for processes, disks and servers: a third worker uses two cores meanwhile.
+# Tests of one file run in one process, as they share what they make; PyTorch and BLAS have one thread in each. Some tests
+# wait for processes, disks and servers: a third worker uses two cores meanwhile.
 WORKERS := 3
-PYTEST = OMP_NUM_THREADS=1 python -m pytest -p tests.support.by_file -n $(WORKERS) --dist load --maxschedchunk 1 \
-    -o console_output_style=classic
+PYTEST = OMP_NUM_THREADS=1 python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(VENV)/compiled machine
 	$(PYTEST) -m "not slow"
 

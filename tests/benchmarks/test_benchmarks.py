@@ -15,6 +15,7 @@ import torch
 import yaml
 from PIL import Image
 from tests.stages import in_process, kills
+from tests.support.cases import drawn_cases
 
 pytestmark = pytest.mark.slow
 
@@ -177,8 +178,8 @@ def test_the_steps_of_growth_run_one_after_the_other(tmp_path, monkeypatch, capf
     assert (tmp_path / "400/report/gallery.html").exists()
 
 
-def test_the_published_size_and_its_peer_run_at_a_fiftieth(commands, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(sys, "executable", str(commands / "python"))
+def run_full_size(tmp_path, capfd, monkeypatch):
+    """The published size and its peer, at a fiftieth."""
     arguments = [str(tmp_path / "project"), "--scale", "0.02", "--runs", "voc-rtdetr", "--peer"]
     arguments += ["--last", "energy", "--jobs", "2", "--without", *LEFT_OUT]
     run("full_size", arguments, monkeypatch)
@@ -214,13 +215,15 @@ def as_root(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_stage_on_a_cluster_of_three_machines_writes_the_same_bytes(demo, tmp_path):
+def run_cluster(tmp_path, demo):
+    """A stage on a cluster of three machines writes the same bytes."""
     sizes = ["--stages", "infer", "--events", "nothing", "--images", "6", "--cost", "0"]
     printed = as_root("cluster", str(tmp_path / "cluster"), "--demo", str(demo), *sizes)
     assert re.search(r"\| infer \| nothing \| [\d.]+ \| 0 of [1-9]\d* \| 0 \|", printed), printed
 
 
-def test_a_full_disk_a_read_only_one_and_a_kill_leave_nothing_half_written():
+def run_resilience():
+    """A full disk, a read-only one and a kill leave nothing half-written."""
     printed = as_root("resilience", "--times", "1", "--until", "ingest voc", "--images", "20")
     outcomes = re.findall(r"^\| ([^|]+) \|.* \| (\d+) \| (\d+) \|$", printed, re.MULTILINE)
     assert outcomes == [
@@ -228,6 +231,16 @@ def test_a_full_disk_a_read_only_one_and_a_kill_leave_nothing_half_written():
         ("dvc repro", "0", "0"),
         ("import of 2,000 detections", "0", "0"),
     ]
+
+
+@pytest.mark.parametrize("name", drawn_cases(["full_size", "cluster", "resilience"], 1))
+def test_a_benchmark_of_the_whole_pipeline_runs(name, tmp_path, monkeypatch, capfd, request):
+    if name == "full_size":
+        run_full_size(tmp_path, capfd, monkeypatch)
+    elif name == "cluster":
+        run_cluster(tmp_path, request.getfixturevalue("demo"))
+    else:
+        run_resilience()
 
 
 def test_no_benchmark_is_left_out():

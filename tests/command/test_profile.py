@@ -8,7 +8,7 @@ import pytest
 from tests.support.cases import slow_but
 
 from farther.command import main
-from farther.command.doctor import examine
+from farther.command.doctor import examine, machine
 from farther.command.doctor.pipeline import pipeline
 from farther.command.project import Project
 from farther.curation import benchmark
@@ -105,6 +105,7 @@ def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_
     name, monkeypatch
 ):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(machine, "repository", lambda project: [])  # not of a profile
     wrong = [
         finding.text
         for finding in examine(Project(Path(f"profiles/{name}.yaml")), quick=True)

@@ -5,36 +5,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import pytorch_ood.detector
 import yaml
+from tests.docs import render
 
 from farther import methods
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PICTURES = (".png", ".jpg", ".svg")
-
-
-def rendering() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render", Path(__file__).with_name("render.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-render = rendering()
 
 
 def measured(run: str, split: str, method: str) -> dict[str, float]:

@@ -171,15 +171,15 @@ def expected(inputs: RunInputs, data: DialData, setting) -> dict[str, int]:
     return counts
 
 
-def counted(browser, tmp_path: Path, data: DialData, settings) -> list[dict[str, int]]:
+def counted(tab, tmp_path: Path, data: DialData, settings) -> list[dict[str, int]]:
     """What the page's script counts at each setting."""
     script = files("farther.report").joinpath("static/dial-data.js").read_text()
     page = tmp_path / "page.html"
     page.write_text(f"<script>{script}</script>")
-    browser.open(page.as_uri())
+    tab.goto(page.as_uri())
     texts = json.dumps(to_jsonable_python(data))
-    browser.read(f"globalThis.data = dial.unpackAll({texts}), true")
-    return browser.read(f"{json.dumps(settings)}.map((one) => dial.countsOf(data, one))")
+    tab.evaluate(f"globalThis.data = dial.unpackAll({texts}), true")
+    return tab.evaluate(f"{json.dumps(settings)}.map((one) => dial.countsOf(data, one))")
 
 
 def random_settings(data: DialData, count: int) -> list[dict]:
@@ -211,11 +211,11 @@ def random_settings(data: DialData, count: int) -> list[dict]:
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_the_browser_counts_what_the_metrics_count_at_every_stop(
-    artifacts, browser, tmp_path, protocol
+    artifacts, tab, tmp_path, protocol
 ):
     inputs, data = written(artifacts, protocol=protocol)
     settings = random_settings(data, 30)
-    counts = counted(browser, tmp_path, data, settings)
+    counts = counted(tab, tmp_path, data, settings)
     assert counts == [expected(inputs, data, setting) for setting in settings]
     # The settings differ in all that is counted.
     for name in ("found", "byProposals", "misclassified", "missed", "alarms", "lost"):

@@ -16,6 +16,7 @@ from tests.report.conftest import PARAMS, SUBSETS, Project
 from tests.report.test_leaderboard import BEST
 from tests.review.conftest import seen
 from tests.support.labelled import labelled, write_tables
+from tests.support.pages import until
 
 from farther.detectors.proposals import read_sources
 from farther.evaluation.files import RunFiles
@@ -53,37 +54,55 @@ DRAWN = (
 
 
 @pytest.fixture
-def watched(browser):
+def watched(tab, complaints):
     """A page of which all requests and dialogs are recorded."""
-    browser.call("Network.enable")
-    yield browser
-    assert_quiet(browser)
+    page = Watched(tab, complaints)
+    yield page
+    page.assert_quiet()
 
 
-def assert_quiet(browser, home: str = "file://") -> None:
-    """Checks that no dialog opened, no script of a text ran, and nothing was requested elsewhere.
+class Watched:
+    """A page, with what it asked for.
 
-    The browser must not complain either, not even of the page's content policy.
+    Args:
+        tab: The page.
+        complaints: What it complained about.
+
+    Attributes:
+        home: Where its files may come from.
     """
-    assert browser.read("window.ran") is None
-    assert not [
-        event for event in browser.events if event.get("method") == "Page.javascriptDialogOpening"
-    ]
-    asked = [
-        e["params"]["request"]["url"]
-        for e in browser.events
-        if e.get("method") == "Network.requestWillBeSent"
-    ]
-    assert not [address for address in asked if not address.startswith((home, "data:", "blob:"))]
-    assert browser.complaints() == []
-    handlers = (
-        "[...document.querySelectorAll('*')].some((one) => "
-        "one.getAttributeNames().some((name) => /^on/.test(name)))"
-    )
-    assert not browser.read(handlers)
-    links = "[...document.querySelectorAll('a')].map((one) => one.protocol)"
-    assert {*browser.read(links)} <= {"file:", "https:", "http:"}
-    assert browser.read("document.documentElement.scrollWidth") <= 1280
+
+    def __init__(self, tab, complaints):
+        self.tab = tab
+        self.home = "file://"
+        self._complaints = complaints
+        self._addresses: list[str] = []
+        self._dialogs: list[str] = []
+        tab.on("request", lambda request: self._addresses.append(request.url))
+        tab.on("dialog", self._close)
+
+    def _close(self, dialog) -> None:
+        self._dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def assert_quiet(self) -> None:
+        """Checks that no dialog opened, no script of a text ran, and nothing came from elsewhere.
+
+        The browser must not complain either, not even of the page's content policy.
+        """
+        assert self.tab.evaluate("window.ran") is None
+        assert self._dialogs == []
+        expected = (self.home, "data:", "blob:")
+        assert [url for url in self._addresses if not url.startswith(expected)] == []
+        assert self._complaints() == []
+        handlers = (
+            "[...document.querySelectorAll('*')].some((one) => "
+            "one.getAttributeNames().some((name) => /^on/.test(name)))"
+        )
+        assert not self.tab.evaluate(handlers)
+        links = "[...document.querySelectorAll('a')].map((one) => one.protocol)"
+        assert {*self.tab.evaluate(links)} <= {"file:", "https:", "http:"}
+        assert self.tab.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 class Hostile(Project):
@@ -132,32 +151,33 @@ def report(tmp_path_factory):
 def test_pages_of_a_report(watched, report):
     shown = {}
     for page in sorted(report.rglob("*.html")):
-        watched.open(page.as_uri())
-        watched.read("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        watched.until(DRAWN)
-        shown[page.relative_to(report).as_posix()] = watched.read(WORDS)
-        assert_quiet(watched)
-        watched.events.clear()
+        watched.tab.goto(page.as_uri())
+        watched.tab.evaluate(
+            "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+        )
+        until(watched.tab, DRAWN)
+        shown[page.relative_to(report).as_posix()] = watched.tab.evaluate(WORDS)
+        watched.assert_quiet()
     assert len(shown) > 6
     assert not [name for name in SHOWN if name not in shown["detectors/pets-net.html"]]
     assert printable(JOINED) in shown["index.html"]
 
 
 def test_the_gallery(watched, report):
-    watched.open((report / "gallery.html").as_uri())
+    watched.tab.goto((report / "gallery.html").as_uri())
     status = "document.getElementById('status').textContent"
-    watched.until(f"/images?\\.|No image/.test({status})")
+    until(watched.tab, f"/images?\\.|No image/.test({status})")
     split = "const one = document.getElementById('split'); one.value = '';"
-    watched.read(f"{split} one.dispatchEvent(new Event('change', {{ bubbles: true }})); 0")
-    watched.until(f"{status}.includes('in {len(NAMES)} images')")
+    watched.tab.evaluate(f"{split} one.dispatchEvent(new Event('change', {{ bubbles: true }})); 0")
+    until(watched.tab, f"{status}.includes('in {len(NAMES)} images')")
 
-    watched.read("document.querySelector('#cards button, #cards [tabindex]').click(); 0")
+    watched.tab.evaluate("document.querySelector('#cards button, #cards [tabindex]').click(); 0")
     words = ""
     for _ in NAMES:
-        words += watched.read(WORDS)
-        watched.read("document.getElementById('next').click(); 0")
+        words += watched.tab.evaluate(WORDS)
+        watched.tab.evaluate("document.getElementById('next').click(); 0")
     assert not [name for name in SHOWN if f"n{name}" not in words and f"f{name}" not in words]
-    options = watched.read(
+    options = watched.tab.evaluate(
         "[...document.getElementById('category').options].map((one) => one.value)"
     )
     assert {*options} >= {f"{name}?" for name in SHOWN}
@@ -169,9 +189,9 @@ def test_the_page_of_drift(watched, tmp_path, name):
     drift = Drift(rates(*clustered(random, 250)), window=50)
     feed(drift, *clustered(random, 100, share=0.5))
     write_drift(drift, tmp_path, name)
-    watched.open((tmp_path / "drift/index.html").as_uri())
-    watched.until(DRAWN)
-    assert f"Drift of {printable(name)}" in watched.read(WORDS)
+    watched.tab.goto((tmp_path / "drift/index.html").as_uri())
+    until(watched.tab, DRAWN)
+    assert f"Drift of {printable(name)}" in watched.tab.evaluate(WORDS)
 
 
 def test_the_page_of_a_leaderboard(watched, tmp_path):
@@ -185,8 +205,8 @@ def test_the_page_of_a_leaderboard(watched, tmp_path):
         )
 
     write_leaderboard([run(name) for name in NAMES], tmp_path / "out")
-    watched.open((tmp_path / "out/index.html").as_uri())
-    words = watched.read(WORDS)
+    watched.tab.goto((tmp_path / "out/index.html").as_uri())
+    words = watched.tab.evaluate(WORDS)
     assert not [name for name in SHOWN if name not in words or f"of {name}" not in words]
 
 
@@ -255,34 +275,34 @@ def click(button):
 
 
 @pytest.mark.parametrize("suspects", [False, True])
-def test_the_page_of_a_review(browser, reviewed, suspects):
+def test_the_page_of_a_review(watched, reviewed, suspects, complaints):
     root, params = reviewed
     names = NAMES * (1 + suspects)  # of splits val and test
-    browser.call("Network.enable")
-    browser.expected += [
-        "/picture/",
-        "api/decide",
-    ]  # images that are not here, decisions that are refused
+    # Images that are not here, decisions that are refused.
+    complaints.expect("/picture/", "api/decide")
+    tab = watched.tab
     status, words, said = "document.getElementById('status').textContent", "", []
     with make_server(
         "tiny", params, ReviewSettings(reviewer="ann", suspects=suspects), root
     ) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
-        browser.open(server.address)
-        browser.until(f"{NAME} !== ''")
+        watched.home = server.address
+        tab.goto(server.address)
+        until(tab, f"{NAME} !== ''")
         for name in names:
-            words += browser.read(WORDS)
-            shown = browser.read(NAME)
-            browser.read(
+            words += tab.evaluate(WORDS)
+            shown = tab.evaluate(NAME)
+            tab.evaluate(
                 f"{status} = ''; document.getElementById('note').value = {json.dumps(name)}; 0"
             )
-            browser.until(f"{status} !== '' || {click('keep')}")
-            said.append(browser.read(status))
-            browser.until(
-                f"{NAME} !== {json.dumps(shown)} || {click('next')} || /last image/.test({status})"
+            until(tab, f"{status} !== '' || {click('keep')}")
+            said.append(tab.evaluate(status))
+            until(
+                tab,
+                f"{NAME} !== {json.dumps(shown)} || {click('next')} || /last image/.test({status})",
             )
-        assert_quiet(browser, server.address)
+        watched.assert_quiet()
         server.stop()
         thread.join()
     assert not [name for name in SHOWN if name not in words]

@@ -22,7 +22,7 @@ class Project:
 
     Args:
         folder: An empty one.
-        commands: A folder of commands that come first: see tests/support/forked.py.
+        commands: A folder of commands that come first.
         make_tiny: Changes the demo's parameters to those of a tiny world.
     """
 

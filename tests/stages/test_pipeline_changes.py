@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.stages.pipeline_project import Project, families, scores_of_others, stages_in
 from tests.support.cases import drawn_cases
+from tests.support.pages import until
 
 from farther.tables import Images
 
@@ -262,18 +263,18 @@ def review_page(project: Project) -> Iterator[str]:
 
 
 def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_on_it_runs(
-    project: Project, review_page: str, browser
+    project: Project, review_page: str, tab
 ):
-    browser.open(review_page)
-    browser.until("document.getElementById('name').textContent !== ''")
-    dataset, _, image = browser.read("document.getElementById('name').textContent").split()
+    tab.goto(review_page)
+    until(tab, "document.getElementById('name').textContent !== ''")
+    dataset, _, image = tab.evaluate("document.getElementById('name').textContent").split()
     table = project.folder / f"artifacts/splits/bdd/{dataset}_farther/images.parquet"
     assert image in Images.read(table).image_id
-    browser.press("r")
-    browser.until("document.activeElement.id === 'class'")
-    browser.type("pede")
-    browser.press("Enter")
-    browser.until("document.getElementById('status').textContent.includes('Saved')")
+    tab.keyboard.press("r")
+    until(tab, "document.activeElement.id === 'class'")
+    tab.keyboard.type("pede")
+    tab.keyboard.press("Enter")
+    until(tab, "document.getElementById('status').textContent.includes('Saved')")
     ran = project.repro()
     assert image not in Images.read(table).image_id
     assert {"curate", "stratify", "infer@bdd-faster_rcnn", "evaluate"} <= set(ran)

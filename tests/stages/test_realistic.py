@@ -1,11 +1,11 @@
 """The profiles `realistic-*` on miniatures in the true layouts, with a WordNet of eight nouns."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
+from tests.similarity import tiny_wordnet
 from tests.stages.in_process import run
 
 from farther.command.profile import placed
@@ -16,12 +16,6 @@ from farther.tables import Images, Objects, SortedClasses
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-
-_SPEC = importlib.util.spec_from_file_location(
-    "wordnet_files", ROOT / "tests/similarity/tiny_wordnet.py"
-)
-_wordnet_files = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_wordnet_files)
 
 #: Hypernym of each noun. The distances (1 - mean similarity) from house: mansion 0.31, barracks
 #: 0.48, dog 0.80.
@@ -79,7 +73,7 @@ def data(tmp_path_factory):
     for name in ("benchmarks", "names", "decisions"):
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / name).symlink_to(ROOT / "data" / name)
-    wordnet = WordNet(_wordnet_files.write(folder / "data/similarity/wordnet", NOUNS))
+    wordnet = WordNet(tiny_wordnet.write(folder / "data/similarity/wordnet", NOUNS))
     (folder / "data/similarity/places365.yaml").write_text(
         "house: house.n.01\nmansion: mansion.n.01\n"
     )

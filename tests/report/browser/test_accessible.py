@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cases import drawn_cases
+from tests.support.pages import until
 
 pytestmark = pytest.mark.slow
 
@@ -51,67 +52,64 @@ def drawn_pages(report: Path, *, is_narrow: bool) -> list[Path]:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(
-    browser, report_of_two, width, scheme
+    tab, report_of_two, width, scheme, complaints
 ):
-    browser.expected.append("times.js")  # not on a machine that has timed nothing
-    browser.resize(width, 900)
-    browser.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-    )
+    complaints.expect("times.js")  # not on a machine that has timed nothing
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.emulate_media(color_scheme=scheme)
     wrong = {}
     for page in drawn_pages(report_of_two, is_narrow=width < 600):
-        browser.open(page.as_uri())
-        browser.read(
+        tab.goto(page.as_uri())
+        tab.evaluate(
             "document.querySelectorAll('details.fold').forEach((one) => { one.open = true; })"
         )
-        browser.until(DRAWN)
-        browser.read(f"{AXE};0")
-        problems = [*browser.read(VIOLATIONS), *browser.complaints()]
-        page_width = browser.read("document.documentElement.scrollWidth")
+        until(tab, DRAWN)
+        tab.evaluate(f"{AXE};0")
+        problems = [*tab.evaluate(VIOLATIONS), *complaints()]
+        page_width = tab.evaluate("document.documentElement.scrollWidth")
         if page_width != width:
             problems.append(f"{page_width} pixels wide")
-        browser.events.clear()
+        complaints.clear()
         if problems:
             wrong[page.relative_to(report_of_two).as_posix()] = problems
     assert not wrong, json.dumps(wrong, indent=1)
 
 
 def test_on_a_phone_no_navigation_takes_more_than_one_line_and_shows_the_page_s_entry(
-    browser, report_of_two
+    tab, report_of_two
 ):
-    browser.resize(390, 900)
+    tab.set_viewport_size({"width": 390, "height": 900})
     wrong = []
     for page in sorted(report_of_two.rglob("*.html")):
-        browser.open(page.as_uri())
-        lines = browser.read(NAVIGATION_LINES)
-        is_shown = browser.read(CURRENT_ENTRIES_SHOWN)
+        tab.goto(page.as_uri())
+        lines = tab.evaluate(NAVIGATION_LINES)
+        is_shown = tab.evaluate(CURRENT_ENTRIES_SHOWN)
         if set(lines) != {1} or not is_shown:
             wrong.append((page.name, lines, is_shown))
     assert wrong == []
 
 
-def test_a_chart_is_a_picture_with_a_text_beside_its_menu(browser, report):
-    browser.open((report / "methods.html").as_uri())
-    browser.until(DRAWN)
+def test_a_chart_is_a_picture_with_a_text_beside_its_menu(tab, report):
+    tab.goto((report / "methods.html").as_uri())
+    until(tab, DRAWN)
     charts = "[...document.querySelectorAll('.chart')]"
-    assert browser.read(f"{charts}.length") > 0
-    assert browser.read(CHARTS_DESCRIBED)
-    assert browser.read(
+    assert tab.evaluate(f"{charts}.length") > 0
+    assert tab.evaluate(CHARTS_DESCRIBED)
+    assert tab.evaluate(
         f"{charts}.every((one) => one.querySelector('summary').ariaLabel === 'Save this chart')"
     )
 
 
-def test_charts_take_the_colours_of_a_page_that_turns_dark(browser, report):
+def test_charts_take_the_colours_of_a_page_that_turns_dark(tab, report, complaints):
     def ink() -> str:
-        browser.until(DRAWN)
-        return browser.read("document.querySelector('.chart svg text').getAttribute('fill')")
+        until(tab, DRAWN)
+        return tab.evaluate("document.querySelector('.chart svg text').getAttribute('fill')")
 
-    browser.open((report / "index.html").as_uri())
+    tab.goto((report / "index.html").as_uri())
     light = ink()
-    browser.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+    tab.emulate_media(color_scheme="dark")
+    until(
+        tab,
+        f"document.querySelector('.chart svg text')?.getAttribute('fill') !== {json.dumps(light)}",
     )
-    browser.until(
-        f"document.querySelector('.chart svg text')?.getAttribute('fill') !== {json.dumps(light)}"
-    )
-    assert browser.complaints() == []
+    assert complaints() == []

@@ -1,43 +1,33 @@
 """The menu that saves a chart, in a real browser."""
 
 import struct
+from pathlib import Path
 
 import pytest
+from tests.support.pages import until
 
 from farther.report.charts.figures import charts_of, numbers
 
 DRAWN = "document.querySelector('.chart svg')"
 
 
-def finished(events: list) -> set[str]:
-    """The downloads that are complete."""
-    progress = [
-        event["params"] for event in events if event.get("method") == "Browser.downloadProgress"
-    ]
-    return {one["guid"] for one in progress if one["state"] == "completed"}
-
-
 @pytest.fixture
-def saved(browser, tmp_path):
+def saved(tab, complaints):
     """Opens a page in dark, and saves its first chart by each entry of the menu: name → content."""
 
     def of(page):
-        browser.call(
-            "Emulation.setEmulatedMedia",
-            features=[{"name": "prefers-color-scheme", "value": "dark"}],
-        )
-        behaviour = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
-        browser.call("Browser.setDownloadBehavior", browserContextId=browser.context, **behaviour)
-        browser.open(page.as_uri())
-        browser.until(DRAWN)
+        tab.emulate_media(color_scheme="dark")
+        tab.goto(page.as_uri())
+        until(tab, DRAWN)
+        content_by_name = {}
         for number in range(5):
-            browser.read(
-                f"document.querySelectorAll('.save')[0].querySelectorAll('button')[{number}].click()"
-            )
-            while len(finished(browser.events)) <= number:
-                browser.read("1")
-        assert browser.complaints() == []
-        return {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+            button = f"document.querySelector('.save').querySelectorAll('button')[{number}]"
+            with tab.expect_download() as download:
+                tab.evaluate(f"{button}.click()")
+            name = download.value.suggested_filename
+            content_by_name[name] = Path(download.value.path()).read_bytes()
+        assert complaints() == []
+        return content_by_name
 
     return of
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.pages import until
 
 #: All figures that are not folded away are drawn.
 DRAWN = (
@@ -25,56 +26,56 @@ def head(column: int) -> str:
 
 
 @pytest.fixture
-def comparison(browser, report_of_two: Path):
-    browser.open((report_of_two / "compare.html").as_uri())
-    browser.until(DRAWN)
-    yield browser
-    assert browser.complaints() == []
+def comparison(tab, report_of_two: Path, complaints):
+    tab.goto((report_of_two / "compare.html").as_uri())
+    until(tab, DRAWN)
+    yield tab
+    assert complaints() == []
 
 
 def test_the_first_press_puts_the_best_on_top_the_second_turns_it_round_the_third_undoes(
     comparison,
 ):
-    comparison.read(
+    comparison.evaluate(
         f"{head(3)}.querySelector('button').focus()"
     )  # AP_U of photos near: higher is better
-    start = comparison.read(cells(3))
-    comparison.press("Enter")
-    assert comparison.read(f"{head(3)}.getAttribute('aria-sort')") == "descending"
-    down = comparison.read(cells(3))
+    start = comparison.evaluate(cells(3))
+    comparison.keyboard.press("Enter")
+    assert comparison.evaluate(f"{head(3)}.getAttribute('aria-sort')") == "descending"
+    down = comparison.evaluate(cells(3))
     assert [float(x) for x in down] == sorted((float(x) for x in start), reverse=True)
-    comparison.press("Enter")
-    assert comparison.read(cells(3)) == sorted(start, key=float)
-    assert comparison.read(f"{head(3)}.getAttribute('aria-sort')") == "ascending"
-    comparison.press("Enter")
-    assert comparison.read(cells(3)) == start
-    assert comparison.read(f"{head(3)}.getAttribute('aria-sort')") == "none"
+    comparison.keyboard.press("Enter")
+    assert comparison.evaluate(cells(3)) == sorted(start, key=float)
+    assert comparison.evaluate(f"{head(3)}.getAttribute('aria-sort')") == "ascending"
+    comparison.keyboard.press("Enter")
+    assert comparison.evaluate(cells(3)) == start
+    assert comparison.evaluate(f"{head(3)}.getAttribute('aria-sort')") == "none"
 
 
 def test_where_lower_is_better_the_lowest_comes_first(comparison):
-    comparison.read(f"{head(2)}.querySelector('button').click()")  # nOSE of photos near
-    assert comparison.read(cells(2)) == sorted(comparison.read(cells(2)), key=float)
-    comparison.read(f"{head(1)}.querySelector('button').click()")
+    comparison.evaluate(f"{head(2)}.querySelector('button').click()")  # nOSE of photos near
+    assert comparison.evaluate(cells(2)) == sorted(comparison.evaluate(cells(2)), key=float)
+    comparison.evaluate(f"{head(1)}.querySelector('button').click()")
     methods = ["Energy", "kNN", "MSP"]
-    assert comparison.read(cells(1)) == sorted([*methods, *methods], key=str.lower)
-    assert comparison.read(f"{head(2)}.getAttribute('aria-sort')") == "none"
+    assert comparison.evaluate(cells(1)) == sorted([*methods, *methods], key=str.lower)
+    assert comparison.evaluate(f"{head(2)}.getAttribute('aria-sort')") == "none"
 
 
 def test_rows_are_filtered_by_a_choice_and_by_words(comparison):
     choose(comparison, "label-1", "kNN")
-    assert comparison.read(cells(1)) == ["kNN", "kNN"]
-    assert comparison.read(control("count") + ".textContent") == "2 of 6 rows"
+    assert comparison.evaluate(cells(1)) == ["kNN", "kNN"]
+    assert comparison.evaluate(control("count") + ".textContent") == "2 of 6 rows"
     choose(comparison, "label-1", "")
-    comparison.read(f"{control('search')}.focus()")
-    comparison.type("net en")
-    assert comparison.read(cells(1)) == ["Energy"]
+    comparison.evaluate(f"{control('search')}.focus()")
+    comparison.keyboard.type("net en")
+    assert comparison.evaluate(cells(1)) == ["Energy"]
 
 
 def test_columns_are_filtered_by_split_and_metric_and_the_heading_spans_what_is_left(comparison):
     choose(comparison, "split", "photos far")
     choose(comparison, "metric", "R_U")
     shown = f"[...{SHEET}.querySelectorAll('thead th')].filter((one) => !one.hidden)"
-    assert comparison.read(
+    assert comparison.evaluate(
         f"{shown}.map((one) => one.textContent.trim().replace(/\\s+/g, ' '))"
     ) == [
         "Detector",
@@ -83,30 +84,28 @@ def test_columns_are_filtered_by_split_and_metric_and_the_heading_spans_what_is_
         "RU ↑",
     ]
     assert (
-        comparison.read(
+        comparison.evaluate(
             f"{SHEET}.querySelector('tbody tr').querySelectorAll('td:not([hidden])').length"
         )
         == 1
     )
-    assert comparison.read(f"{shown}.map((one) => one.colSpan)") == [1, 1, 1, 1]
+    assert comparison.evaluate(f"{shown}.map((one) => one.colSpan)") == [1, 1, 1, 1]
 
 
 def test_intervals_are_shown_when_they_are_asked_for(comparison):
     cell = f"{SHEET}.querySelector('td[data-i]')"
     content = f"getComputedStyle({cell}, '::after').content"
-    assert comparison.read(content) == "none"
-    comparison.read(f"{control('intervals')}.click()")
-    assert comparison.read(content) == '"[0.0, 75.0]"'
+    assert comparison.evaluate(content) == "none"
+    comparison.evaluate(f"{control('intervals')}.click()")
+    assert comparison.evaluate(content) == '"[0.0, 75.0]"'
 
 
-def test_the_table_is_saved_as_it_is_shown(comparison, tmp_path):
-    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
-    comparison.call("Browser.setDownloadBehavior", browserContextId=comparison.context, **behaviour)
+def test_the_table_is_saved_as_it_is_shown(comparison):
     choose(comparison, "label-0", "net (pets)")
     choose(comparison, "label-1", "MSP")
     choose(comparison, "split", "photos near")
-    comparison.read(f"{control('intervals')}.click()")
-    texts = {ending: saved(comparison, tmp_path, ending) for ending in ("csv", "md", "tex")}
+    comparison.evaluate(f"{control('intervals')}.click()")
+    texts = {ending: saved(comparison, ending) for ending in ("csv", "md", "tex")}
     heads, msp = (line.split(",") for line in texts["csv"].splitlines())
     assert heads[:5] == [
         "Detector",
@@ -135,15 +134,13 @@ def test_the_table_is_saved_as_it_is_shown(comparison, tmp_path):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_what_names_a_row_stays_in_view_when_values_are_scrolled(comparison, width):
     """The first column, and the method, lie on an opaque ground at the left of the table."""
-    comparison.resize(width, 900)
-    comparison.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}]
-    )
+    comparison.set_viewport_size({"width": width, "height": 900})
+    comparison.emulate_media(color_scheme="dark")
     # As wide as tables of many splits are.
-    comparison.read(
+    comparison.evaluate(
         "document.querySelectorAll('.scroll').forEach((one) => { one.style.width = '300px'; })"
     )
-    found = comparison.read("""[...document.querySelectorAll(".scroll")].flatMap((frame) => {
+    found = comparison.evaluate("""[...document.querySelectorAll(".scroll")].flatMap((frame) => {
       frame.scrollLeft = 10000;
       if (frame.scrollLeft === 0) return [];
       const left = frame.getBoundingClientRect().left;
@@ -158,13 +155,14 @@ def test_what_names_a_row_stays_in_view_when_values_are_scrolled(comparison, wid
     assert all(found)
 
 
-def test_the_policy_of_the_page_lets_no_text_become_code(comparison):
-    comparison.expected += ["Content Security Policy"]
+def test_the_policy_of_the_page_lets_no_text_become_code(comparison, complaints):
+    complaints.expect("Content Security Policy")
     image = "<img src='data:,' onload='window.ran = 1' onerror='window.ran = 1'>"
-    comparison.read(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(image)})")
-    comparison.until("[...document.images].every((one) => one.complete)")
-    assert comparison.read("window.ran") is None
-    assert "Content Security Policy" in json.dumps(comparison.events)
+    comparison.evaluate(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(image)})")
+    until(comparison, "[...document.images].every((one) => one.complete)")
+    assert comparison.evaluate("window.ran") is None
+    assert complaints() == []
+    assert any("Content Security Policy" in text for text in complaints.expected_texts)
 
 
 def control(name: str) -> str:
@@ -173,21 +171,13 @@ def control(name: str) -> str:
 
 def choose(comparison, name: str, value: str) -> None:
     event = "new Event('input', { bubbles: true })"
-    comparison.read(
+    comparison.evaluate(
         f"{control(name)}.value = {json.dumps(value)}; {control(name)}.dispatchEvent({event})"
     )
 
 
-def is_progress(event: dict) -> bool:
-    """True for events of downloads."""
-    return event.get("method") == "Browser.downloadProgress"
-
-
-def saved(comparison, folder: Path, ending: str) -> str:
-    file = folder / f"pets-open_set.{ending}"
-    comparison.read(f"{SHEET}.querySelector('[data-save={ending}]').click()")
-    finished = '"state": "completed"'
-    while not any(is_progress(e) and finished in json.dumps(e) for e in comparison.events):
-        comparison.read("1")
-    comparison.events[:] = [e for e in comparison.events if not is_progress(e)]
-    return file.read_text(encoding="utf-8")
+def saved(comparison, ending: str) -> str:
+    with comparison.expect_download() as download:
+        comparison.evaluate(f"{SHEET}.querySelector('[data-save={ending}]').click()")
+    assert download.value.suggested_filename == f"pets-open_set.{ending}"
+    return Path(download.value.path()).read_text(encoding="utf-8")

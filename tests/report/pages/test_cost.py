@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.report.conftest import run_of
+from tests.support.pages import until
 
 from farther.report.pages import cost, deploy
 from farther.report.pages.missed import TimedSource, costs
@@ -191,18 +192,18 @@ def test_the_page_of_proposals_has_what_each_source_adds(run, tmp_path):
     assert "no times here" not in timed
 
 
-def test_a_page_shows_the_times_beside_it(write, browser):
-    browser.open((write("with", TIMES) / "deploy.html").as_uri())
-    browser.until("document.querySelector('.chart svg')")
-    text = browser.read("document.getElementById('costs').textContent")
+def test_a_page_shows_the_times_beside_it(write, tab, complaints):
+    tab.goto((write("with", TIMES) / "deploy.html").as_uri())
+    until(tab, "document.querySelector('.chart svg')")
+    text = tab.evaluate("document.getElementById('costs').textContent")
     assert "detection takes 40.0 ms per image" in text
     assert "Some CPU" in text
     assert "no times here" not in text
-    assert browser.complaints() == []
+    assert complaints() == []
 
 
-def test_a_page_that_was_exchanged_since_does_not_show_the_times_of_the_earlier_one(write, browser):
+def test_a_page_that_was_exchanged_since_does_not_show_the_times_of_the_earlier_one(write, tab):
     page = write("with", TIMES) / "deploy.html"
     page.write_text(re.sub('data-key="..', 'data-key="--', page.read_text()))
-    browser.open(page.as_uri())
-    assert "no times here" in browser.read("document.getElementById('costs').textContent")
+    tab.goto(page.as_uri())
+    assert "no times here" in tab.evaluate("document.getElementById('costs').textContent")

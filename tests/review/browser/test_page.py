@@ -4,17 +4,18 @@ import os
 import signal
 
 import pytest
+from tests.support.pages import until
 
 from farther.curation import DecisionsFile
 from farther.review import ReviewServer
 
 
 @pytest.fixture
-def page(browser, answering: ReviewServer):
-    browser.open(answering.address)
-    browser.until(shown("e"))
-    yield browser
-    assert browser.complaints() == []
+def page(tab, answering: ReviewServer, complaints):
+    tab.goto(answering.address)
+    until(tab, shown("e"))
+    yield tab
+    assert complaints() == []
 
 
 def shown(image: str) -> str:
@@ -32,89 +33,89 @@ def written(file: DecisionsFile) -> list[str]:
 
 
 def test_a_reviewer_decides_with_the_keyboard_alone(page, file):
-    page.press("r")
-    page.until("document.activeElement.id === 'class'")
-    page.type("per")
-    page.press("Enter")
-    page.until(status("Saved: remove → person."))
-    page.until(shown("c"))
-    page.press("f")
-    page.until(shown("a"))
-    page.press("u")
-    page.until(shown("c"))
-    page.press("ArrowRight")
-    page.until(shown("a"))
-    page.press("k")
-    page.until(status("Saved: keep."))
+    page.keyboard.press("r")
+    until(page, "document.activeElement.id === 'class'")
+    page.keyboard.type("per")
+    page.keyboard.press("Enter")
+    until(page, status("Saved: remove → person."))
+    until(page, shown("c"))
+    page.keyboard.press("f")
+    until(page, shown("a"))
+    page.keyboard.press("u")
+    until(page, shown("c"))
+    page.keyboard.press("ArrowRight")
+    until(page, shown("a"))
+    page.keyboard.press("k")
+    until(page, status("Saved: keep."))
     assert written(file) == ["e remove person", "c far", "c undo", "a keep"]
-    assert page.read("document.getElementById('counted').textContent") == "2 of 6 images"
+    assert page.evaluate("document.getElementById('counted').textContent") == "2 of 6 images"
 
 
 def test_without_a_letter_typed_the_suspected_class_is_offered_first(page, file):
-    page.press("r")
-    page.until("document.activeElement.id === 'class'")
-    page.press("Enter")
-    page.until(status("Saved"))
+    page.keyboard.press("r")
+    until(page, "document.activeElement.id === 'class'")
+    page.keyboard.press("Enter")
+    until(page, status("Saved"))
     assert written(file) == ["e remove cat"]
 
 
 def test_a_removal_for_another_reason_needs_a_note(page, file):
-    page.press("r")
-    page.until("document.activeElement.id === 'class'")
-    page.type("zzz")
-    page.press("Enter")
-    page.until("document.getElementById('refusal').textContent !== ''")
+    page.keyboard.press("r")
+    until(page, "document.activeElement.id === 'class'")
+    page.keyboard.type("zzz")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('refusal').textContent !== ''")
     assert not file.path.exists()
-    page.type("blurred")
-    page.press("Enter")
-    page.until(status("Saved: remove (blurred)."))
+    page.keyboard.type("blurred")
+    page.keyboard.press("Enter")
+    until(page, status("Saved: remove (blurred)."))
     assert written(file) == ["e remove"]
 
 
 def test_what_is_typed_into_a_note_decides_nothing(page, file):
-    page.read("document.getElementById('note').focus()")
-    page.type("knf")
-    assert page.read("document.getElementById('note').value") == "knf"
+    page.evaluate("document.getElementById('note').focus()")
+    page.keyboard.type("knf")
+    assert page.evaluate("document.getElementById('note').value") == "knf"
     assert not file.path.exists()
 
 
 def test_the_picture_and_its_boxes_are_drawn_and_labels_can_be_hidden(page):
-    page.until("document.getElementById('picture').naturalWidth === 64")
+    until(page, "document.getElementById('picture').naturalWidth === 64")
     words = "[...document.querySelectorAll('#boxes text')].map((one) => one.textContent).join()"
-    assert page.read(words) == "Kite,cat 90%?"
-    page.read("document.getElementById('show-labels').click()")
-    assert page.read(words) == "cat 90%?"
+    assert page.evaluate(words) == "Kite,cat 90%?"
+    page.evaluate("document.getElementById('show-labels').click()")
+    assert page.evaluate(words) == "cat 90%?"
 
 
 def test_a_filter_narrows_the_queue(page):
-    page.read(
+    page.evaluate(
         "const fate = document.querySelector('[name=fate]'); fate.value = 'near';"
         "fate.dispatchEvent(new Event('change', {bubbles: true}))"
     )
-    page.until(shown("b"))
-    assert page.read("document.getElementById('chosen').textContent") == "– 1 of 2"
+    until(page, shown("b"))
+    assert page.evaluate("document.getElementById('chosen').textContent") == "– 1 of 2"
 
 
 @pytest.mark.slow
-def test_nothing_is_called_saved_when_the_server_is_gone(browser, started, file):
-    browser.open(started.address)
-    browser.until(shown("e"))
-    browser.press("k")
-    browser.until(shown("c"))
+def test_nothing_is_called_saved_when_the_server_is_gone(tab, started, file):
+    tab.goto(started.address)
+    until(tab, shown("e"))
+    tab.keyboard.press("k")
+    until(tab, shown("c"))
     os.kill(started.pid, signal.SIGKILL)
-    browser.press("k")
-    browser.until(status("does not answer"))
-    assert browser.read(shown("c"))
+    tab.keyboard.press("k")
+    until(tab, status("does not answer"))
+    assert tab.evaluate(shown("c"))
     assert written(file) == ["e keep"]
 
 
 def test_every_control_has_a_name_and_nothing_is_wider_than_a_phone(page):
-    page.resize(390, 844)
-    assert page.read("document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
     unnamed = (
         "[...document.querySelectorAll('input, select, progress')]"
         ".filter((one) => !one.labels.length).length"
         " + [...document.querySelectorAll('button')]"
         ".filter((one) => !one.textContent.trim()).length"
     )
-    assert page.read(unnamed) == 0
+    assert page.evaluate(unnamed) == 0
