@@ -95,6 +95,9 @@ def draw(name: str, seed: int, kinds: tuple[str, ...] = SAOD) -> tuple[str, int]
 def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarray:
     """Applies one corruption to an image.
 
+    The package prints from some corruptions: nothing that the process prints meanwhile, in other
+    threads either, is shown.
+
     Args:
         image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST`
             pixels or longer.
