@@ -53,6 +53,7 @@ class Selection(Layout):
 
     Args:
         metrics: Their metrics, in the order of the table.
+        networks: Runs of which networks they are of.
         group: Their group; "" for any.
         splits: Roles of their splits.
         part: Exactly the keys of their column `part`, in its order → the values.
@@ -65,6 +66,7 @@ class Selection(Layout):
     """
 
     metrics: list[str] = Field(min_length=1)
+    networks: Literal["all", "detectors", "classifiers"] = "all"
     group: str = ""
     splits: list[Role] = Field(default_factory=lambda: ["all"])
     part: dict[str, PartValues] = Field(default_factory=dict)
@@ -131,7 +133,6 @@ class TableLayout(Layout):
         note: Printed above the values.
         caption: One sentence; may have labels.
         source: The long table that it selects from; see `farther.report.papers.frames`.
-        networks: Runs of which detectors it has.
         per: One table per run, or per dataset; "" for one of all.
         counted: Numbers of each split in the caption.
         needs: Label → value: only runs with such a row are in the table.
@@ -154,7 +155,6 @@ class TableLayout(Layout):
     source: Literal["results", "images", "categories", "similarity", "objects", "attributes"] = (
         "results"
     )
-    networks: Literal["all", "detectors", "classifiers"] = "all"
     per: Literal["", "run", "dataset"] = ""
     counted: list[Counted] = Field(default_factory=list)
     needs: dict[str, str] = Field(default_factory=dict)

@@ -81,7 +81,7 @@ def render(table: TableLayout, tables: LongTables) -> PaperTable:
     Raises:
         DataError: two values are in one cell, or a printed value is wrong.
     """
-    frame = _of_networks(tables.get(table.source), table.networks)
+    frame = tables.get(table.source)
     rows = selected_rows(frame, table)
     listings = []
     for group, rows_of_group in _groups(rows, table.per):
@@ -159,17 +159,11 @@ def selected_rows(frame: pl.DataFrame, table: TableLayout) -> list[Row]:
     return sorted(rows, key=_row_order)
 
 
-def _of_networks(frame: pl.DataFrame, networks: str) -> pl.DataFrame:
-    if networks == "detectors":
-        return frame.filter(pl.col("is_classifier").eq_missing(other=True).not_())
-    if networks == "classifiers":
-        return frame.filter("is_classifier")
-    return frame
-
-
 def _select(frame: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     """The rows of a selection, with a column per key of their part."""
     rows = frame.filter(pl.col("metric").is_in(selection.metrics))
+    if selection.networks != "all":
+        rows = rows.filter(is_classifier=selection.networks == "classifiers")
     if selection.group:
         rows = rows.filter(group=selection.group)
     if selection.benchmarks:
@@ -343,13 +337,15 @@ def _columns(table: TableLayout, rows: Sequence[Row]) -> dict[str, list[str]]:
     for row in sorted(rows, key=_column_order):
         positions = positions_by_column.setdefault(table.fill(table.column, row), [])
         position = str(row.get(table.joined, ""))
-        if position not in positions:
+        if position and position not in positions:
             positions.append(position)
     return positions_by_column
 
 
 def _text(table: TableLayout, cell: Cell, positions: Sequence[str]) -> _Text:
-    """The text of a cell."""
+    """The text of a cell, with values at some positions, or with one of no position."""
+    if "" in cell.rows:
+        return _text_of_rows(table, cell.rows[""])
     texts = [_text_of_rows(table, cell.rows.get(position, [])) for position in positions]
     if not _has_value(texts):
         return _Text(ABSENT, all(text.is_percent for text in texts), has_value=False)
@@ -364,7 +360,7 @@ def _text_of_rows(table: TableLayout, rows: Sequence[Row]) -> _Text:
     first = rows[0]
     if first["shown"]:
         shown = dict.fromkeys(str(row["shown"]) for row in rows)
-        return _Text(", ".join(shown), is_percent=False, has_value=True)
+        return _Text(", ".join(shown), is_percent=True, has_value=True)
     interval = None
     if len(rows) == 1 and first["is_interval_printed"] and first["low"] is not None:
         interval = (first["low"], first["high"])
@@ -420,13 +416,15 @@ def _with_averages(
     """The columns, each selection's followed by their average."""
     average_by_column: dict[str, str] = {}
     for row in rows:
-        average_by_column[table.fill(table.column, row)] = row.get("average", "")
+        average = row.get("average", "")
+        if average:
+            average_by_column[table.fill(table.column, row)] = average
     ordered: list[str] = []
     names = list(columns)
     for position, column in enumerate(names):
         ordered.append(column)
-        average = average_by_column[column]
-        followed = [average_by_column[name] for name in names[position + 1 :]]
+        average = average_by_column.get(column, "")
+        followed = [average_by_column.get(name) for name in names[position + 1 :]]
         if average and average not in followed:
             ordered.append(average)
     return ordered
