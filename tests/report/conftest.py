@@ -31,7 +31,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import read_evaluation, write_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
-from farther.report.pages.papers import PAPERS
+from farther.report.papers.layout import PAPERS
 from farther.report.results import OodTestSplit, Run
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
@@ -381,7 +381,7 @@ def built_twice(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     shutil.copytree(evaluated, root)
     copy_run(root)
     add_proposals(root)
-    papers = [paper.name for paper in PAPERS]
+    papers = list(PAPERS)
     build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root)
     return root
 

@@ -13,7 +13,7 @@ from farther.evaluation.results import (
     write_results,
 )
 from farther.report import build
-from farther.report.pages.papers import PAPERS
+from farther.report.papers.layout import PAPERS
 from farther.tables.documents import read_json, write_json
 
 #: Values of a classifier and of splits that show known objects: the miniature project has neither.
@@ -153,7 +153,7 @@ def complete(built, tmp_path_factory):
         for means in evaluated.means.values():
             means.values["oscr"] = 0.5
     write_results(artifacts / "evaluation" / "pets-later.json", evaluation)
-    papers = [paper.name for paper in PAPERS]
+    papers = list(PAPERS)
     return build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root).parent
 
 

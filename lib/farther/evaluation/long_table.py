@@ -88,15 +88,16 @@ _METRIC_BY_KEY: dict[tuple[str, str], Metric] = {
     (metric.group, metric.key): metric for metric in METRICS.values()
 }
 
-#: Values that are no metrics of the catalogue, and that papers' tables have.
-COUNTS = (
+#: Values of the table that the catalogue does not have and papers' tables do.
+NOT_IN_CATALOGUE = (
     *("images", "objects", "regions", "correct", "errors", "ood_regions"),
     *("map_closed", "map_open", "average_impact"),
     *("detections", "localisation", "similar", "other_class", "background"),
     *("unknown_unknown", "mixed_unknown"),
     *("f", "precision", "recall", "operating_points_threshold"),
     *("mean", "sd"),
-    *("daq", "balanced_accuracy", "tpr", "tnr", "self_awareness_auroc", "ap", "detections_per_image"),
+    *("daq", "balanced_accuracy", "tpr", "tnr", "self_awareness_auroc"),
+    *("ap", "detections_per_image"),
     *("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn"),
     *("idq_t", "laece_t", "lrp_t", "lrp_loc_t", "lrp_fp_t", "lrp_fn_t"),
     *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
@@ -338,7 +339,7 @@ class ResultRows:
                 )
 
     def _add_choices_of_self_awareness(self, results: SelfAwarenessResults) -> None:
-        """Adds values by calibrator and thresholds, and those of detections of validation images."""
+        """Adds values by calibrator, by thresholds and by further detections."""
         for calibrator, errors in results.calibrated.items():
             part = f"calibrator={calibrator}"
             self.add_map(errors, group="self_awareness", split=self._id_split, part=part)

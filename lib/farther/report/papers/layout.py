@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from farther.errors import DataError, ParameterError, choose, shorten
-from farther.evaluation.long_table import COUNTS
+from farther.evaluation.long_table import NOT_IN_CATALOGUE
 from farther.metrics.catalogue import METRICS
 from farther.report.papers.frames import DATA_METRICS, LABELS, label_title
 from farther.tables.documents import parse_yaml
@@ -68,7 +68,7 @@ class Selection(Layout):
     metrics: list[str] = Field(min_length=1)
     networks: Literal["all", "detectors", "classifiers"] = "all"
     group: str = ""
-    splits: list[Role] = Field(default_factory=lambda: ["all"])
+    splits: list[Role] = ["all"]
     part: dict[str, PartValues] = Field(default_factory=dict)
     benchmarks: list[Literal["ad", "osr", "ood"]] = Field(default_factory=list)
     labels: dict[str, str] = Field(default_factory=dict)
@@ -204,7 +204,7 @@ class TableLayout(Layout):
         for selection in self.select:
             metrics += selection.metrics
             labels.update(selection.part, selection.labels)
-        _check_names("metric", metrics, {*METRICS, *COUNTS, *DATA_METRICS})
+        _check_names("metric", metrics, {*METRICS, *NOT_IN_CATALOGUE, *DATA_METRICS})
 
         _check_labels(self.rows, labels)
         _check_labels(labels_in(self.column), labels)
@@ -215,7 +215,8 @@ class TableLayout(Layout):
             for text in selection.labels.values():
                 _check_labels(labels_in(text), labels)
         for printed in self.published:
-            printed_labels = {*labels, *printed.keys.values(), *printed.labels, *printed.value_labels}
+            printed_labels = labels | set(printed.keys.values()) | printed.value_labels
+            printed_labels.update(printed.labels)
             _check_labels(printed.rows, printed_labels)
             _check_labels(labels_in(printed.column), printed_labels)
         return self
@@ -231,7 +232,8 @@ def _check_names(kind: str, names: Iterable[str], known: set[str]) -> None:
         try:
             choose(kind, name, known)
         except ParameterError as error:
-            raise PydanticCustomError("unknown_name", "{problem}", {"problem": str(error)}) from None
+            problem = {"problem": str(error)}
+            raise PydanticCustomError("unknown_name", "{problem}", problem) from None
 
 
 class PaperLayout(Layout):

@@ -148,7 +148,7 @@ def compare(
             continue
         names_of_runs = sources.seeds.get(name, [name])
         rows_of_runs = [row for row in rows if row["run"] in names_of_runs]
-        pairs = []
+        pairs: list[ComparedValue] = []
         for printed_row in printed:
             is_of_counterpart = (
                 printed_row.get("detector") == counterpart.detector
@@ -175,8 +175,10 @@ def _pairs(
     for row in rows:
         is_same = True
         for label in labels:
-            name = published.same.get(label, {}).get(row.get(label), row.get(label))
-            is_same = is_same and name == printed[label]
+            value = row.get(label)
+            if value is not None:
+                value = published.same.get(label, {}).get(value, value)
+            is_same = is_same and value == printed[label]
         if is_same:
             own_labels = tuple(row.get(label) for label in labels)
             rows_by_labels.setdefault(own_labels, []).append(row)

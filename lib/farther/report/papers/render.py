@@ -1,4 +1,4 @@
-"""Papers' tables from their layout: rows of a long table are selected, and their labels arranged."""
+"""Papers' tables from their layout: rows of a long table, arranged by their labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farther.errors import DataError
 from farther.escaping import latex, spreadsheet
 from farther.report.listing import ABSENT, Listing, percent, rate
 from farther.report.papers.frames import FRAMES, Sources
-from farther.report.papers.layout import PrintedValues, Selection, TableLayout
+from farther.report.papers.layout import PrintedValues, Selection, TableLayout, labels_in
 from farther.report.papers.printed import ComparedRun, compare, printed_rows
 
 #: A row of a long table with its labels.
@@ -192,20 +192,31 @@ def _select(frame: pl.DataFrame, selection: Selection) -> pl.DataFrame:
 def _add_order(
     row: dict[str, Any], table: TableLayout, selection: Selection, position: int
 ) -> None:
-    """Adds the orders of a row among rows and among columns."""
+    """Adds the orders of a row among rows and among columns.
+
+    Only labels that tell rows apart give them their order.
+    """
     method_position = len(table.methods)
     if row["method"] in table.methods:
         method_position = table.methods.index(row["method"])
-    part_positions = []
+    positions = {"split": row["split_position"]}
     for key, values in selection.part.items():
-        part_positions.append(values.index(row[key]) if values else 0)
-    metric_position = selection.metrics.index(row["metric"])
+        positions[key] = values.index(row[key]) if values else 0
+    positions["metric"] = selection.metrics.index(row["metric"])
 
+    row_labels = _row_labels(table, selection)
+    of_rows = [number for label, number in positions.items() if label in row_labels]
     run = row["run_position"]
-    split = row["split_position"]
-    own = [part_positions, metric_position, position]
-    row["row_order"] = [run, row["selection"], split, method_position, *own]
-    row["column_order"] = [row["selection"], run, split, *own]
+    row["row_order"] = [run, row["selection"], method_position, *of_rows, position]
+    row["column_order"] = [row["selection"], run, *positions.values(), position]
+
+
+def _row_labels(table: TableLayout, selection: Selection) -> set[str]:
+    """The labels that tell rows apart, and those that the selection makes these of."""
+    labels = set(table.rows)
+    for name in table.rows:
+        labels.update(labels_in(selection.labels.get(name, "")))
+    return labels
 
 
 def _row_order(row: Row) -> Any:
