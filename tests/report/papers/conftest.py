@@ -63,7 +63,9 @@ def layout_of(**changed):
 def listings_of(layout, *rows, sources=None):
     """The tables of a layout with the rows of a long table."""
     sources = sources or Sources([], {}, ROOT)
-    return [part.listing for part in render(layout, GivenTables(long_table(*rows), sources)).listings]
+    return [
+        part.listing for part in render(layout, GivenTables(long_table(*rows), sources)).listings
+    ]
 
 
 def texts_of(listing):

@@ -132,7 +132,7 @@ def test_intervals_follow_values_where_they_are_printed():
 def test_a_label_may_be_shown_in_the_place_of_values_and_named():
     selection = {"metrics": ["auroc"], "splits": ["ood"], "show": "detector"}
     layout = layout_of(select=[selection], names={"detector": {"Net": "N"}, "split": {"far": "F"}})
-    assert rows_of(layout, {"value": 0.5})[0] == {"Method": "MSP", "F (%)": "N"}
+    assert rows_of(layout, {"value": 0.5})[0] == {"Method": "MSP", "F": "N"}
 
 
 def test_there_is_one_table_per_run_and_its_caption_counts():

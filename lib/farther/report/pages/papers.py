@@ -86,7 +86,7 @@ def content(name: str, paper: PaperLayout, tables: Sequence[PaperTable]) -> dict
     shown_tables = [table for table in tables if table.is_shown]
     by_anchor = {table.layout.stem: table for table in shown_tables}
     return {
-        "name": name,
+        "folder": name,
         "paper": paper,
         "tables": by_anchor,
         "contents": {anchor: table.layout.number for anchor, table in by_anchor.items()},

@@ -282,10 +282,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class _Text:
-    """The text of a cell, and whether it is in per cent."""
+    """The text of a cell.
+
+    Args:
+        text: The text.
+        is_percent: Whether it is in per cent; None of what is no number.
+        has_value: Whether it has a value.
+    """
 
     text: str
-    is_percent: bool
+    is_percent: bool | None
     has_value: bool
 
 
@@ -325,7 +331,7 @@ def arrange(table: TableLayout, rows: Sequence[Row], caption: str) -> Listing:
     for column in _with_averages(table, rows, columns):
         texts_of_column = [texts[column] for texts in kept.values() if column in texts]
         if texts_of_column:
-            is_percent = all(text.is_percent for text in texts_of_column)
+            is_percent = _are_percent(texts_of_column)
             heading_by_column[column] = f"{column} (%)" if is_percent else column
     listed = []
     for key, texts in kept.items():
@@ -340,6 +346,14 @@ def arrange(table: TableLayout, rows: Sequence[Row], caption: str) -> Listing:
 
 def _has_value(texts: Iterable[_Text]) -> bool:
     return any(text.has_value for text in texts)
+
+
+def _are_percent(texts: Iterable[_Text]) -> bool | None:
+    """Whether all numbers are in per cent; None without numbers."""
+    numbers = [text.is_percent for text in texts if text.is_percent is not None]
+    if not numbers:
+        return None
+    return all(numbers)
 
 
 def _columns(table: TableLayout, rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -359,19 +373,19 @@ def _text(table: TableLayout, cell: Cell, positions: Sequence[str]) -> _Text:
         return _text_of_rows(table, cell.rows[""])
     texts = [_text_of_rows(table, cell.rows.get(position, [])) for position in positions]
     if not _has_value(texts):
-        return _Text(ABSENT, all(text.is_percent for text in texts), has_value=False)
+        return _Text(ABSENT, _are_percent(texts), has_value=False)
     joined = " / ".join(text.text for text in texts)
-    return _Text(joined, all(text.is_percent for text in texts), has_value=True)
+    return _Text(joined, _are_percent(texts), has_value=True)
 
 
 def _text_of_rows(table: TableLayout, rows: Sequence[Row]) -> _Text:
     """The text of the values at one position of a cell."""
     if not rows:
-        return _Text(ABSENT, is_percent=True, has_value=False)
+        return _Text(ABSENT, is_percent=None, has_value=False)
     first = rows[0]
     if first["shown"]:
         shown = dict.fromkeys(str(row["shown"]) for row in rows)
-        return _Text(", ".join(shown), is_percent=True, has_value=True)
+        return _Text(", ".join(shown), is_percent=None, has_value=True)
     interval = None
     if len(rows) == 1 and first["is_interval_printed"] and first["low"] is not None:
         interval = (first["low"], first["high"])
@@ -467,12 +481,12 @@ def _add_averages(
                     mean_cell.rows.setdefault(position, []).append(
                         _mean_row(table, cell_by_column.get(column, Cell()), position)
                     )
-            ordered = dict.fromkeys(
-                position for positions in columns.values() for position in positions
-            )
-            joined = [position for position in ordered if position in mean_cell.rows]
+            joined: dict[str, None] = {}
+            for column, positions_in_order in columns.items():
+                if column in positions_by_column:
+                    joined.update(dict.fromkeys(positions_in_order))
             averaging = table.model_copy(update={"averages_runs": True})
-            texts_by_key[key][average] = _text(averaging, mean_cell, joined)
+            texts_by_key[key][average] = _text(averaging, mean_cell, list(joined))
 
 
 def _is_of_network(cells: Mapping[str, Cell], average: str, network: str) -> bool:
