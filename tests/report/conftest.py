@@ -28,7 +28,8 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import read_evaluation, write_results
+from farther.evaluation.long_table import long_table, write_long_table
+from farther.evaluation.results import Evaluation, read_evaluation, write_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
 from farther.report.papers.layout import PAPERS
@@ -326,6 +327,14 @@ def copy_run(root: Path) -> None:
     evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
     copied = evaluation.model_copy(update={"run": "pets-later"})
     write_results(artifacts / "evaluation/pets-later.json", copied)
+    write_values(root, copied)
+
+
+def write_values(root: Path, evaluation: Evaluation) -> None:
+    """Writes the long table of an evaluation."""
+    files = RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts")
+    files.long_table.unlink(missing_ok=True)
+    write_long_table(files, long_table(evaluation))
 
 
 def add_proposals(root: Path) -> None:

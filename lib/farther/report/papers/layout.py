@@ -83,11 +83,13 @@ class Counted(Layout):
     Args:
         group, metric: The rows that have it.
         word: What is counted: "images".
+        splits: Roles of the splits; [] for those of the table.
     """
 
     group: str
     metric: str
     word: str
+    splits: list[Role] = []
 
 
 class PrintedValues(Layout):

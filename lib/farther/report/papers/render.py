@@ -247,13 +247,15 @@ def _caption(table: TableLayout, frame: pl.DataFrame, rows: Sequence[Row]) -> st
     caption = table.fill(table.caption, rows[0])
     counts: dict[str, list[str]] = {}
     for counted in table.counted:
-        is_counted = (
-            pl.col("run").is_in({row["run"] for row in rows})
-            & pl.col("split").is_in({row["split"] for row in rows if row["split"]})
-            & pl.col("value").is_not_null()
-        )
+        is_of_split = pl.col("split").is_in({row["split"] for row in rows})
+        if counted.splits:
+            is_of_split = pl.col("role").is_in(counted.splits)
         counted_rows = frame.filter(
-            is_counted, group=counted.group, metric=counted.metric, part=""
+            pl.col("run").is_in({row["run"] for row in rows}),
+            is_of_split & (pl.col("split") != "") & pl.col("value").is_not_null(),
+            group=counted.group,
+            metric=counted.metric,
+            part="",
         ).unique(["dataset", "split"], maintain_order=True)
         datasets = counted_rows["dataset"].n_unique()
         for row in counted_rows.sort("run_position", "split_position").iter_rows(named=True):
