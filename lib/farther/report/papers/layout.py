@@ -145,7 +145,7 @@ class TableLayout(Layout):
         joined: A label by whose values several values are in one cell, as "22.4 / 13.7"; "" for
             one value per cell.
         averages_runs: Whether the values of several runs in one cell are averaged.
-        names: Label → its value → the title of the value.
+        names: Label → its value → the title of the value; beside those of the paper.
         decimals: Metric → number of decimals, of metrics that are not printed in per cent.
         published: The values that the paper prints.
     """
@@ -244,14 +244,26 @@ class PaperLayout(Layout):
     Args:
         title: Its short name.
         citation: Authors, year, title and identifier.
+        names: Label → its value → the title of the value, in all tables.
         tables: Its tables and figures.
         absent: Table → why the page does not have it.
     """
 
     title: str
     citation: str
+    names: dict[str, dict[str, str]] = Field(default_factory=dict)
     tables: list[TableLayout]
     absent: dict[str, str]
+
+    def with_names(self) -> PaperLayout:
+        """The paper, whose tables have its names."""
+        tables = []
+        for table in self.tables:
+            names = dict(self.names)
+            for label, titles in table.names.items():
+                names[label] = {**self.names.get(label, {}), **titles}
+            tables.append(table.model_copy(update={"names": names}))
+        return self.model_copy(update={"tables": tables})
 
 
 def parse_paper(text: str, file: str) -> PaperLayout:
@@ -267,7 +279,7 @@ def parse_paper(text: str, file: str) -> PaperLayout:
     """
     content: Any = parse_yaml(text, file)
     try:
-        return PaperLayout.model_validate(content)
+        return PaperLayout.model_validate(content).with_names()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or None

@@ -79,7 +79,7 @@ def printed_rows(
         if "detector" in line:
             labels["detector"] = line["detector"]
             labels["dataset"] = line["id"]
-            labels["algorithm"] = f"{line['detector']} ({line['id']})"
+            labels["algorithm"] = table.fill("{detector} ({dataset})", labels)
         for column, value_labels in published.values.items():
             row: dict[str, Any] = {"run": "", "metric": "", **labels, **value_labels}
             row["value"] = line[column]
