@@ -99,27 +99,36 @@ def test_several_values_are_joined_in_one_cell_in_the_order_of_the_selection():
 
 def test_two_values_in_one_cell_are_refused_unless_runs_are_averaged():
     runs = [{"run": "a", "value": 0.5}, {"run": "b", "value": 0.75}]
-    with pytest.raises(DataError, match=r"Table 1: 2 values in the cell msp / far"):
+    with pytest.raises(DataError, match=r"Table 1: 2 values in the cell MSP / far"):
         listings_of(layout_of(), *runs)
     averaging = layout_of(averages_runs=True)
     assert rows_of(averaging, *runs)[0]["far (%)"] == "62.5"
-    # Of two runs, one of which has no value, there is no mean.
-    missing = rows_of(averaging, *runs, {"run": "c", "value": None}, {"method": "knn", "value": 1})
-    assert [row["Method"] for row in missing] == ["kNN"]
+    # Of three runs, one of which has no value, there is no mean.
+    assert listings_of(averaging, *runs, {"run": "c", "value": None}) == []
 
 
-def test_an_average_is_over_the_columns_of_the_network_where_a_row_has_all():
-    selection = {"metrics": ["auroc"], "splits": ["ood"], "average": "Avg."}
-    layout = layout_of(select=[selection], rows={"network": "Network", "method": "Method"})
+def test_a_mean_is_over_the_runs_of_each_benchmark_then_over_benchmarks():
+    selection = {"metrics": ["auroc"], "splits": ["ood"]}
+    mean = {**selection, "labels": {"benchmark_group": "Avg."}}
+    layout = layout_of(
+        select=[selection, mean],
+        rows={"network": "Network", "method": "Method"},
+        column="{benchmark_group}",
+        averages_runs=True,
+    )
     rows = rows_of(
         layout,
-        {"value": 0.5},
-        {"split": "near", "value": 1.0},
-        {"method": "knn", "value": 0.5},
-        {"network": "Other", "value": 0.25},
+        {"run": "a1", "benchmark_group": "A", "value": 0.5},
+        {"run": "a2", "benchmark_group": "A", "value": 0.7},
+        {"run": "b", "benchmark_group": "B", "value": 1.0},
+        {"run": "a1", "benchmark_group": "A", "method": "knn", "value": 0.5},
+        {"run": "c", "benchmark_group": "A", "network": "Other", "value": 0.25},
     )
-    averages = {(row["Network"], row["Method"]): row["Avg. (%)"] for row in rows}
-    assert averages == {("Net", "MSP"): "75.0", ("Net", "kNN"): "—", ("Other", "MSP"): "25.0"}
+    means = {(row["Network"], row["Method"]): row["Avg. (%)"] for row in rows}
+    # kNN does not have all runs that MSP has of the same network.
+    assert means[("Net", "MSP")] == "80.0"
+    assert ("Net", "kNN") not in means
+    assert means[("Other", "MSP")] == "25.0"
 
 
 def test_intervals_follow_values_where_they_are_printed():

@@ -61,8 +61,6 @@ class Selection(Layout):
         labels: Further labels: name → text.
         show: A label that is printed in the place of the values; "" for none.
         intervals: Whether 95% intervals are printed.
-        average: Heading of a column with the mean over the columns of a row; "" for none. A row
-            that lacks a column that its network has in other rows has no mean.
     """
 
     metrics: list[str] = Field(min_length=1)
@@ -74,7 +72,6 @@ class Selection(Layout):
     labels: dict[str, str] = Field(default_factory=dict)
     show: str = ""
     intervals: bool = False
-    average: str = ""
 
 
 class Counted(Layout):
@@ -144,7 +141,9 @@ class TableLayout(Layout):
         column: Headings of the columns of values.
         joined: A label by whose values several values are in one cell, as "22.4 / 13.7"; "" for
             one value per cell.
-        averages_runs: Whether the values of several runs in one cell are averaged.
+        averages_runs: Whether the values of several runs in one cell are averaged, over the runs of
+            each benchmark, then over benchmarks. There is no mean where a run is missing that its
+            network has in the same column of other rows.
         names: Label → its value → the title of the value; beside those of the paper.
         decimals: Metric → number of decimals, of metrics that are not printed in per cent.
         published: The values that the paper prints.
