@@ -84,7 +84,9 @@ def _add_order(
         method_position = table.methods.index(row["method"])
     positions = {"split": row["split_position"]}
     for key, values in selection.part.items():
-        positions[key] = values.index(row[key]) if values else 0
+        positions[key] = 0
+        if values:
+            positions[key] = values.index(row[key])
     positions["metric"] = selection.metrics.index(row["metric"])
 
     row_labels = _row_labels(table, selection)
@@ -138,7 +140,7 @@ class Arrangement:
 
     def __init__(self, table: TableLayout, rows: Sequence[Row]):
         self._table = table
-        self._labels = [label for label in table.rows if any(row.get(label) for row in rows)]
+        self._labels = _labels_with_values(table, rows)
         #: Titles of a row → heading of a column → joined label → rows of the long table.
         self._cells: dict[tuple[str, ...], dict[str, dict[str, list[Row]]]] = {}
         #: Column, joined label and network → the runs that have a value there.
@@ -188,9 +190,11 @@ class Arrangement:
             for texts in texts_by_titles.values():
                 if column in texts:
                     texts_of_column.append(texts[column])
-            if texts_of_column:
-                is_percent = _are_percent(texts_of_column)
-                headings[column] = f"{column} (%)" if is_percent else column
+            if not texts_of_column:
+                continue
+            headings[column] = column
+            if _are_percent(texts_of_column):
+                headings[column] = f"{column} (%)"
 
         listed = []
         for titles, texts in texts_by_titles.items():
@@ -198,7 +202,9 @@ class Arrangement:
             for label, title in zip(self._labels, titles, strict=True):
                 row[self._table.rows[label]] = title
             for column, heading in headings.items():
-                row[heading] = texts[column].text if column in texts else None
+                row[heading] = None
+                if column in texts:
+                    row[heading] = texts[column].text
             listed.append(row)
         return Listing.from_rows(caption, listed, list(headings.values()))
 
@@ -250,6 +256,17 @@ class Arrangement:
             values_by_benchmark.setdefault(row["averaged"], []).append(row["value"])
         means = [fmean(values) for values in values_by_benchmark.values()]
         return fmean(means)
+
+
+def _labels_with_values(table: TableLayout, rows: Sequence[Row]) -> list[str]:
+    """The labels of a table's rows that any row has."""
+    labels = []
+    for label in table.rows:
+        for row in rows:
+            if row.get(label):
+                labels.append(label)
+                break
+    return labels
 
 
 def _are_percent(texts: Iterable[CellText]) -> bool | None:

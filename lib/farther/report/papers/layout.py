@@ -210,9 +210,12 @@ class TableLayout(Layout):
         _check_labels(self.rows, labels)
         _check_labels(labels_in(self.column), labels)
         _check_labels(labels_in(self.caption), labels)
-        _check_labels([*self.needs, *filter(None, [self.joined])], labels)
+        _check_labels(self.needs, labels)
+        if self.joined:
+            _check_labels([self.joined], labels)
         for selection in self.select:
-            _check_labels([name for name in [selection.show] if name], labels)
+            if selection.show:
+                _check_labels([selection.show], labels)
             for text in selection.labels.values():
                 _check_labels(labels_in(text), labels)
         for printed in self.published:

@@ -15,7 +15,7 @@ from farther.escaping import latex, spreadsheet
 from farther.report.listing import ABSENT, Listing
 from farther.report.papers.cells import Arrangement, Row, selected_rows, value_text
 from farther.report.papers.frames import FRAMES, Sources
-from farther.report.papers.layout import PrintedValues, TableLayout
+from farther.report.papers.layout import Counted, PrintedValues, TableLayout
 from farther.report.papers.printed import ComparedRun, compare, printed_rows
 
 
@@ -89,24 +89,27 @@ def render(table: TableLayout, tables: LongTables) -> PaperTable:
     if not listings:
         return PaperTable(table, [])
 
-    for number, published in enumerate(table.published):
+    for number, published in enumerate(table.published, start=1):
+        suffix = f"-{number}" if number > 1 else ""
         printed = printed_rows(tables.sources.root, published, table)
-        suffix = f"-{number + 1}" if number else ""
         for compared in compare(rows, published, printed, tables.sources):
-            listing = _beside(table, published, compared)
-            if len(listing):
-                stem = _stem(f"{table.stem}-beside{suffix}", compared.name)
-                listings.append(PaperListing(listing, stem))
-        if not published.caption:
-            continue
-        layout = _printed_layout(table, published)
-        for group, rows_of_group in _groups(printed, table.per):
-            caption = table.fill(published.caption, rows_of_group[0])
-            listing = Arrangement(layout, rows_of_group).listing(caption)
-            if len(listing):
-                stem = _stem(f"{table.stem}-printed{suffix}", group)
-                listings.append(PaperListing(listing, stem))
+            stem = _stem(f"{table.stem}-beside{suffix}", compared.name)
+            listings.append(PaperListing(_beside(table, published, compared), stem))
+        if published.caption:
+            listings += _printed_listings(table, published, printed, suffix)
     return PaperTable(table, listings)
+
+
+def _printed_listings(
+    table: TableLayout, published: PrintedValues, printed: Sequence[Row], suffix: str
+) -> Iterator[PaperListing]:
+    """The tables of all printed values of a file."""
+    layout = _printed_layout(table, published)
+    for group, rows in _groups(printed, table.per):
+        caption = table.fill(published.caption, rows[0])
+        listing = Arrangement(layout, rows).listing(caption)
+        if len(listing):
+            yield PaperListing(listing, _stem(f"{table.stem}-printed{suffix}", group))
 
 
 def _stem(first: str, group: str) -> str:
@@ -149,25 +152,35 @@ def _caption(table: TableLayout, frame: pl.DataFrame, rows: Sequence[Row]) -> st
     caption = table.fill(table.caption, rows[0])
     counts: dict[str, list[str]] = {}
     for counted in table.counted:
-        is_of_split = pl.col("split").is_in({row["split"] for row in rows})
-        if counted.splits:
-            is_of_split = pl.col("role").is_in(counted.splits)
-        counted_rows = frame.filter(
-            pl.col("run").is_in({row["run"] for row in rows}),
-            is_of_split & (pl.col("split") != "") & pl.col("value").is_not_null(),
-            group=counted.group,
-            metric=counted.metric,
-            part="",
-        ).unique(["dataset", "split"], maintain_order=True)
-        datasets = counted_rows["dataset"].n_unique()
-        for row in counted_rows.sort("run_position", "split_position").iter_rows(named=True):
-            split = table.title_of("split", row)
-            name = f"{row['dataset']} {split}" if datasets > 1 else split
+        counted_rows = _counted_rows(counted, frame, rows)
+        has_datasets = counted_rows["dataset"].n_unique() > 1
+        for row in counted_rows.iter_rows(named=True):
+            name = table.title_of("split", row)
+            if has_datasets:
+                name = f"{row['dataset']} {name}"
             counts.setdefault(name, []).append(f"{int(row['value']):,} {counted.word}")
     if not counts:
         return caption
     texts = [f"{name}: {', '.join(of_split)}" for name, of_split in counts.items()]
     return f"{caption} {'; '.join(texts)}."
+
+
+def _counted_rows(counted: Counted, frame: pl.DataFrame, rows: Sequence[Row]) -> pl.DataFrame:
+    """One row per split with a number of a table's caption."""
+    runs = {row["run"] for row in rows}
+    splits = {row["split"] for row in rows}
+    is_of_split = pl.col("split").is_in(splits)
+    if counted.splits:
+        is_of_split = pl.col("role").is_in(counted.splits)
+    counts = frame.filter(
+        pl.col("run").is_in(runs),
+        is_of_split & (pl.col("split") != "") & pl.col("value").is_not_null(),
+        group=counted.group,
+        metric=counted.metric,
+        part="",
+    )
+    once = counts.unique(["dataset", "split"], maintain_order=True)
+    return once.sort("run_position", "split_position")
 
 
 # Beside printed values
