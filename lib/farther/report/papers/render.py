@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from farther.escaping import latex, spreadsheet
 from farther.report.listing import ABSENT, Listing
 from farther.report.papers.cells import Arrangement, Row, selected_rows, value_text
 from farther.report.papers.frames import FRAMES, Sources
 from farther.report.papers.layout import Counted, PrintedValues, TableLayout
 from farther.report.papers.printed import ComparedRun, compare, printed_rows
+from farther.text.escaping import latex, spreadsheet
 
 
 @dataclass(frozen=True)
