@@ -272,4 +272,4 @@ def to_latex(listing: Listing, label: str) -> str:
 
 
 def _latex(text: str) -> str:
-    return latex(text).replace(ABSENT, "--")
+    return latex(text).replace(ABSENT, "--").replace("\N{NO-BREAK SPACE}", "~")
