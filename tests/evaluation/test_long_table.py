@@ -5,9 +5,11 @@ import json
 import polars as pl
 import pytest
 from tests.evaluation.evaluated_runs import evaluated_run as evaluated_run
+from tests.support.evaluations import evaluation_of
 
 from farther.errors import DataError
-from farther.evaluation.long_table import SCHEMA, read_long_table
+from farther.evaluation.long_table import SCHEMA, long_table, read_long_table
+from farther.evaluation.results import Ablation, ErrorCauses, MetricValues
 from farther.metrics.catalogue import METRICS
 
 KEY = ["run", "split", "method", "group", "metric", "part"]
@@ -89,6 +91,76 @@ def test_the_files_of_metrics_are_selections(run):
     selected = table.filter(split="far", method="msp", part="")
     for name, value in stored.items():
         assert one(selected, metric=name)["value"] == value
+
+
+MARGINS = {"histogram": [], "classes": {"boat": {"mean": 0.5, "sd": 0.25, "detections": 3}}}
+BEST = {"f": [0.9, 0.8], "threshold": [0.5, 0.75]}
+WILDERNESS = {
+    "errors": ErrorCauses(
+        ratio=1,
+        similar=[],
+        recalls=[0.1, 0.3],
+        classes=[1, 1],
+        detections=[4, 8],
+        shares={"correct": [1.0, 0.75]},
+        intervals={"correct": [None, (0.5, 0.9)]},
+    ),
+    "background": {"known": MARGINS, "unknown": {"histogram": [], "classes": {}}},
+    "operating_points": {"ratios": [0.0, 1.0], "betas": {"1": {"mean": BEST, "classes": {}}}},
+}
+STEP = Ablation(
+    confidence_threshold="half", calibrator=None, image_threshold="keep_95", metrics={"daq": 0.3}
+)
+QUALITY = {"detections_per_image": 2.5, "laece": 0.1, "lrp": 0.6, "ap": 0.4}
+SELF_AWARENESS = {
+    "splits": {"far": {"auroc": 0.9, "tnr": 0.5}, "all OOD": {"auroc": 0.8, "tnr": 0.5}},
+    "aggregates": {"top-3": {"far": 0.9, "all OOD": 0.8}},
+    "uncertainties": {"box": MetricValues(values={"min": 0.7}, intervals={"min": (0.6, 0.8)})},
+    "calibrated": {"none": {"laece": 0.4}},
+    "image_thresholds": {"keep_95": {"tpr": 0.95}},
+    "ablation": [STEP],
+    "top_k": [{"k": 10, **QUALITY, "ap_low": 0.3, "ap_high": 0.5}],
+    "by_threshold": [{"threshold": None, **QUALITY, "ap_low": None, "ap_high": None}],
+}
+
+
+@pytest.mark.parametrize(
+    ("group", "metric", "part", "value"),
+    [
+        ("wilderness_errors", "detections", "recall=0.3", 8),
+        ("wilderness_errors", "correct", "recall=0.3", 0.75),
+        ("operating_points", "f", "beta=1, ratio=1", 0.8),
+        ("background", "sd", "class=boat, objects=known", 0.25),
+        ("self_awareness", "self_awareness_auroc", "", 0.8),
+        ("self_awareness", "self_awareness_auroc", "aggregate=top-3", 0.8),
+        ("self_awareness", "self_awareness_auroc", "uncertainty=box, aggregate=min", 0.7),
+        ("self_awareness", "laece", "calibrator=none", 0.4),
+        ("self_awareness", "tpr", "image_threshold=keep_95", 0.95),
+        (
+            "self_awareness",
+            "daq",
+            "confidence_threshold=half, calibrator=none, image_threshold=keep_95",
+            0.3,
+        ),
+        ("self_awareness", "detections_per_image", "dummies=10", 2.5),
+        ("self_awareness", "ap", "score_threshold=lrp_optimal", 0.4),
+    ],
+)
+def test_values_of_papers_tables_are_parts(group, metric, part, value):
+    table = long_table(evaluation_of(wilderness=WILDERNESS, self_awareness=SELF_AWARENESS))
+    of_whole_run = table.filter(pl.col("split") != "far")
+    assert one(of_whole_run, group=group, metric=metric, part=part)["value"] == value
+
+
+def test_values_of_papers_tables_have_intervals_splits_and_units():
+    table = long_table(evaluation_of(wilderness=WILDERNESS, self_awareness=SELF_AWARENESS))
+    share = one(table, metric="correct", part="recall=0.3")
+    assert (share["low"], share["high"]) == (0.5, 0.9)
+    precision = one(table, metric="ap", part="dummies=10")
+    assert (precision["split"], precision["low"], precision["high"]) == ("val", 0.3, 0.5)
+    threshold = one(table, metric="operating_points_threshold", part="beta=1, ratio=0")
+    assert threshold["unit"] == "score"
+    assert one(table, split="far", part="aggregate=top-3")["value"] == 0.9
 
 
 def test_users_query_it_with_polars(run):

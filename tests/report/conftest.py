@@ -28,10 +28,11 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import read_evaluation, write_results
+from farther.evaluation.long_table import long_table, write_long_table
+from farther.evaluation.results import Evaluation, read_evaluation, write_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
-from farther.report.pages.papers import PAPERS
+from farther.report.papers.layout import PAPERS
 from farther.report.results import OodTestSplit, Run
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
@@ -326,6 +327,14 @@ def copy_run(root: Path) -> None:
     evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
     copied = evaluation.model_copy(update={"run": "pets-later"})
     write_results(artifacts / "evaluation/pets-later.json", copied)
+    write_values(root, copied)
+
+
+def write_values(root: Path, evaluation: Evaluation) -> None:
+    """Writes the long table of an evaluation."""
+    files = RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts")
+    files.long_table.unlink(missing_ok=True)
+    write_long_table(files, long_table(evaluation))
 
 
 def add_proposals(root: Path) -> None:
@@ -381,7 +390,7 @@ def built_twice(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     shutil.copytree(evaluated, root)
     copy_run(root)
     add_proposals(root)
-    papers = [paper.name for paper in PAPERS]
+    papers = list(PAPERS)
     build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root)
     return root
 

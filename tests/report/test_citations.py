@@ -5,17 +5,18 @@ import re
 from farther.methods import get, names
 from farther.report.citations import CITATION, bibtex
 from farther.report.documented import texts_of
-from farther.report.pages.papers import PAPERS
+from farther.report.papers.layout import PAPERS, read_paper
 
 
 def test_every_paper_and_every_method_with_an_identifier_is_cited():
-    assert all(CITATION.fullmatch(paper.citation) for paper in PAPERS)
+    citations = [read_paper(name).citation for name in PAPERS]
+    assert all(CITATION.fullmatch(citation) for citation in citations)
     methods = [name for name in names() if get(name).__module__.startswith("farther.methods")]
     references = []
     for name in methods:
         for text in texts_of(name, {}):
             references += text.references
-    entries = bibtex([paper.citation for paper in PAPERS], references)
+    entries = bibtex(citations, references)
 
     identifiers = set()
     for reference in references:

@@ -23,14 +23,27 @@ def count_cells(row: str) -> int:
     return cells + sum(int(span) - 1 for span in spans)
 
 
+def check_rectangular(text: str) -> None:
+    columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1])
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert {count_cells(row) for row in rows} == {columns}
+    assert text.count(r"\begin{") == text.count(r"\end{")
+    assert r"\caption{" in text
+
+
 def test_every_row_has_a_cell_for_each_column(tables):
-    for name, text in tables.items():
-        columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1])
-        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-        assert {count_cells(row) for row in rows} == {columns}, name
-        assert text.count(r"\begin{") == text.count(r"\end{")
-        assert r"\caption{" in text
+    for text in tables.values():
+        check_rectangular(text)
         assert "Bold: best" in text
+
+
+def test_tables_of_papers_have_a_cell_for_each_column_too(report_of_two):
+    files = list((report_of_two / "papers").glob("*/*.tex"))
+    assert len(files) > 20
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        check_rectangular(text)
+        assert text.isascii()
 
 
 def test_tables_compile_and_fit_the_width_of_the_text(tables, tmp_path):

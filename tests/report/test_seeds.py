@@ -49,13 +49,6 @@ def test_seeds_of_different_benchmarks_are_refused(seed_runs):
         merge_seeds(seed_runs, {"net": ["net-1", "net-2"]})
 
 
-def test_divisions_of_one_dataset_have_a_mean_though_each_is_a_benchmark(seed_runs):
-    runs = [replace(seed_runs[0], benchmark="pets-1"), replace(seed_runs[1], benchmark="pets-2")]
-    net = merge_seeds(runs, {"net": ["net-1", "net-2"]}, divisions=["pets-1", "pets-2"])[0]
-    assert net.values.filter(method="msp", metric="auroc")["value"].item() == pytest.approx(0.85)
-    assert net.full_title == "net (2 divisions)"
-
-
 def test_a_name_with_one_run_there_has_its_values_and_intervals(seed_runs):
     (net,) = merge_seeds(seed_runs[:1], {"net": ["net-1", "net-2"]})
     assert (net.name, net.title) == ("net", "net")

@@ -14,8 +14,8 @@ from farther.curation import Fates, Rules
 from farther.curation.sources import Categories
 from farther.detectors.known_classes import check_classes, with_class_names
 from farther.params import parse
-from farther.report.papers.published import Published
-from farther.report.papers.table import PRINTED
+from farther.report.papers.layout import read_paper
+from farther.report.papers.printed import published_detectors
 from farther.tables import Header, Images, Objects
 
 ROOT = Path(__file__).parents[2]
@@ -326,7 +326,7 @@ def test_the_detectors_of_the_profile_run_here_but_two_and_have_printed_counterp
         "av-faster_rcnn",
     }
     assert set(params["sources"]) - {"embed"} == set(adapters)
-    printed = Published.read(ROOT / PRINTED).detectors
+    printed = published_detectors(ROOT, [read_paper("saod")])
     published = params["report"]["published"]
     assert set(published) == set(adapters)
     assert {

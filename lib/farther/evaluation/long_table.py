@@ -16,18 +16,31 @@ The columns:
         names of `farther.metrics.catalogue`, or of a count that a metric is computed from; a metric
         has one group
     part
-        "" for the whole, else what of it: "category=zebra", "size=small", "distance=near"
+        "" for the whole, else what of it: "category=zebra", "size=small", "distance=near"; several
+        keys are "class=cow, beta=1, ratio=0"
     value, low, high
         the value and its 95% interval; null where there is none
     n
         number of images that the value is of; null where it is not known
     unit
         "fraction", "count", "per image", or "score" of a threshold
+
+Values of the groups that only their papers' tables have, by their parts:
+
+    wilderness            recall=0.3: mean wilderness impact over the ratios
+    wilderness_errors     recall=0.3: detections, and the share of each cause of them
+    operating_points      class=cow, beta=1, ratio=0: the largest F_β; without a class, the mean
+    background            class=boat, objects=known: class minus background probability
+    self_awareness        "": all images of a split; accepted=all: of all detections, no image
+                          rejected; aggregate=sum; uncertainty=entropy, aggregate=top-3;
+                          calibrator=linear; image_threshold=keep_95; confidence_threshold=half,
+                          calibrator=linear, image_threshold=keep_95 (the ablation); dummies=100;
+                          score_threshold=0.5
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -36,18 +49,22 @@ from farther.evaluation.paths import RunFiles
 from farther.evaluation.proposals import RecoveredRun
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
+    BackgroundResults,
     ClassesResults,
     ErrorBudget,
+    ErrorCauses,
     Evaluation,
     Gain,
     Interval,
     MethodResults,
     MetricValues,
     Number,
+    OperatingPoints,
     SelfAwarenessResults,
     SplitResults,
     WildernessResults,
 )
+from farther.evaluation.self_aware_run import ALL_OOD
 from farther.metrics.catalogue import METRICS, Metric
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
@@ -70,6 +87,21 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 _METRIC_BY_KEY: dict[tuple[str, str], Metric] = {
     (metric.group, metric.key): metric for metric in METRICS.values()
 }
+
+#: Values of the table that the catalogue does not have and papers' tables do.
+NOT_IN_CATALOGUE = (
+    *("images", "objects", "regions", "correct", "errors", "ood_regions"),
+    *("map_closed", "map_open", "average_impact"),
+    *("detections", "localisation", "similar", "other_class", "background"),
+    *("unknown_unknown", "mixed_unknown"),
+    *("f", "precision", "recall", "operating_points_threshold"),
+    *("mean", "sd"),
+    *("daq", "balanced_accuracy", "tpr", "tnr", "self_awareness_auroc"),
+    *("ap", "detections_per_image"),
+    *("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn"),
+    *("idq_t", "laece_t", "lrp_t", "lrp_loc_t", "lrp_fp_t", "lrp_fn_t"),
+    *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
+)
 
 _CATALOGUE_KEYS = {key: name for name, key in CLOSED_SET_KEYS.items()}
 
@@ -228,17 +260,124 @@ class ResultRows:
             for key in ("average_impact", "average_impact_by_precision", "classes"):
                 value = getattr(impact, key)
                 self.add(key, value, group="wilderness", part=f"recall={recall}")
+        self._add_wilderness_errors(wilderness.errors)
+        self._add_operating_points(wilderness.operating_points)
+        if wilderness.background is not None:
+            self._add_background(wilderness.background)
+
+    def _add_wilderness_errors(self, errors: ErrorCauses) -> None:
+        for index, recall in enumerate(errors.recalls):
+            part = f"recall={recall:g}"
+            detections = errors.detections[index]
+            self.add("detections", detections, group="wilderness_errors", part=part)
+            for cause, shares in errors.shares.items():
+                interval = None
+                if cause in errors.intervals:
+                    interval = errors.intervals[cause][index]
+                share = shares[index]
+                self.add(cause, share, group="wilderness_errors", part=part, interval=interval)
+
+    def _add_operating_points(self, points: OperatingPoints) -> None:
+        for beta, thresholds in points.betas.items():
+            if thresholds.mean is not None:
+                self._add_best_thresholds(thresholds.mean, points.ratios, f"beta={beta}")
+            for name, values in thresholds.classes.items():
+                part = f"class={name}, beta={beta}"
+                self._add_best_thresholds(values, points.ratios, part)
+
+    def _add_best_thresholds(
+        self, values: Mapping[str, Sequence[float]], ratios: Sequence[float], part: str
+    ) -> None:
+        for index, ratio in enumerate(ratios):
+            for key, value_by_ratio in values.items():
+                self.add(
+                    key,
+                    value_by_ratio[index],
+                    group="operating_points",
+                    part=f"{part}, ratio={ratio:g}",
+                    unit="score" if key == "threshold" else None,
+                )
+
+    def _add_background(self, background: BackgroundResults) -> None:
+        self.add_all(background, group="background")
+        margins = {"known": background.known, "unknown": background.unknown}
+        for objects, of_objects in margins.items():
+            for name, values in of_objects.classes.items():
+                part = f"class={name}, objects={objects}"
+                self.add_map(values, group="background", part=part)
 
     def _add_self_awareness(self, results: SelfAwarenessResults) -> None:
         self.add_all(results, group="self_awareness")
         for name, values in results.per_class.items():
             self.add_map(values, group="self_awareness", part=f"class={name}")
         for split, values in results.splits.items():
-            self.add_map(values, group="self_awareness", split=split)
-        for name, section in results.uncertainties.items():
-            self.add_all(section, group="self_awareness", part=f"uncertainty={name}")
+            if split == ALL_OOD:
+                # The other values of all OOD images are among those of the run.
+                self.add("auroc", values["auroc"], group="self_awareness")
+            else:
+                self.add_map(values, group="self_awareness", split=split)
         for split, accuracy in results.accuracy.items():
             self.add_all(accuracy, group="self_awareness", split=split, part="accepted=all")
+        self._add_image_uncertainties(results)
+        self._add_choices_of_self_awareness(results)
+
+    def _add_image_uncertainties(self, results: SelfAwarenessResults) -> None:
+        """Adds AUROC by the aggregate and the uncertainty of detections."""
+        for aggregate, auroc_by_split in results.aggregates.items():
+            part = f"aggregate={aggregate}"
+            for split, auroc in auroc_by_split.items():
+                name = "" if split == ALL_OOD else split
+                self.add("auroc", auroc, group="self_awareness", split=name, part=part)
+        for uncertainty, section in results.uncertainties.items():
+            for aggregate, auroc in section.values.items():
+                self.add(
+                    "auroc",
+                    auroc,
+                    group="self_awareness",
+                    part=f"uncertainty={uncertainty}, aggregate={aggregate}",
+                    interval=section.intervals.get(aggregate),
+                )
+
+    def _add_choices_of_self_awareness(self, results: SelfAwarenessResults) -> None:
+        """Adds values by calibrator, by thresholds and by further detections."""
+        for calibrator, errors in results.calibrated.items():
+            part = f"calibrator={calibrator}"
+            self.add_map(errors, group="self_awareness", split=self._id_split, part=part)
+        for rule, values in results.image_thresholds.items():
+            self.add_map(values, group="self_awareness", part=f"image_threshold={rule}")
+        for step in results.ablation:
+            part = (
+                f"confidence_threshold={step.confidence_threshold}, "
+                f"calibrator={step.calibrator or 'none'}, image_threshold={step.image_threshold}"
+            )
+            self.add_map(step.metrics, group="self_awareness", part=part)
+        for row in results.top_k:
+            name = "none" if row["k"] is None else f"{row['k']:g}"
+            self._add_quality_on_validation(row, f"dummies={name}")
+        for row in results.by_threshold:
+            name = "lrp_optimal" if row["threshold"] is None else f"{row['threshold']:g}"
+            self._add_quality_on_validation(row, f"score_threshold={name}")
+
+    def _add_quality_on_validation(self, row: Mapping[str, Number], part: str) -> None:
+        split = self._evaluation.settings.calibration_split
+        detections = row["detections_per_image"]
+        self.add(
+            "detections_per_image",
+            detections,
+            group="self_awareness",
+            split=split,
+            part=part,
+            unit="per image",
+        )
+        for key in ("laece", "lrp", "ap"):
+            interval = None
+            low = row.get(f"{key}_low")
+            high = row.get(f"{key}_high")
+            if low is not None and high is not None:
+                interval = (low, high)
+            self.add(
+                key, row[key], group="self_awareness", split=split, part=part, interval=interval
+            )
 
     def add_method(self, name: str, results: MethodResults) -> None:
         """Adds the results of a method."""

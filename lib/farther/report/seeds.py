@@ -1,11 +1,11 @@
-"""Training seeds of one detector, or divisions of one benchmark, as one row.
+"""Training seeds of one detector as one row.
 
 Its values are mean ± standard deviation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +20,12 @@ from farther.report.results import Run, with_best
 DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
 
 
-def merge_seeds(
-    runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()
-) -> list[Run]:
+def merge_seeds(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]:
     """The runs, with those of several seeds as one, in the place of the first of them.
 
     Args:
         runs: All runs of a benchmark.
         seeds: Name → the runs that differ in their training seed only; see `ReportSettings`.
-        divisions: Benchmarks that divide the classes of their ID dataset; runs on several of them
-            may be in one name.
 
     Returns:
         Runs whose values are means, and whose texts are mean ± sample standard deviation, in per
@@ -56,7 +52,7 @@ def merge_seeds(
             values = first.values.with_columns(run=pl.lit(title))
             merged_runs.append(replace(first, name=title, title=title, values=values))
         else:
-            merged_runs.append(_mean_run(title, runs_of_title, divisions))
+            merged_runs.append(_mean_run(title, runs_of_title))
     return merged_runs
 
 
@@ -118,22 +114,15 @@ def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[
     return by_title
 
 
-def _mean_run(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Run:
+def _mean_run(title: str, runs: Sequence[Run]) -> Run:
     """A run whose values are means over several runs.
 
     Raises:
-        ParameterError: they are on different benchmarks that are not all of `divisions`.
+        ParameterError: they are on different benchmarks.
     """
-    benchmarks = {run.benchmark for run in runs}
-    known_title = runs[0].known_title
-    if len(benchmarks) > 1:
-        if not benchmarks <= set(divisions):
-            names = ", ".join(run.name for run in runs)
-            raise ParameterError(
-                f"report.seeds.{title}: {names} are on different benchmarks "
-                "that do not divide one dataset's classes"
-            )
-        known_title = f"{len(benchmarks)} divisions"
+    if len({run.benchmark for run in runs}) > 1:
+        names = ", ".join(run.name for run in runs)
+        raise ParameterError(f"report.seeds.{title}: {names} are on different benchmarks")
 
     detector = {}
     for metric, statistic in _detector_statistics(runs).items():
@@ -142,7 +131,6 @@ def _mean_run(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Ru
         runs[0],
         name=title,
         title=title,
-        known_title=known_title,
         values=_mean_values(title, runs),
         detector=detector,
     )

@@ -30,7 +30,7 @@ class Counterpart(Parameters):
         detector: Its name in the tables of `data/published`.
         id: Its ID dataset in these tables.
         comparable: Whether the run has the published detector's weights and the benchmark's own
-            images, so that a difference is meaningful: then the page Papers has both.
+            images, so that a difference is meaningful: then the pages of papers have both.
     """
 
     detector: str
@@ -60,7 +60,7 @@ class ReportSettings(Parameters):
         seeds: A name for runs that differ in their training seed only: one row, mean ± standard
             deviation, in the tables of their benchmark and in `artifacts/seeds.json`. Or runs on
             several divisions of one dataset's classes (open-set recognition), whose mean is on the
-            page Papers and in the latter.
+            page of OpenOOD and in the latter.
     """
 
     title: str | None = None

@@ -40,6 +40,10 @@ _LATEX = str.maketrans(
         "−": "$-$",
         "…": r"\dots{}",
         "→": r"$\to$",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "Σ": r"$\Sigma$",
+        "β": r"$\beta$",
     }
 )
 

@@ -2,24 +2,25 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
-from tests.report.papers.conftest import ROOT, rows_by_table
+from tests.report.papers.conftest import ROOT, GivenTables, rows_by_table, texts_of
 
-from farther.report.papers import openood
-from farther.report.papers.table import Sources
-from farther.report.results import IMAGES
-from farther.report.settings import Counterpart
+from farther.evaluation.long_table import long_table
+from farther.report.papers.frames import Sources, results_of_run
+from farther.report.papers.layout import read_paper
+from farther.report.papers.render import render
 
 
 @pytest.fixture
 def nine_benchmarks(make_run):
-    """Makes the sources of one run per benchmark, of the kinds that OpenOOD has.
+    """Makes the tables of one run per benchmark, of the kinds that OpenOOD has.
 
     The runs of MNIST-6/4 are two divisions of classes in one group, those of MVTec-AD two
     categories.
     """
 
-    def make(second_division=0.8, published=None):
+    def make(second_division=0.8):
         values = {
             ("bottle", "ad"): {"far": 0.7},
             ("cable", "ad"): {"far": 0.9},
@@ -32,113 +33,88 @@ def nine_benchmarks(make_run):
         runs = []
         benchmarks = {}
         for (benchmark, kind), auroc_by_distance in values.items():
-            means = {
-                distance: {"splits": [], "values": {"auroc": value}}
-                for distance, value in auroc_by_distance.items()
-            }
+            means = {}
+            for distance, value in auroc_by_distance.items():
+                means[distance] = {"splits": [], "values": {"auroc": value}}
             run = make_run({"msp": {"auroc": 0.5}}, {"methods": {"msp": {"means": means}}})
             runs.append(replace(run, name=benchmark, benchmark=benchmark, title=benchmark))
             benchmarks[benchmark] = {"kind": kind}
-        benchmarks["cifar6"] = {
-            "division": {"known": 6, "seed": 1}
-        }  # open-set recognition without saying so
+        # Open-set recognition without saying so.
+        benchmarks["cifar6"] = {"division": {"known": 6, "seed": 1}}
         seeds = {"mnist6": ["mnist6-1", "mnist6-2"]}
-        return Sources(runs, {"benchmarks": benchmarks}, ROOT, published or {}, seeds)
+        sources = Sources(runs, {"benchmarks": benchmarks}, ROOT, {}, seeds)
+        frames = []
+        for position, run in enumerate(runs):
+            table = long_table(run.evaluation).with_columns(run=pl.lit(run.name))
+            frames.append(results_of_run(run, table, sources, position))
+        layout = read_paper("openood").tables[0]
+        listings = render(layout, GivenTables(pl.concat(frames), sources)).listings
+        return [texts_of(part.listing) for part in listings]
 
     return make
 
 
+def row_of(rows, method):
+    (row,) = [row for row in rows if row["Method"] == method]
+    return row
+
+
 def test_openood_has_near_and_far_in_a_cell(sources):
-    found = rows_by_table(sources, "openood")
-    msp = next(row for row in found["Table 1"] if row["Method"] == "MSP")
+    msp = row_of(rows_by_table(sources, "openood")["Table 1"], "MSP")
     assert msp == {
         "Network": "net",
         "Method": "MSP",
-        "pets": "50.0 / 100.0",
-        "Avg.": "50.0 / 100.0",
+        "pets (%)": "50.0 / 100.0",
+        "Avg. (%)": "50.0 / 100.0",
     }
 
 
 def test_openood_has_a_column_per_benchmark_and_the_mean_over_divisions(nine_benchmarks):
-    own, _ = openood.tables(nine_benchmarks())[0].listings
-    assert own.frame.to_dicts()[0] == {
+    own, *_ = nine_benchmarks()
+    assert row_of(own, "MSP") == {
         "Method": "MSP",
-        "AD: all categories": "80.0",
-        "OSR: mnist6": "70.0",
-        "OSR: cifar6": "90.0",
-        "OSR avg.": "80.0",
-        "pets": "50.0 / 100.0",
-        "mnist": "70.0 / 80.0",
-        "Avg.": "60.0 / 90.0",
+        "AD: all categories (%)": "80.0",
+        "OSR: mnist6 (%)": "70.0",
+        "OSR: cifar6 (%)": "90.0",
+        "OSR avg. (%)": "80.0",
+        "pets (%)": "50.0 / 100.0",
+        "mnist (%)": "70.0 / 80.0",
+        "Avg. (%)": "60.0 / 90.0",
     }
 
 
 def test_openood_has_no_mean_where_a_division_has_no_value(nine_benchmarks):
-    own, _ = openood.tables(nine_benchmarks(second_division=None))[0].listings
-    msp = own.frame.to_dicts()[0]
+    own, *_ = nine_benchmarks(second_division=None)
+    msp = row_of(own, "MSP")
     # A mean over the other benchmarks alone would not be comparable with those of other methods.
-    assert (msp["OSR: mnist6"], msp["OSR avg."]) == ("—", "—")
+    assert (msp["OSR: mnist6 (%)"], msp["OSR avg. (%)"]) == ("—", "—")
 
 
-def test_openood_puts_the_printed_value_beside_the_benchmark_that_it_is_of(nine_benchmarks):
-    published = {
-        "mnist6": Counterpart(detector="lenet", id="mnist-6-4"),
-        "pets": Counterpart(detector="resnet18", id="cifar10-v1"),
-    }
-    own, printed = openood.tables(nine_benchmarks(published=published))[0].listings
-    msp = own.frame.to_dicts()[0]
-    assert list(msp)[2:4] == ["OSR: mnist6", "M-6, as printed"]
-    assert (msp["M-6, as printed"], msp["CIFAR-10, as printed"]) == ("96.2", "86.9 / 89.6")
-    assert [head for head in msp if "printed" in head] == [
-        "M-6, as printed",
-        "CIFAR-10, as printed",
+def test_openood_has_the_printed_table(nine_benchmarks):
+    _, printed, of_methods = nine_benchmarks()
+    assert len(printed) == 34
+    assert len(of_methods) == 33  # PatchCore has no means
+    assert row_of(printed, "DRÆM")["AD: MVTec (%)"] == "97.0"
+    assert row_of(printed, "MSP")["AD: MVTec (%)"] == "—"
+    assert list(row_of(printed, "kNN").values())[2:] == [
+        *("97.5", "86.9", "83.4", "74.1"),
+        *("96.5 / 96.7", "90.5 / 92.8", "79.9 / 82.2", "80.8 / 98.0"),
     ]
-    rows = {row["Method"]: row for row in printed.frame.to_dicts()}
-    assert len(rows) == 34
-    assert rows["DRÆM"]["AD: MVTec"] == "97.0"
-    assert rows["MSP"]["AD: MVTec"] == rows["OE"]["OOD detection: MNIST"] == "N/A"
-    assert rows["PatchCore"]["OSR: C-50"] == rows["VOS"]["OOD detection: ImageNet"] == "not run"
-    assert list(rows["KNN"].values())[4:] == [
-        *("97.5", "86.9", "83.4", "74.1", "85.5"),
-        *("96.5 / 96.7", "90.5 / 92.8", "79.9 / 82.2", "80.8 / 98.0", "86.9 / 92.4"),
-        *("77.1", "85"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("network", "method", "row"),
-    [
-        ("resnet18", "msp", "msp"),
-        ("resnet18", "gram_resnet", "gram"),  # an entry of another name
-        ("resnet18", "energy_of_dropout", None),  # of a pass: another score
-        ("resnet18", "temperature_fitted", None),  # the paper searches T
-        ("resnet18", "scale", None),
-        ("MixUp", "msp", "mixup"),  # a network that was trained so: not the printed MSP
-        ("MixUp", "knn", None),
-        ("vos", "energy", "vos"),
-    ],
-)
-def test_openood_puts_a_printed_value_beside_the_same_score_of_the_same_training_only(
-    network, method, row
-):
-    entries = {
-        "gram_resnet": {"method": "gram", "layer": ["layer1"]},
-        "energy_of_dropout": {"method": "energy", "pass": "dropout"},
-        "temperature_fitted": {"method": "temperature_scaling"},
-        "msp": None,
-    }
-    assert (
-        openood.PrintedTable(Sources([], {"methods": entries}, ROOT)).row_of(network, method) == row
-    )
+    knn = row_of(of_methods, "KNN")
+    assert list(knn.values())[3:] == ["85.5", "86.9", "92.4", "77.1", "85"]
 
 
 def test_openood_has_rows_of_their_own_for_each_network(sources):
     run = sources.runs[0]
+    table = long_table(run.evaluation)
     other = replace(run, name="pets-mixup", title="mixup")
-    rows = rows_by_table(replace(sources, runs=[run, other]), "openood")["Table 1"]
-    names = [row["Network"] for row in rows if row["Method"] == "MSP"]
-    assert names == ["net", "mixup"]
-    assert [row["Method"] for row in rows if row["Network"] == "mixup"][-2:] == [
-        IMAGES,
-        "Accuracy or mAP50",
+    frames = [
+        results_of_run(run, table, sources, 0),
+        results_of_run(other, table.with_columns(run=pl.lit(other.name)), sources, 1),
     ]
+    layout = read_paper("openood").tables[0]
+    (own,) = render(layout, GivenTables(pl.concat(frames), sources)).listings
+    rows = texts_of(own.listing)
+    assert [row["Network"] for row in rows if row["Method"] == "MSP"] == ["net", "mixup"]
+    last = [row["Method"] for row in rows if row["Network"] == "mixup"][-2:]
+    assert last == ["Images, ID / OOD", "mAP50"]

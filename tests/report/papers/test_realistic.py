@@ -6,12 +6,12 @@ from tests.report.papers.conftest import ROOT, rows_by_table
 
 def test_class_similarity_has_a_column_per_method_and_three_metrics_in_a_cell(sources):
     found = rows_by_table(sources, "realistic")
-    near = next(row for row in found["Table VI"] if row["Dataset"] == "photos near")
+    (near,) = [row for row in found["Table VI"] if row["Dataset"] == "photos near"]
     # The score of one of two near detections is above those of all ID detections: AUROC 50, and FPR
     # 50 at any TPR. The detection error is 2.5 + FPR / 2.
-    assert near["MSP"] == "50.0 / 27.5 / 50.0"
-    assert near["Detections"] == 2
-    assert {"T1: OODness 2 and 3", "T2: OODness 3"} <= {row["Dataset"] for row in found["Table VI"]}
+    assert near["MSP (%)"] == "50.0 / 27.5 / 50.0"
+    levels = {row["Dataset"] for row in found["Table VI"]}
+    assert {"OOD: OODness 2 and 3", "OOD: OODness 3"} <= levels
 
 
 def test_printed_detection_errors_are_those_at_tpr_95():

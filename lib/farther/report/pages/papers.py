@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farther.errors import ParameterError
-from farther.report import seeds
 from farther.report.all_results import AllResults
 from farther.report.listing import Listing
 from farther.report.navigation import Link
-from farther.report.papers import elephant, fmiyc, openood, realistic, saod
-from farther.report.papers.openood import divided_benchmarks
-from farther.report.papers.published import Published
-from farther.report.papers.table import PRINTED, Paper, PaperTable, Sources
-from farther.report.results import Run
-from farther.report.settings import Counterpart
+from farther.report.papers.frames import Sources
+from farther.report.papers.layout import PAPERS, PaperLayout, read_paper
+from farther.report.papers.printed import published_detectors
+from farther.report.papers.render import LongTables, PaperTable, render, to_csv, to_latex
 from farther.report.site import Site
 
-PAPERS: tuple[Paper, ...] = (
-    fmiyc.PAPER,
-    saod.PAPER,
-    elephant.PAPER,
-    realistic.PAPER,
-    openood.PAPER,
-)
 
-
-def shown(results: AllResults) -> list[Paper]:
-    """The papers that section `report` names."""
-    return [paper for paper in PAPERS if paper.name in results.settings.papers]
+def shown(results: AllResults) -> dict[str, PaperLayout]:
+    """The papers that section `report` names, by their names."""
+    return {name: read_paper(name) for name in PAPERS if name in results.settings.papers}
 
 
 def applies(results: AllResults) -> bool:
@@ -40,104 +29,97 @@ def applies(results: AllResults) -> bool:
 def links(results: AllResults) -> list[Link]:
     """The page of each paper."""
     answers = "How do these results look in the tables of this paper?"
-    return [Link(f"papers/{paper.name}.html", paper.title, answers) for paper in shown(results)]
+    pages = []
+    for name, paper in shown(results).items():
+        pages.append(Link(f"papers/{name}.html", paper.title, answers))
+    return pages
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the pages."""
+    """Writes the pages, and the CSV and LaTeX files of their tables.
+
+    Raises:
+        ParameterError: a run is compared with a detector that no paper prints values of.
+    """
     settings = results.settings
     sources = Sources(
         results.evaluated, results.params, results.root, settings.published, settings.seeds
     )
+    check_counterparts(sources)
     papers = shown(results)
-    tables_by_paper = {paper.name: paper.tables(sources) for paper in papers}
-    shown_by_paper = {name: _shown(tables) for name, tables in tables_by_paper.items()}
-    site.write(
-        "papers.html",
-        papers=papers,
-        tables=shown_by_paper,
-        printed=beside_printed(results),
-    )
-    for paper in papers:
-        variables = content(paper, tables_by_paper[paper.name])
-        site.write(f"papers/{paper.name}.html", "paper.html", **variables)
+    long_tables = LongTables(sources)
+    tables_by_paper: dict[str, list[PaperTable]] = {}
+    for name, paper in papers.items():
+        tables_by_paper[name] = [render(table, long_tables) for table in paper.tables]
+
+    site.write("papers.html", papers=papers, tables=_shown_tables(tables_by_paper))
+    for name, paper in papers.items():
+        tables = tables_by_paper[name]
+        variables = content(name, paper, tables)
+        site.write(f"papers/{name}.html", "paper.html", **variables)
+        for table in tables:
+            for listing in table.listings:
+                file = f"papers/{name}/{listing.stem}"
+                site.write_text(f"{file}.csv", to_csv(listing.listing))
+                label = f"{name}-{listing.stem}"
+                site.write_text(f"{file}.tex", to_latex(listing.listing, label))
 
 
-def _shown(tables: Sequence[PaperTable]) -> list[PaperTable]:
-    """Tables that have values."""
-    return [table for table in tables if table.is_shown]
+def _shown_tables(
+    tables_by_paper: Mapping[str, Sequence[PaperTable]],
+) -> dict[str, list[PaperTable]]:
+    """Paper → its tables that have values."""
+    shown_by_paper = {}
+    for name, tables in tables_by_paper.items():
+        shown_by_paper[name] = [table for table in tables if table.is_shown]
+    return shown_by_paper
 
 
-def content(paper: Paper, tables: Sequence[PaperTable]) -> dict[str, Any]:
-    """Variables of the template `paper.html` for a paper and its tables."""
-    by_anchor = {f"table-{number}": table for number, table in enumerate(_shown(tables), start=1)}
+def content(name: str, paper: PaperLayout, tables: Sequence[PaperTable]) -> dict[str, Any]:
+    """Variables of the template `paper.html`.
+
+    Args:
+        name: The name of the paper.
+        paper: Its layout.
+        tables: Its tables.
+    """
+    shown_tables = [table for table in tables if table.is_shown]
+    by_anchor = {table.layout.stem: table for table in shown_tables}
     return {
+        "folder": name,
         "paper": paper,
         "tables": by_anchor,
-        "contents": {anchor: table.number for anchor, table in by_anchor.items()},
+        "contents": {anchor: table.layout.number for anchor, table in by_anchor.items()},
         "absent": _absent_table(paper, tables),
     }
 
 
-def _absent_table(paper: Paper, tables: Sequence[PaperTable]) -> Listing:
+def _absent_table(paper: PaperLayout, tables: Sequence[PaperTable]) -> Listing:
     """Tables of a paper that the page does not have, with the reason."""
     reasons = {}
     for table in tables:
         if not table.is_shown:
-            reasons[table.number] = table.note or "no run of this project has the values"
+            reason = table.layout.note or "no run of this project has the values"
+            reasons[table.layout.number] = reason
     reasons.update(paper.absent)
     rows = [{"Table": number, "Reason": reason} for number, reason in reasons.items()]
     return Listing.from_rows("Not on this page.", rows)
 
 
-def beside_printed(results: AllResults) -> dict[str, list[Any]]:
-    """Title of each run that repeats a published one → the tables that have values of both.
-
-    Raises:
-        ParameterError: a counterpart is in no published table.
-    """
-    published = Published.read(results.root / PRINTED)
-    runs_by_seeds = _runs_by_seeds(results)
-    tables_by_run = {}
-    for run in [*results.evaluated, *_mean_runs(results, runs_by_seeds)]:
-        counterpart = results.settings.published.get(run.name)
-        if counterpart is None:
-            continue
-        _check_counterpart(run.name, counterpart, published)
-        if not counterpart.comparable:
-            continue
-        runs_of_seeds = runs_by_seeds.get(run.name, ())
-        tables = published.beside(run, counterpart, runs_of_seeds)
-        tables_with_rows = [table for table in tables if len(table)]
-        if tables_with_rows:
-            tables_by_run[run.full_title] = tables_with_rows
-    return tables_by_run
-
-
-def _runs_by_seeds(results: AllResults) -> dict[str, list[Run]]:
-    """Name of `seeds` → its runs that are evaluated."""
-    runs_by_seeds = {}
-    for title, names in results.settings.seeds.items():
-        runs_by_seeds[title] = [run for run in results.evaluated if run.name in names]
-    return runs_by_seeds
-
-
-def _mean_runs(results: AllResults, runs_by_seeds: dict[str, list[Run]]) -> list[Run]:
-    """One run per name of `seeds`, with means over its runs."""
-    runs = [run for runs_of_seeds in runs_by_seeds.values() for run in runs_of_seeds]
-    divisions = divided_benchmarks(results.params["benchmarks"])
-    return seeds.merge_seeds(runs, results.settings.seeds, divisions)
-
-
-def _check_counterpart(run: str, counterpart: Counterpart, published: Published) -> None:
-    """Checks that a published table has the counterpart of a run.
+def check_counterparts(sources: Sources) -> None:
+    """Checks that a published table has the counterpart of each run.
 
     Raises:
         ParameterError: none has it.
     """
-    if (counterpart.detector, counterpart.id) not in published.detectors:
-        known = ", ".join(sorted("/".join(names) for names in published.detectors))
-        raise ParameterError(
-            f"report.published.{run}: no published table has "
-            f"{counterpart.detector}/{counterpart.id}. Known: {known}"
-        )
+    if not sources.published:
+        return
+    papers = [read_paper(name) for name in PAPERS]
+    detectors = published_detectors(sources.root, papers)
+    for name, counterpart in sources.published.items():
+        if (counterpart.detector, counterpart.id) not in detectors:
+            known = ", ".join(sorted("/".join(names) for names in detectors))
+            raise ParameterError(
+                f"report.published.{name}: no published table has "
+                f"{counterpart.detector}/{counterpart.id}. Known: {known}"
+            )

@@ -13,7 +13,7 @@ from farther.report import tables
 from farther.report.all_results import AllResults
 from farther.report.citations import bibtex
 from farther.report.listing import Listing
-from farther.report.pages.papers import PAPERS
+from farther.report.papers.layout import PAPERS, read_paper
 from farther.report.results import Run
 from farther.report.site import Site
 from farther.tables.files import digest
@@ -38,7 +38,7 @@ def write(site: Site, results: AllResults) -> None:
         "provenance.html",
         checkpoints=_checkpoints(results.measured, results.params),
         splits=_splits(results.measured),
-        bibtex=bibtex([paper.citation for paper in PAPERS], references),
+        bibtex=bibtex([read_paper(name).citation for name in PAPERS], references),
         file_heads=FILES,
         files=_files(results.evaluated),
     )

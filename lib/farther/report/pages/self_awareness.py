@@ -6,7 +6,6 @@ They show which images a detector accepts, and how calibrated it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,8 +14,7 @@ from farther.evaluation.results import Reliability, SelfAwarenessResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages
 from farther.report.listing import Listing, interval_text, percent, percent_range, with_and
-from farther.report.papers.saod import values_of
-from farther.report.papers.table import per_run
+from farther.report.per_run import per_run
 from farther.report.results import Run
 
 #: Heading of each metric, and of the same on shifted images.
@@ -84,9 +82,13 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     intervals = "95% intervals, bootstrap over images."
     return {
         "message": first_sentence([aware for _, aware in results]),
-        "overview": per_run(overview, results, partial(values_of, heads=SUMMARY), first="Detector"),
-        "intervals": per_run(intervals, results, _intervals, first="Detector"),
+        "overview": per_run(overview, results, _summary),
+        "intervals": per_run(intervals, results, _intervals),
     }
+
+
+def _summary(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    yield {title: aware.values.get(name) for name, title in SUMMARY.items()}
 
 
 def of_run(run: Run, examples: Sequence[DecidedImages]) -> dict[str, Any] | None:

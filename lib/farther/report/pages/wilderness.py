@@ -17,7 +17,7 @@ from farther.metrics.wilderness.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing, interval_text, percent
-from farther.report.papers.table import per_run
+from farther.report.per_run import per_run
 from farther.report.results import Run
 
 #: Legend of the causes of errors: key in an evaluation → name, in the order in which they are
@@ -84,7 +84,7 @@ def _overview(detectors: Sequence[tuple[Run, WildernessResults]]) -> Listing:
         "with 95% interval. F1 lost: at ratio 1, by thresholds chosen without OOD images and by "
         "new ones. Rejected: detections whose class is less probable than the background."
     )
-    return per_run(caption, detectors, _overview_cells, ["Unknown objects (%)"], first="Detector")
+    return per_run(caption, detectors, _overview_cells, ["Unknown objects (%)"])
 
 
 def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, vl.ChartGroup]:
