@@ -5,8 +5,8 @@
 
 Each run of VOC, one per architecture, is measured as the paper does, then with one point of the
 published code at a time, then with all of them. Prints a Markdown table per run
-(benchmarks/README.md): a row per method and point, of those points that change a metric of the method
-by at least 0.0005. Regions are kept in `--work`.
+(benchmarks/README.md): a row per method and point, of those points that change a metric of the
+method by at least 0.0005. Regions are kept in `--work`.
 """
 
 from __future__ import annotations
