@@ -4,7 +4,7 @@
 
 For each of the demo's detectors: milliseconds per image without and with its own source of
 proposals, minimum and median over rounds, and speed with them relative to speed without. What they
-find is measured by the stage `proposals`.
+find is measured by the stage `evaluate`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""All metrics of one run, from its regions and scores: stages `proposals`, `evaluate`, `choose`."""
+"""All metrics of one run, from its regions and scores: stages `evaluate` and `choose`."""

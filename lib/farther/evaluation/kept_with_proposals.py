@@ -1,4 +1,4 @@
-"""Stored results of methods with the proposals called unknown: the stage `with_proposals`."""
+"""Stored results of methods with the proposals called unknown, of the stage `evaluate`."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def _by_group(outcome: Outcome, group: np.ndarray) -> dict[str, MetricValues]:
 
 
 def called_sources(files: RunFiles) -> list[str]:
-    """The sources whose proposals called unknown the stage `proposals` stored."""
+    """The sources whose proposals called unknown the stage `evaluate` stored."""
     return [folder.name for folder in listed(files.recovered.parent, "called/*")]
 
 

@@ -36,7 +36,7 @@ class ReviewSettings:
             `data/decisions/<benchmark>.csv`.
         suspects: Review ID images with false alarms of proposals instead, see
             `farther.review.suspects`; decisions are by default in
-            `data/decisions/<benchmark>.id.csv`, which the stage `proposals` reads.
+            `data/decisions/<benchmark>.id.csv`, which the stage `evaluate` reads.
         port: Port of 127.0.0.1; 0 for any that is free.
     """
 

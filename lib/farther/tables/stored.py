@@ -145,7 +145,7 @@ class Times(TypedDict):
     runs: dict[str, RunTimes]
 
 
-#: The times on machines where the stage `cost` has not run.
+#: The times on machines where the stage `choose` has not run.
 NO_TIMES: Times = {"machine": None, "runs": {}}
 
 
@@ -173,14 +173,14 @@ def similarities(file: Path) -> Similarities:
 
 
 def read_cost(file: Path) -> Cost:
-    """The costs that the stage `cost` counted; none where it has not run."""
+    """The costs that the stage `choose` counted; none where it has not run."""
     if not file.exists():
         return {"images": 0, "runs": {}}
     return read_typed(Cost, file)
 
 
 def read_times(file: Path) -> Times:
-    """The times that the stage `cost` measured; none where it has not run on this machine."""
+    """The times that the stage `choose` measured; none where it has not run on this machine."""
     if not file.exists():
         return NO_TIMES
     return read_typed(Times, file)

@@ -1,4 +1,4 @@
-"""Checks of the stage `cost`, for `farther doctor`."""
+"""Checks of the section `cost`, for `farther doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the stage `proposals`, for `farther doctor`."""
+"""Checks of the section `proposals`, for `farther doctor`."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def write_costs(
     Args:
         site: The report.
         runs: The evaluated runs.
-        artifacts: The artifacts folder, with the results of the stage `cost`.
+        artifacts: The artifacts folder, with the results of the stage `choose`.
         sources: Sources of proposals, whose page has times too.
 
     Returns:
@@ -121,7 +121,7 @@ def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
 
     Args:
         runs: The evaluated runs.
-        cost, times: What the stage `cost` counted and timed.
+        cost, times: What the stage `choose` counted and timed.
     """
     costs_by_run: dict[str, list[MethodCost]] = {}
     for run in runs:
@@ -140,7 +140,7 @@ def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
 
 
 def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Iterator[MethodCost]:
-    """Cost and gains of each method of a run; none where the stage `cost` did not run."""
+    """Cost and gains of each method of a run; none where the stage `choose` did not run."""
     if cost is None:
         return
     gains = Gains(baseline=None, methods={})
