@@ -204,7 +204,7 @@ def published_gmm(
             return torch.distributions.MultivariateNormal(
                 means, covariance_matrix=covariances
             ), jitter
-        except ValueError:
+        except (ValueError, torch.linalg.LinAlgError):
             continue
     raise AssertionError
 
