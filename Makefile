@@ -4,7 +4,7 @@
 # make test WORKERS=6    by six processes instead of three, where there are as many cores
 # make test-all EXHAUSTIVE=1    with no change, edit or input left out where the others draw some
 # make lock    writes requirements.lock from pyproject.toml
-# make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics code"]    small bugs, one at a time, that the tests should catch
+# make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics tables"]    small bugs, one at a time, that the tests should catch
 # PYTHON=...   the Python of .venv; by default the newest of 3.13, 3.12 and 3.11. Another one makes .venv anew.
 
 VENV := .venv
@@ -83,7 +83,7 @@ mutants: $(VENV)/ready
 	python tests/mutants/run.py --mutants $(or $(MUTANTS),200) --seed $(or $(SEED),1) $(PACKAGES)
 
 # What tests need beside Python: a browser for pages, an OpenSSH server for remotes (they start it themselves, on a free port).
-# Only a machine that runs checks and nothing else (CI is set) is given the packages; elsewhere those tests are skipped.
+# Only a machine that runs checks and nothing else (CI is set) is given the packages.
 machine:
 	@missing=""; absent=""; \
 	command -v chromium-headless-shell >/dev/null || missing=" chromium-headless-shell"; \
@@ -96,7 +96,7 @@ machine:
 	    done; \
 	    missing=$$absent; \
 	fi; \
-	[ -z "$$missing" ] || echo "Not installed:$$missing. Tests that need it take another browser, or are skipped."
+	[ -z "$$missing" ] || echo "Not installed:$$missing. Pages are tested in another Chromium, or that of \`playwright install chromium\`; tests of remotes by SSH are skipped."
 
 # The Python of .venv is the first that runs of the names on PATH (one of pyenv's may not), uv's own and pyenv's. The
 # environment is made by uv, which is several times as fast as pip; where there is none, it is installed into .venv first.

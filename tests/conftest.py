@@ -44,23 +44,14 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first, and skips tests that need a browser where there is none.
-
-    With CI set, none is skipped.
-    """
+    """Puts the longest files first."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0], len(ranks)))
-    if CHROMIUM is None and not os.environ.get("CI"):
-        for item in items:
-            if "tab" in getattr(item, "fixturenames", ()):
-                item.add_marker(
-                    pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set")
-                )
 
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """The browser of the system, as pytest-playwright starts it."""
+    """The browser of the system; where there is none, that of `playwright install chromium`."""
     return {**browser_type_launch_args, "executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 
 

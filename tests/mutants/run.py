@@ -47,8 +47,8 @@ PACKAGES = (
     "similarity",
     "monitor",
     "tables",
-    "keyed",
-    "code",
+    "incremental",
+    "naming",
 )
 #: Most seconds of a test that mutants are tried with, and those of all tests on top of three times
 #: what they take.

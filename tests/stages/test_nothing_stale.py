@@ -2,7 +2,8 @@
 
 Every file of the library whose code it runs, or that it opens, is in its digest. What a stage
 reaches is found by tracing it, by code that knows nothing of digests (`traced.py`).
-That an edit of a file changes the digests that it is in is tested in tests/test_code.py.
+That an edit of a file changes the digests that it is in is tested in
+tests/incremental/test_code.py.
 
 Where a project has nothing but what dvc.yaml says that a stage depends on, the stage writes the
 same bytes. (What is opened by Rust and C++, as tables are, cannot be traced.)

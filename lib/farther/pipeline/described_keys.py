@@ -18,7 +18,7 @@ import yaml
 from farther.errors import CLOSE, choose
 from farther.pipeline.params_schema import SECTION_BY_NAME, JsonSchema, Schemas, Section
 
-#: What stands for an entry's name in paths, by the key that holds the entries.
+#: Placeholder of an entry's name in paths, by the key that holds the entries.
 ENTRY_NAMES = {
     "pools": "POOL",
     "published": "RUN",
@@ -137,7 +137,7 @@ def short(path: str) -> str:
 
 
 def is_chosen(part: str) -> bool:
-    """Whether a part of a path stands for names that users choose."""
+    """Whether a part of a path is a placeholder of names that users choose."""
     return part.isupper()
 
 

@@ -7,7 +7,7 @@ params.yaml of the documentation show the same schema (`farther.pipeline.describ
 Three keywords are farther's own; validators ignore them:
 
     x-name
-        what stands for an entry's name in the path of a table: "RUN"
+        placeholder of an entry's name in the path of a table: "RUN"
     x-further
         a sentence on where further keys are listed, which have no tables here
     x-default
@@ -97,7 +97,7 @@ def entries(name: str, entry: JsonSchema) -> JsonSchema:
     """A mapping of names that users choose to entries.
 
     Args:
-        name: What stands for an entry's name in paths: "DATASET".
+        name: Placeholder of an entry's name in paths: "DATASET".
         entry: The schema of an entry.
     """
     return {
@@ -161,7 +161,7 @@ def named(
     """Entries whose names say which keys they have, unless a key of the entry says it.
 
     Args:
-        name: What stands for an entry's name in paths.
+        name: Placeholder of an entry's name in paths.
         tag, key, variants, common: See `tagged`.
         schemas: The definitions, which get those of the variants.
     """

@@ -37,7 +37,7 @@ from farther.methods.base import METHODS
 from farther.naming.extras import packages_of
 from farther_training.trainers import registry as trainers
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 # What the tables of packages say is what the modules do.

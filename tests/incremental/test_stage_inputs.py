@@ -15,7 +15,7 @@ from farther.params import section, snapshot
 from farther.pipeline import code_digests
 from farther.stage import run_stage
 
-LIB = Path(code.__file__).parents[1]
+LIB = Path(code.__file__).parents[2]
 
 PARAMS = {
     "detectors": {
