@@ -7,9 +7,9 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,8 @@ from farther.tables import Images, Objects, Regions
 from farther.tables.files import inside
 from farther.tables.folders import resolved
 from farther.tables.writing import refuse_other_files, write_aside
+
+Columns = TypeVar("Columns", AnnotatedImages, AnnotatedObjects)
 
 #: Scores that need no training regions: methods whose fit takes nothing but the classes.
 SCORES = ("confidence", "msp", "mls", "energy", "entropy", "gen")
@@ -212,29 +214,24 @@ def _with_images(annotations: Annotations, rows: np.ndarray) -> Annotations:
     """
     new_row = np.full(len(annotations.images), -1)
     new_row[rows] = np.arange(len(rows))
-    objects = annotations.objects
-    keep = new_row[objects.image] >= 0
+    objects = _rows_of(annotations.objects, new_row[annotations.objects.image] >= 0)
     unlabelled = new_row[np.asarray(annotations.unlabelled, dtype=int)]
     return replace(
         annotations,
-        images=AnnotatedImages(
-            image_id=annotations.images.image_id[rows],
-            file=annotations.images.file[rows],
-            width=annotations.images.width[rows],
-            height=annotations.images.height[rows],
-        ),
-        objects=AnnotatedObjects(
-            image=new_row[objects.image[keep]],
-            box=objects.box[keep],
-            category=objects.category[keep],
-            object_id=objects.object_id[keep],
-            row=objects.row[keep],
-            is_crowd=objects.is_crowd[keep],
-            is_difficult=objects.is_difficult[keep],
-            unit=objects.unit,
-        ),
+        images=_rows_of(annotations.images, rows),
+        objects=replace(objects, image=new_row[objects.image]),
         unlabelled=unlabelled[unlabelled >= 0],
     )
+
+
+def _rows_of(table: Columns, rows: np.ndarray) -> Columns:
+    """Some rows of a table whose columns are arrays."""
+    columns = {}
+    for field in fields(table):
+        value = getattr(table, field.name)
+        if isinstance(value, np.ndarray):
+            columns[field.name] = value[rows]
+    return replace(table, **columns)
 
 
 def _detect(adapter: Detector, images: Images, root: Path) -> Regions:
