@@ -112,7 +112,7 @@ def delete_energy(params) -> None:
 #: Changes by name, and the stages that each of them concerns.
 CHANGES = {
     "a method that does not apply": (set_odin, {"fit", "choose"}),
-    "keep": (set_keep, {"fit", "evaluate"}),
+    "keep": (set_keep, {"fit", "evaluate", "choose"}),
     "budget": (set_budget, {"choose"}),
     "iou": (set_iou, {"evaluate", "choose"}),
     "a method deleted": (delete_energy, {"fit", "score", "evaluate", "choose"}),
